@@ -1,0 +1,250 @@
+"""Aggregates: individual losses -> weights.
+
+Every aggregate is a weight vector over the examples: its value is ``weights . losses`` (plus a constant for
+``close``, see :func:`closecall.objective.aggregate_value`) and its gradient holds the same weights fixed.
+
+Three laws hold throughout. *Ties share*: where the k-th place is tied, the tied examples share what remains in
+proportion to their mass. *Sample weights are mass*: an example of mass 2 is two examples. *Order is irrelevant*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+
+from ._names import Array, lookup
+
+Count = int | float | None
+
+
+def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1) -> float:
+    """Turn ``k`` (a count, a fraction or None) into a mass.
+
+    Parameters
+    ----------
+    count : int, float or None
+        An int is a count of examples (1 is one example), a float in (0, 1] that fraction of the mass, None all of it.
+    total : float
+        The mass of all examples.
+    name : str
+        What to call it in the message.
+    low : float
+        The smallest count allowed.
+
+    Examples
+    --------
+    >>> resolve_count(10, 554), resolve_count(0.5, 554), resolve_count(1.0, 554), resolve_count(None, 554)
+    (10.0, 277.0, 554.0, 554.0)
+    """
+    if count is None:
+        return float(total)
+    if isinstance(count, Integral) and not isinstance(count, bool):
+        if count < low:
+            raise ValueError(f"{name}={count} is too small; a whole number counts examples and must be >= {low:g}")
+        if count > total * (1 + 1e-12):
+            raise ValueError(
+                f"{name}={count} exceeds the {total:g} examples (total sample weight) there are; "
+                f"use a smaller {name}, a fraction in (0, 1], or None for all"
+            )
+        return min(float(count), float(total))
+    if isinstance(count, Real) and not isinstance(count, bool):
+        fraction = float(count)
+        if (low == 0 and fraction == 0) or 0 < fraction <= 1:
+            return fraction * total
+        raise ValueError(f"{name}={count!r} is not a fraction in (0, 1]; pass an int for a count of examples")
+    raise TypeError(f"{name} must be an int, a float in (0, 1] or None, not {count!r}")
+
+
+def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
+    """Weights of the mass ``k`` with the smallest keys; ties share.
+
+    Parameters
+    ----------
+    keys : array (problems, samples)
+    mass : array (samples,) or (problems, samples)
+        Non-negative.
+    k : float or array (problems,)
+        How much mass to take; all of it where it reaches the total.
+
+    Returns
+    -------
+    weights : array (problems, samples)
+        Between 0 and the mass, summing to ``k`` in each row.
+
+    Examples
+    --------
+    >>> take_smallest(np.array([[3.0, 1.0, 1.0, 0.0]]), np.ones(4), 2.0).tolist()
+    [[0.0, 0.5, 0.5, 1.0]]
+    """
+    mass = np.broadcast_to(mass, keys.shape)
+    wanted = np.broadcast_to(np.asarray(k, dtype=float), keys.shape[:1])[:, None]
+    order = np.argsort(keys, axis=1, kind="stable")
+    cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
+    # The k-th place is the first at which the cumulative mass reaches k; rounding must not push it past the end.
+    place = np.minimum((cumulative < wanted).sum(axis=1, keepdims=True), keys.shape[1] - 1)
+    edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
+    inside, tied = mass * (keys < edge), mass * (keys == edge)
+    tied_mass = tied.sum(axis=1, keepdims=True)
+    share = np.clip((wanted - inside.sum(axis=1, keepdims=True)) / np.where(tied_mass > 0, tied_mass, 1), 0, 1)
+    # All of the mass is a copy of the mass, bit for bit: close with k = n is average.
+    return np.where(wanted >= cumulative[:, -1:], mass, inside + share * tied)
+
+
+Weigh = Callable[[Array, Array, float, Array, Array], Array]
+
+
+def _average(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return np.array(np.broadcast_to(mass, losses.shape), dtype=float)
+
+
+def _maximal(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return take_smallest(-losses, mass, 1.0)
+
+
+def _top(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    # The k-th largest loss is where the cumulative mass from the top reaches k. Its tied group ends at `end`; the unit
+    # of mass that ends there is the group's own share, and borrows from its neighbours only if the group is under 1.
+    largest = take_smallest(-losses, mass, k)
+    touched = np.where(largest > 0, losses, np.inf)
+    group_floor = touched.min(axis=1, keepdims=True)
+    end = np.maximum((np.broadcast_to(mass, losses.shape) * (losses >= group_floor)).sum(axis=1), 1.0)
+    return take_smallest(-losses, mass, end) - take_smallest(-losses, mass, end - 1.0)
+
+
+def _atk(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return take_smallest(-losses, mass, k)
+
+
+def _close(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return take_smallest(np.abs(losses - threshold), mass, k)
+
+
+def _ranked_range(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return take_smallest(-losses, mass, k) - take_smallest(-losses, mass, m)
+
+
+def _trimmed(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+    return np.broadcast_to(mass, losses.shape) - take_smallest(-losses, mass, m)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One way to turn n losses into weights.
+
+    Parameters
+    ----------
+    name : str
+        The word by which it is asked for.
+    weigh : callable
+        ``(losses, mass, threshold, k, m) -> weights``, all with ``k`` and ``m`` already resolved to masses.
+    takes : tuple of str
+        Which of the counts ``k`` and ``m`` it looks at.
+    decays : bool
+        Whether its k falls over the run as in Algorithm 1.
+    convex : bool
+        Whether it keeps a convex loss convex.
+    """
+
+    name: str
+    weigh: Weigh
+    takes: tuple[str, ...] = ()
+    decays: bool = False
+    convex: bool = False
+
+    def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
+        """Resolve ``k`` and ``m`` against the total mass, checking what this aggregate uses."""
+        k_mass = resolve_count(k, total) if "k" in self.takes else float(total)
+        m_mass = resolve_count(0 if m is None else m, total, name="m", low=0) if "m" in self.takes else 0.0
+        if "m" in self.takes and m_mass >= k_mass:
+            raise ValueError(f"m={m!r} leaves nothing: it must be below {'k' if 'k' in self.takes else 'n'}={k_mass:g}")
+        return k_mass, m_mass
+
+    def weights(
+        self,
+        losses: Array,
+        *,
+        threshold: float = math.nan,
+        k: Count = None,
+        m: Count = None,
+        mass: Array | None = None,
+    ) -> Array:
+        """Weights of the losses.
+
+        Parameters
+        ----------
+        losses : array (samples,) or (problems, samples)
+        threshold : float
+            T of the individual loss; only the close aggregates look at it.
+        k, m : int, float or None
+            Counts or fractions of the mass.
+        mass : array (samples,), optional
+            Sample weights; one each unless said.
+
+        Returns
+        -------
+        weights : array of the shape of ``losses``
+
+        Examples
+        --------
+        >>> from closecall.aggregates import get_aggregate
+        >>> get_aggregate("atk").weights(np.array([0.1, 2.0, 0.7]), k=2).tolist()
+        [0.0, 1.0, 1.0]
+        >>> get_aggregate("close").weights(np.array([0.1, 2.0, 0.7]), k=1, threshold=0.6931).tolist()
+        [0.0, 0.0, 1.0]
+        """
+        losses = np.asarray(losses, dtype=float)
+        rows = np.atleast_2d(losses)
+        mass = np.ones(rows.shape[1]) if mass is None else check_mass(mass, rows.shape[1])
+        if rows.shape[1] == 0:
+            raise ValueError("there are no losses to aggregate")
+        if np.isnan(rows).any():
+            raise ValueError("the losses contain NaN; check the scores that produced them")
+        if self.weigh is _close and math.isnan(threshold):
+            raise ValueError(f"{self.name!r} needs the loss's threshold T = l(0), e.g. threshold=log(2) for logistic")
+        k_mass, m_mass = self.counts(k, m, float(mass.sum()))
+        return self.weigh(rows, mass, threshold, np.asarray(k_mass), np.asarray(m_mass)).reshape(losses.shape)
+
+
+def check_mass(mass: Array, samples: int) -> Array:
+    """Return sample weights as floats; wrong length, negative, non-finite or all-zero weights raise ``ValueError``."""
+    mass = np.asarray(mass, dtype=float)
+    if mass.shape != (samples,):
+        raise ValueError(f"sample_weight has shape {mass.shape}; expected ({samples},), one weight for each example")
+    if not np.isfinite(mass).all():
+        raise ValueError("sample_weight contains NaN or infinite values")
+    if (mass < 0).any():
+        raise ValueError("sample_weight contains negative values; weights are masses and must be >= 0")
+    if not (mass > 0).any():
+        raise ValueError("sample_weight is zero everywhere; at least one example needs a positive weight")
+    return mass
+
+
+#: Every aggregate by name; "paper" in SPEC's table, then the two nearest relatives (Hu et al. 2020; trimming).
+AGGREGATES: dict[str, Aggregate] = {
+    aggregate.name: aggregate
+    for aggregate in (
+        Aggregate("average", _average, convex=True),
+        Aggregate("maximal", _maximal, convex=True),
+        Aggregate("top", _top, ("k",)),
+        Aggregate("atk", _atk, ("k",), convex=True),
+        Aggregate("close", _close, ("k",)),
+        Aggregate("close_decay", _close, ("k",), decays=True),
+        Aggregate("ranked_range", _ranked_range, ("k", "m")),
+        Aggregate("trimmed", _trimmed, ("m",)),
+    )
+}
+
+
+def get_aggregate(name: str) -> Aggregate:
+    """Return the aggregate of that name; an unknown name raises ``ValueError`` listing the known ones.
+
+    Examples
+    --------
+    >>> get_aggregate("close_decay").decays
+    True
+    """
+    return lookup(AGGREGATES, name, "aggregate")

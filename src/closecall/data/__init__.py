@@ -1,0 +1,1 @@
+"""Data sets: generated, embedded, and read from PMLB, OpenML or files."""

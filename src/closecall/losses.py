@@ -1,0 +1,137 @@
+"""Individual losses: margin -> value, slope, threshold.
+
+A loss is a function of the margin ``m = y * f(x)``. Its *threshold* ``T = l(0)`` is the loss of an example on the
+decision boundary (the paper's T); an aggregate such as close-k looks at the examples whose loss is nearest T.
+To add a loss, write its value and slope and add one line to the table ``LOSSES``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from ._names import Array, lookup
+
+#: The focal loss's exponent (Lin et al. 2017 recommend 2).
+FOCAL_GAMMA = 2
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An individual loss.
+
+    Parameters
+    ----------
+    name : str
+        The word by which it is asked for.
+    value : callable
+        Margins of any shape -> losses of the same shape.
+    slope : callable
+        Margins -> derivative of the loss by the margin (a subgradient at a kink).
+    threshold : float
+        T = l(0).
+    curvature : float
+        A bound on the second derivative's absolute value; infinite where the slope jumps.
+    convex : bool
+        Whether the loss is a convex function of the margin.
+
+    Examples
+    --------
+    >>> from closecall.losses import get_loss
+    >>> hinge = get_loss("hinge")
+    >>> hinge.value(np.array([-1.0, 0.0, 3.0])).tolist()
+    [2.0, 1.0, 0.0]
+    >>> hinge.threshold
+    1.0
+    """
+
+    name: str
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    threshold: float
+    curvature: float
+    convex: bool
+
+
+def _logistic(margins: Array) -> Array:
+    # exp only ever sees a non-positive number, so it cannot overflow; log1p keeps the tiny losses of sure examples.
+    return np.log1p(np.exp(-np.abs(margins))) + np.maximum(-margins, 0)
+
+
+def _logistic_slope(margins: Array) -> Array:
+    return -expit(-margins)
+
+
+def _hinge(margins: Array) -> Array:
+    return np.maximum(1 - margins, 0)
+
+
+def _hinge_slope(margins: Array) -> Array:
+    return -(margins < 1).astype(margins.dtype)
+
+
+def _squared_hinge(margins: Array) -> Array:
+    with np.errstate(over="ignore"):  # beyond the square root of the largest float the loss itself is infinite
+        return np.square(np.maximum(1 - margins, 0))
+
+
+def _squared_hinge_slope(margins: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return -2 * np.maximum(1 - margins, 0)
+
+
+def _ramp(margins: Array) -> Array:
+    return np.clip(1 - margins, 0, 2)
+
+
+def _ramp_slope(margins: Array) -> Array:
+    return -((margins < 1) & (margins > -1)).astype(margins.dtype)
+
+
+def _modified_huber(margins: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.where(margins >= -1, np.square(np.maximum(1 - np.maximum(margins, -1), 0)), -4 * margins)
+
+
+def _modified_huber_slope(margins: Array) -> Array:
+    return -2 * np.clip(1 - margins, 0, 2)
+
+
+def _focal(margins: Array) -> Array:
+    return expit(-margins) ** FOCAL_GAMMA * _logistic(margins)
+
+
+def _focal_slope(margins: Array) -> Array:
+    right, wrong = expit(margins), expit(-margins)
+    return -(wrong**FOCAL_GAMMA) * (FOCAL_GAMMA * right * _logistic(margins) + wrong)
+
+
+#: Every loss by name. Hinge and ramp have kinks; ramp and focal are not convex. The ramp is the hinge truncated at
+#: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is scikit-learn's (Zhang 2004), `focal` is Lin et al.'s (2017).
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss("logistic", _logistic, _logistic_slope, math.log(2), 0.25, True),
+        Loss("hinge", _hinge, _hinge_slope, 1.0, math.inf, True),
+        Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True),
+        Loss("ramp", _ramp, _ramp_slope, 1.0, math.inf, False),
+        Loss("modified_huber", _modified_huber, _modified_huber_slope, 1.0, 2.0, True),
+        # 0.3914 is the maximum of |l''| on a fine grid, near m = -0.51 (a test recomputes it), rounded up.
+        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.4, False),
+    )
+}
+
+
+def get_loss(name: str) -> Loss:
+    """Return the loss of that name; an unknown name raises ``ValueError`` listing the known ones.
+
+    Examples
+    --------
+    >>> round(get_loss("logistic").threshold, 4)
+    0.6931
+    """
+    return lookup(LOSSES, name, "loss")

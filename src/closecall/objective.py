@@ -1,0 +1,212 @@
+"""Objective: a batch of problems -> values and gradients.
+
+A *problem* is one (loss, aggregate, k, alpha). Its training objective is the **sum** of the weighted losses plus
+``alpha / 2 * ||w||^2``, so alpha means the same for every aggregate and ``average`` with the logistic loss is
+scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ._names import Array
+from .aggregates import Aggregate, Count, check_mass, get_aggregate
+from .losses import Loss, get_loss
+from .schedules import Schedule, constant, decay
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One (loss, aggregate, k, alpha) to be solved.
+
+    Parameters
+    ----------
+    loss : str
+        A name in :data:`closecall.losses.LOSSES`.
+    aggregate : str
+        A name in :data:`closecall.aggregates.AGGREGATES`.
+    k : int, float or None
+        How many examples the aggregate looks at: a count, a fraction in (0, 1] or None for all.
+    alpha : float
+        The L2 strength, >= 0.
+    m : int, float or None
+        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
+
+    Examples
+    --------
+    >>> Problem("hinge", "close_decay", k=10, alpha=0.1)
+    Problem(loss='hinge', aggregate='close_decay', k=10, alpha=0.1, m=None)
+    """
+
+    loss: str = "logistic"
+    aggregate: str = "average"
+    k: Count = None
+    alpha: float = 1.0
+    m: Count = None
+
+    def __post_init__(self) -> None:
+        get_loss(self.loss)
+        get_aggregate(self.aggregate)
+        if not isinstance(self.alpha, Real) or not math.isfinite(self.alpha) or self.alpha < 0:
+            raise ValueError(f"alpha={self.alpha!r} must be a finite number >= 0")
+
+    def resolve(self, total: float, steps: int) -> tuple[Loss, Aggregate, Schedule, float]:
+        """Return the loss, the aggregate, the schedule of k over ``steps`` steps and the mass of m."""
+        loss, aggregate = get_loss(self.loss), get_aggregate(self.aggregate)
+        k, m = aggregate.counts(self.k, self.m, total)
+        return loss, aggregate, decay(k, total, steps) if aggregate.decays else constant(k), m
+
+
+def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, Array]:
+    """Return ``X`` (dense, or CSR if sparse), labels in {-1, +1} as given, and masses; bad input raises ``ValueError``.
+
+    Examples
+    --------
+    >>> X, y, mass = check_data([[0.0], [1.0]], [-1, 1])
+    >>> mass.tolist()
+    [1.0, 1.0]
+    """
+    if sparse.issparse(X):
+        X = sparse.csr_matrix(X) if X.format != "csr" else X
+        values = X.data
+    else:
+        X = np.asarray(X)
+        values = X
+    if X.ndim != 2:
+        raise ValueError(f"X must be two-dimensional (samples, features), not of shape {X.shape}")
+    if X.shape[0] == 0:
+        raise ValueError("X has no rows")
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {values.dtype}; encode it as numbers first")
+    if values.dtype.kind == "f" and not _all_finite(values):
+        raise ValueError("X contains NaN or infinite values; impute or drop them first")
+    y = np.asarray(y)
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"y has shape {y.shape}; expected ({X.shape[0]},), one label for each row of X")
+    labels = np.unique(y)
+    if labels.size == 1:
+        raise ValueError(f"y contains one class only ({labels[0]!r}); a classifier needs two")
+    if not np.array_equal(labels, [-1, 1]):
+        shown = ", ".join(repr(label) for label in labels[:5].tolist())
+        raise ValueError(f"labels must be -1 and +1, but y contains {shown}{' ...' if labels.size > 5 else ''}")
+    mass = np.ones(X.shape[0]) if sample_weight is None else check_mass(sample_weight, X.shape[0])
+    return X, y.astype(np.float64, copy=False), mass
+
+
+def _all_finite(values: Array) -> bool:
+    # A sum is finite only if no entry is NaN or infinite, and needs no mask the size of X; overflow asks a second time.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
+
+
+def aggregate_value(
+    problem: Problem,
+    margins: Array,
+    *,
+    mass: Array | None = None,
+    constant: float | None = None,
+    k: float | None = None,
+) -> float:
+    """The aggregate loss of one vector of margins, with the paper's constant M for ``close``.
+
+    Value of ``close`` = sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c: the paper's close-k
+    loss, in which an example outside the close set costs M if it is misclassified and nothing otherwise.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its alpha plays no part here.
+    margins : array (samples,)
+    mass : array (samples,), optional
+    constant : float, optional
+        M, at least the largest loss that can occur over all parameters compared; left out (0) unless given.
+    k : float, optional
+        A mass that overrides the problem's k, for a step of a decay run.
+
+    Examples
+    --------
+    >>> problem = Problem("hinge", "close", k=1)
+    >>> aggregate_value(problem, np.array([-2.0, 0.5, 3.0]), constant=100.0)
+    100.5
+    """
+    margins = np.asarray(margins, dtype=float)
+    mass = np.ones(margins.size) if mass is None else check_mass(mass, margins.size)
+    loss, aggregate, _, m = problem.resolve(float(mass.sum()), 1)
+    losses = loss.value(margins)
+    k_mass = aggregate.counts(problem.k, problem.m, float(mass.sum()))[0] if k is None else k
+    weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
+    value = _dot(weights, losses)
+    if constant is not None and problem.aggregate.startswith("close"):
+        value += constant * float(((mass - weights) * (margins <= 0)).sum())
+    return value
+
+
+def _dot(weights: Array, losses: Array) -> float:
+    # An infinite loss of weight zero counts nothing; 0 * inf would be NaN.
+    used = weights > 0
+    return float(weights[used] @ losses[used])
+
+
+def values_and_gradients(
+    problems: Sequence[Problem],
+    coef: Array,
+    intercept: Array,
+    X: Any,
+    y: Array,
+    *,
+    mass: Array | None = None,
+    k: Sequence[float] | None = None,
+    penalize_intercept: bool = False,
+) -> tuple[Array, Array, Array]:
+    """Objective values and gradients of a batch of problems.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+    coef : array (problems, features)
+    intercept : array (problems,)
+    X : array or CSR matrix (samples, features)
+    y : array (samples,) in {-1, +1}
+    mass : array (samples,), optional
+    k : sequence of float, optional
+        One mass for each problem, overriding its k: the step of a decay run.
+    penalize_intercept : bool
+        Whether alpha penalises the intercept like the weights.
+
+    Returns
+    -------
+    values : array (problems,)
+        Sum of weighted losses + alpha / 2 * ||w||^2, without the constant M.
+    coef_gradients : array (problems, features)
+    intercept_gradients : array (problems,)
+
+    Examples
+    --------
+    >>> X, y = np.array([[-1.0], [2.0]]), np.array([-1.0, 1.0])
+    >>> values, gradients, _ = values_and_gradients([Problem("hinge")], np.zeros((1, 1)), np.zeros(1), X, y)
+    >>> values.tolist(), gradients.tolist()
+    ([2.0], [[-3.0]])
+    """
+    mass = np.ones(len(y)) if mass is None else mass
+    total = float(mass.sum())
+    margins = y * (np.asarray((X @ coef.T).T) + intercept[:, None])
+    values, pull = np.empty(len(problems)), np.empty_like(margins)
+    for row, problem in enumerate(problems):
+        loss, aggregate, _, m = problem.resolve(total, 1)
+        k_mass = aggregate.counts(problem.k, problem.m, total)[0] if k is None else k[row]
+        losses = loss.value(margins[row])
+        weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
+        values[row] = _dot(weights, losses)
+        pull[row] = np.where(weights > 0, weights * loss.slope(margins[row]), 0) * y
+    alphas = np.array([problem.alpha for problem in problems])
+    values += alphas / 2 * ((coef**2).sum(axis=1) + penalize_intercept * intercept**2)
+    coef_gradients = np.asarray((X.T @ pull.T).T) + alphas[:, None] * coef
+    intercept_gradients = pull.sum(axis=1) + penalize_intercept * alphas * intercept
+    return values, coef_gradients, intercept_gradients

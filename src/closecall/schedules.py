@@ -1,0 +1,87 @@
+"""Schedules: step -> k.
+
+What varies over a run is a function of the step. Steps are numbered 1..E as in the paper's Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+Schedule = Callable[[int], float]
+
+
+def constant(k: float) -> Schedule:
+    """The same k at every step.
+
+    Examples
+    --------
+    >>> constant(10.0)(999)
+    10.0
+    """
+    return lambda step: k
+
+
+def last_convex_step(steps: int) -> int:
+    """The last step of Algorithm 1 at which k = n whatever k* is: the part of the path that all k* share.
+
+    Examples
+    --------
+    >>> last_convex_step(1000), last_convex_step(3), last_convex_step(1)
+    (333, 1, 0)
+    """
+    # i < E/3 has k = n by the first branch; i = E/3, if whole, by the second, whose formula starts at k = n.
+    return steps // 3
+
+
+def first_final_step(steps: int) -> int:
+    """The first step at which k = k*, i.e. the smallest i with i >= 2E/3.
+
+    Examples
+    --------
+    >>> first_final_step(1000), first_final_step(3), first_final_step(1)
+    (667, 2, 1)
+    """
+    return -(-2 * steps // 3)
+
+
+def decay(k_star: float, n: float, steps: int) -> Schedule:
+    """Algorithm 1: k = n for a third of the steps, falls linearly to k* over the second third, and stays.
+
+    Parameters
+    ----------
+    k_star : float
+        The final k.
+    n : float
+        The mass of all examples.
+    steps : int
+        E, the length of the run; at least 1.
+
+    Returns
+    -------
+    schedule : callable
+        ``step -> k`` for steps 1..E. Exact integer arithmetic with halves to even where n and k* are whole,
+        not rounded otherwise.
+
+    Examples
+    --------
+    >>> k_at = decay(10, 100, 9)
+    >>> [k_at(step) for step in range(1, 10)]
+    [100.0, 100.0, 100.0, 70.0, 40.0, 10.0, 10.0, 10.0, 10.0]
+    """
+    if steps < 1:
+        raise ValueError(f"a run needs at least one step, not {steps}")
+    if not 0 < k_star <= n:
+        raise ValueError(f"k*={k_star:g} must lie in (0, n={n:g}]")
+    whole = float(n).is_integer() and float(k_star).is_integer()
+
+    def k_at(step: int) -> float:
+        if 3 * step < steps:
+            return float(n)
+        if 3 * step >= 2 * steps:
+            return float(k_star)
+        if whole:  # Python rounds a Fraction half to even, exactly
+            return float(int(k_star) + round(Fraction(int(n - k_star) * (2 * steps - 3 * step), steps)))
+        return k_star + (n - k_star) * (2 * steps - 3 * step) / steps
+
+    return k_at

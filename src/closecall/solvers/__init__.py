@@ -1,0 +1,1 @@
+"""Solvers: the slow, obvious one and the batched one."""

@@ -1,0 +1,22 @@
+"""Shared fixtures: hypothesis profile and the benchmark data directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Derandomised: the same examples every run, so that a red run is red for everyone. No deadline: machines are noisy.
+settings.register_profile("closecall", deadline=None, derandomize=True, max_examples=100, print_blob=True)
+settings.load_profile("closecall")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The benchmark data directory; tests that use it carry the mark ``shared_data``."""
+    given = os.environ.get("CLOSECALL_DATA")
+    if not given or not (Path(given) / "pmlb").is_dir():
+        pytest.skip("needs the benchmark data: set CLOSECALL_DATA to a directory that contains pmlb/")
+    return Path(given)

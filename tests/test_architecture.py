@@ -1,0 +1,104 @@
+"""Imports point upwards in the house's reading order only, and ``import closecall`` stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "closecall"
+
+#: Reading order: a module may import from its own room and from rooms above it.
+ROOMS = [
+    "_names",
+    "losses",
+    "aggregates",
+    "schedules",
+    "objective",
+    "theory",
+    "solvers",
+    "linear",
+    "nn",
+    "data",
+    "bench",
+    "cli",
+]
+
+#: What each room may import from outside the standard library, beyond NumPy and SciPy.
+OUTSIDE = {
+    "solvers": {"threadpoolctl"},
+    "linear": {"sklearn", "matplotlib", "threadpoolctl"},
+    "nn": {"torch", "sklearn"},
+    "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
+    "bench": {"sklearn", "pandas", "scikit_posthocs", "altair", "vl_convert", "jinja2", "distributed", "threadpoolctl"},
+    "cli": {"typer", "rich", "click"},
+}
+#: linear and nn are neighbours: neither knows the other. Nobody but bench and cli may know bench.
+APART = {("nn", "linear"), ("data", "nn"), ("data", "linear"), ("data", "solvers")}
+
+
+def room_of(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports_of(source: str, path: Path) -> list[str]:
+    """Absolute dotted names that a source imports; relative ones are resolved against its package."""
+    package = ["closecall", *path.relative_to(PACKAGE).parts[:-1]]
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module.split(".") if node.module else [])]
+            names += [".".join([*module, alias.name]) for alias in node.names]
+    return names
+
+
+def faults(source: str, path: Path) -> list[str]:
+    room = room_of(path)
+    if room == "__init__":
+        return []
+    found = []
+    for name in imports_of(source, path):
+        parts = name.split(".")
+        if parts[0] == "closecall":
+            target = parts[1] if len(parts) > 1 else ""
+            if target in ROOMS and (ROOMS.index(target) > ROOMS.index(room) or (room, target) in APART):
+                found.append(f"{room} may not import {name}")
+        elif parts[0] not in sys.stdlib_module_names | {"numpy", "scipy"} | OUTSIDE.get(room, set()):
+            found.append(f"{room} may not import {name}")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_upwards(path: Path) -> None:
+    assert room_of(path) in [*ROOMS, "__init__", "__main__"], "a new room needs its place in the reading order"
+    assert faults(path.read_text(), path) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("losses.py", "from .aggregates import AGGREGATES"),
+        ("losses.py", "import sklearn"),
+        ("solvers/batched.py", "from ..linear import classifier"),
+        ("linear/search.py", "import closecall.bench.plan"),
+        ("nn/modules.py", "from ..linear.classifier import CloseKClassifier"),
+        ("data/sources.py", "def f():\n    import torch"),
+        ("bench/plan.py", "from closecall import cli"),
+    ],
+)
+def test_a_wrong_import_is_caught(room: str, source: str) -> None:
+    assert faults(source, PACKAGE / room)
+
+
+def test_import_is_light() -> None:
+    heavy = ["torch", "pandas", "matplotlib", "altair", "distributed", "typer", "rich"]
+    code = f"import sys, closecall; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,1 @@
+"""The benchmark: plan, run, store, compare and report, resumable from one machine to a cluster."""

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from .._names import Array, lookup
+from closecall._names import Array, lookup
 
 #: The columns of every table, in the paper's order.
 METHODS = ("close", "close_decay", "atk", "average", "top")

@@ -1,0 +1,355 @@
+"""Laws of the aggregates: one list of all of them feeds every law, and an exact twin in fractions checks each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from closecall.aggregates import AGGREGATES, get_aggregate, resolve_count, take_smallest
+
+EVERY = sorted(AGGREGATES)
+every_aggregate = pytest.mark.parametrize("name", EVERY)
+CLOSE = {"close", "close_decay"}
+LOG2 = Fraction(math.log(2))
+
+#: Losses are eighths, so that ties are common and |l - T| is exact for T = 1.
+LOSSES = st.integers(0, 32).map(lambda eighths: Fraction(eighths, 8))
+WHOLE = st.integers(0, 3).map(Fraction)
+#: Ones, whole, dyadic (exact floats), tenths (not exact) and seventieths (often less than 1 in total).
+MASSES = {
+    "ones": st.just(Fraction(1)),
+    "whole": WHOLE,
+    "quarters": st.integers(0, 8).map(lambda part: Fraction(part, 4)),
+    "tenths": st.integers(0, 20).map(lambda part: Fraction(part, 10)),
+    "below one": st.integers(0, 5).map(lambda part: Fraction(part, 70)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Losses, masses and counts, all exact; a Fraction count is a fraction of the mass, an int a count of examples."""
+
+    losses: tuple[Fraction, ...]
+    masses: tuple[Fraction, ...]
+    k: int | Fraction | None = None
+    m: int | Fraction | None = None
+    threshold: Fraction = Fraction(1)
+
+    @property
+    def total(self) -> Fraction:
+        return sum(self.masses, Fraction(0))
+
+    def mass_of(self, count: int | Fraction | None, default: Fraction) -> Fraction:
+        if count is None:
+            return default
+        return Fraction(count) if isinstance(count, int) else count * self.total
+
+    @property
+    def k_mass(self) -> Fraction:
+        return self.mass_of(self.k, self.total)
+
+    @property
+    def m_mass(self) -> Fraction:
+        return self.mass_of(self.m, Fraction(0))
+
+    def keys(self, name: str) -> list[Fraction]:
+        return [abs(loss - self.threshold) if name in CLOSE else -loss for loss in self.losses]
+
+    def rows(self, rows: list[int]) -> Case:
+        """The examples at those rows, in that order."""
+        losses, masses = (tuple(values[row] for row in rows) for values in (self.losses, self.masses))
+        return replace(self, losses=losses, masses=masses)
+
+    def rows(self, rows: list[int]) -> Case:
+        """The examples at those rows, in that order."""
+        losses, masses = (tuple(values[row] for row in rows) for values in (self.losses, self.masses))
+        return replace(self, losses=losses, masses=masses)
+
+    def weights(self, name: str) -> np.ndarray:
+        """What the package says."""
+        k, m = (count if count is None or isinstance(count, int) else float(count) for count in (self.k, self.m))
+        losses, masses = np.array(self.losses, dtype=float), np.array(self.masses, dtype=float)
+        return get_aggregate(name).weights(losses, threshold=float(self.threshold), k=k, m=m, mass=masses)
+
+    def exact_weights(self, name: str) -> list[Fraction]:
+        """What the definition says: rank along a line of mass, take an interval of it, share within a tied group."""
+        keys, spans, start = self.keys(name), {}, Fraction(0)
+        for key in sorted(set(keys)):
+            size = sum(mass for other, mass in zip(keys, self.masses, strict=True) if other == key)
+            spans[key] = start, start + size
+            start += size
+        # `top`: the unit of mass that ends where the group of the k-th largest loss ends.
+        end = max(min(stop for _, stop in spans.values() if stop >= self.k_mass), Fraction(1))
+        low, high = {
+            "average": (0, self.total),
+            "maximal": (0, 1),
+            "top": (end - 1, end),
+            "atk": (0, self.k_mass),
+            "close": (0, self.k_mass),
+            "close_decay": (0, self.k_mass),
+            "ranked_range": (self.m_mass, self.k_mass),
+            "trimmed": (self.m_mass, self.total),
+        }[name]
+        taken = {key: max(min(stop, high) - max(start, low), 0) for key, (start, stop) in spans.items()}
+        sizes = {key: stop - start for key, (start, stop) in spans.items()}
+        return [mass * taken[key] / (sizes[key] or 1) for key, mass in zip(keys, self.masses, strict=True)]
+
+
+@st.composite
+def cases(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(MASSES)) -> Case:
+    masses = draw(st.lists(MASSES[draw(st.sampled_from(kinds))], min_size=1, max_size=12).filter(any))
+    losses = draw(st.lists(LOSSES, min_size=len(masses), max_size=len(masses)))
+    case = Case(tuple(losses), tuple(masses), threshold=draw(st.sampled_from([Fraction(1), LOG2])))
+    parts = draw(st.sampled_from([3, 7, 20, 100]))
+    counts = [st.none(), st.integers(1, parts).map(lambda part: Fraction(part, parts))]
+    if case.total >= 1:
+        counts.append(st.integers(1, math.floor(case.total)))
+    case = replace(case, k=draw(st.one_of(counts)))
+    # m stays below k: a whole number, or a fraction of the mass that is so many twentieths of k.
+    below = [st.none(), st.integers(0, 19).map(lambda part: case.k_mass / case.total * Fraction(part, 20))]
+    below.append(st.integers(0, math.ceil(case.k_mass) - 1))
+    return replace(case, m=draw(st.one_of(below)))
+
+
+def assert_same(measured: np.ndarray, expected: object, name: str = "") -> None:
+    np.testing.assert_allclose(measured, np.array(expected, dtype=float), rtol=0, atol=1e-12, err_msg=name)
+
+
+# Drawing a case costs more than weighing it, so each law draws one and asks every aggregate.
+@settings(max_examples=300)
+@given(case=cases())
+def test_weights_are_those_of_the_exact_twin(case: Case) -> None:
+    for name in EVERY:
+        assert_same(case.weights(name), case.exact_weights(name), name)
+
+
+@given(case=cases())
+def test_weights_lie_within_the_mass_and_have_the_stated_sum(case: Case) -> None:
+    one = min(Fraction(1), case.total)
+    stated = {
+        "average": case.total,
+        "maximal": one,
+        "top": one,
+        "atk": case.k_mass,
+        "close": case.k_mass,
+        "close_decay": case.k_mass,
+        "ranked_range": case.k_mass - case.m_mass,
+        "trimmed": case.total - case.m_mass,
+    }
+    for name in EVERY:
+        weights = case.weights(name)
+        assert (weights >= 0).all(), name
+        assert (weights <= np.array(case.masses, dtype=float)).all(), name
+        assert weights.sum() == pytest.approx(float(stated[name]), rel=1e-12), name
+
+
+@given(case=cases(), data=st.data())
+def test_permuting_rows_permutes_weights(case: Case, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(case.losses))))
+    permuted = case.rows(order)
+    for name in EVERY:
+        assert_same(permuted.weights(name), case.weights(name)[order], name)
+
+
+def sums_by_source(weights: np.ndarray, sources: list[int], size: int) -> np.ndarray:
+    return np.bincount(sources, weights, minlength=size)
+
+
+@given(case=cases(("whole",)))
+def test_a_mass_of_two_is_two_copies_and_a_mass_of_zero_is_none(case: Case) -> None:
+    sources = [row for row, mass in enumerate(case.masses) for _ in range(int(mass))]
+    copies = replace(case.rows(sources), masses=(Fraction(1),) * len(sources))
+    for name in EVERY:
+        assert_same(sums_by_source(copies.weights(name), sources, len(case.losses)), case.weights(name), name)
+
+
+@given(case=cases(), data=st.data())
+def test_splitting_a_mass_into_parts_changes_nothing(case: Case, data: st.DataObject) -> None:
+    sources, parts = [], []
+    for row, mass in enumerate(case.masses):
+        shares = data.draw(st.sampled_from([(1,), (1, 1), (1, 2), (3, 0, 4), (1,) * 10]))
+        sources += [row] * len(shares)
+        parts += [mass * share / sum(shares) for share in shares]
+    split = replace(case.rows(sources), masses=tuple(parts))
+    for name in EVERY:
+        assert_same(sums_by_source(split.weights(name), sources, len(case.losses)), case.weights(name), name)
+
+
+@given(case=cases())
+def test_ties_share_in_proportion_to_mass(case: Case) -> None:
+    masses = np.array(case.masses, dtype=float)
+    for name in EVERY:
+        weights, keys = case.weights(name), np.array(case.keys(name))
+        for key in set(keys):
+            tied = keys == key
+            assert_same(weights[tied] * masses[tied].sum(), weights[tied].sum() * masses[tied], name)
+
+
+@given(case=cases(), data=st.data())
+def test_each_row_of_a_batch_is_weighed_alone(case: Case, data: st.DataObject) -> None:
+    other = replace(case, losses=tuple(data.draw(st.permutations(case.losses))))
+    losses = np.array([case.losses, other.losses], dtype=float)
+    mass, threshold = np.array(case.masses, dtype=float), float(case.threshold)
+    k, m = (float(count / case.total) for count in (case.k_mass, case.m_mass))
+    for name in EVERY:
+        batch = get_aggregate(name).weights(losses, threshold=threshold, k=k, m=m, mass=mass)
+        assert_same(batch, [case.weights(name), other.weights(name)], name)
+
+
+@given(case=cases(), masses=st.lists(st.floats(1e-3, 1e3), min_size=12, max_size=12))
+def test_close_of_everything_is_average_bit_for_bit(case: Case, masses: list[float]) -> None:
+    losses = np.array(case.losses, dtype=float)
+    for mass in (np.array(case.masses, dtype=float), np.array(masses[: len(losses)])):
+        for k in (None, 1.0):
+            for name in ("close", "close_decay", "atk"):
+                weights = get_aggregate(name).weights(losses, threshold=1.0, k=k, mass=mass)
+                np.testing.assert_array_equal(weights, mass)
+    n = len(losses)
+    np.testing.assert_array_equal(get_aggregate("close").weights(losses, threshold=1.0, k=n), np.ones(n))
+
+
+@given(case=cases())
+def test_relatives_meet_at_their_ends(case: Case) -> None:
+    average, atk = replace(case, m=0).weights("average"), replace(case, m=0).weights("atk")
+    np.testing.assert_array_equal(replace(case, m=0).weights("ranked_range"), atk)
+    np.testing.assert_array_equal(replace(case, m=0).weights("trimmed"), average)
+    np.testing.assert_array_equal(average, np.array(case.masses, dtype=float))
+    if case.total >= 1:
+        np.testing.assert_array_equal(replace(case, k=1).weights("atk"), case.weights("maximal"))
+
+
+@given(case=cases(("ones", "whole")), data=st.data())
+def test_top_of_whole_masses_is_a_ranked_range_of_one(case: Case, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, int(case.total)))
+    top = replace(case, k=k).weights("top")
+    assert_same(top, replace(case, k=k, m=k - 1).weights("ranked_range"))
+    copies = sorted(loss for loss, mass in zip(case.losses, case.masses, strict=True) for _ in range(int(mass)))
+    assert top @ np.array(case.losses, dtype=float) == pytest.approx(float(copies[-k]), abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 3, 7, 10, 29, 100, 1000])
+def test_a_percentage_that_means_a_whole_count_is_that_count(n: int) -> None:
+    # 0.07 * 100 is 7.000000000000001 in floats: the eighth example must get nothing.
+    losses = np.arange(n, 0.0, -1.0)
+    for percent in range(1, 101):
+        if percent * n % 100 == 0:
+            k = percent * n // 100
+            atk, top = (get_aggregate(name).weights(losses, k=percent / 100) for name in ("atk", "top"))
+            np.testing.assert_array_equal(np.flatnonzero(atk), range(k))
+            np.testing.assert_array_equal(np.flatnonzero(top), [k - 1])
+
+
+def test_many_inexact_masses_still_reach_their_sum() -> None:
+    # Summed in order, 100,000 tenths exceed 10,000 by 1.9e-8; the rank of the next example must not feel it.
+    for part in (0.1, 0.3, 0.7):
+        mass = np.append(np.full(100_000, part), [1.0, 1.0])
+        losses = np.append(np.full(100_000, 3.0), [2.0, 1.0])
+        weights = get_aggregate("top").weights(losses, k=round(part * 100_000), mass=mass)
+        assert weights[:-2].sum() == pytest.approx(1)
+        assert weights[-2:].tolist() == [0.0, 0.0]
+
+
+def test_take_smallest_takes_a_count_for_each_problem() -> None:
+    keys = np.array([[3.0, 1.0, 2.0, 1.0]] * 5)
+    expected = [[0, 0, 0, 0], [0, 0.5, 0, 0.5], [0, 1, 0.25, 1], [0.5, 1, 1, 1], [1, 1, 1, 1]]
+    assert_same(take_smallest(keys, np.ones(4), np.array([0, 1, 2.25, 3.5, 9])), expected)
+    assert take_smallest(keys, np.ones((5, 4)), 2.0).tolist() == [[0, 1, 0, 1]] * 5
+
+
+def aggregate_of(name: str, losses: np.ndarray) -> np.ndarray:
+    weights = get_aggregate(name).weights(losses, threshold=1.0, k=2, m=1)
+    return (weights * losses).sum(axis=1)
+
+
+@every_aggregate
+def test_convex_means_convex_in_the_losses(name: str) -> None:
+    first, second = np.random.default_rng(0).uniform(0, 2, size=(2, 2000, 4))
+    chord = (aggregate_of(name, first) + aggregate_of(name, second)) / 2
+    above = aggregate_of(name, (first + second) / 2) > chord + 1e-12
+    assert above.any() != AGGREGATES[name].convex
+
+
+@settings(max_examples=50)
+@given(total=st.floats(0.5, 1e6), part=st.floats(1e-6, 1))
+def test_a_fraction_is_not_rounded(total: float, part: float) -> None:
+    assert resolve_count(part, total) == part * total
+    assert resolve_count(np.float64(part), total) == part * total
+
+
+def test_counts_resolve_to_masses() -> None:
+    assert [resolve_count(k, 8) for k in (1, np.int64(3), 8, 1.0, None, 0.25)] == [1, 3, 8, 8, 8, 2]
+    assert resolve_count(0, 8, low=0) == resolve_count(0.0, 8, low=0) == 0
+
+
+BAD_COUNTS = [
+    (0, ValueError, "k=0 is too small"),
+    (-3, ValueError, "k=-3 is too small"),
+    (4, ValueError, "k=4 exceeds the 3 examples"),
+    (0.0, ValueError, "fraction in"),
+    (-0.5, ValueError, "fraction in"),
+    (1.5, ValueError, "fraction in.*int for a count"),
+    (math.nan, ValueError, "fraction in"),
+    (math.inf, ValueError, "fraction in"),
+    (True, TypeError, "k must be an int"),
+    (np.True_, TypeError, "k must be an int"),
+    ("2", TypeError, "k must be an int"),
+]
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if "k" in AGGREGATES[name].takes])
+@pytest.mark.parametrize(("k", "error", "message"), BAD_COUNTS)
+def test_a_bad_k_is_refused(name: str, k: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        get_aggregate(name).weights(np.arange(3.0), k=k, threshold=1.0)
+
+
+@pytest.mark.parametrize("m", [-1, 3, 4, 1.0, 1.5, math.nan, True])
+@pytest.mark.parametrize("name", ["ranked_range", "trimmed"])
+def test_a_bad_m_is_refused(name: str, m: object) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"^m[= ]"):
+        get_aggregate(name).weights(np.arange(3.0), m=m)
+
+
+BAD_MASSES = [
+    ([1, -1, 1], "negative"),
+    ([1, math.nan, 1], "NaN or infinite"),
+    ([1, math.inf, 1], "NaN or infinite"),
+    ([0, 0, 0], "zero everywhere"),
+    ([1, 1], r"shape \(2,\); expected \(3,\)"),
+    ([[1, 1, 1]], r"shape \(1, 3\)"),
+    (2.0, r"shape \(\)"),
+]
+
+
+@every_aggregate
+@pytest.mark.parametrize(("mass", "message"), BAD_MASSES)
+def test_bad_masses_are_refused(name: str, mass: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        get_aggregate(name).weights(np.arange(3.0), threshold=1.0, mass=mass)
+
+
+@every_aggregate
+def test_bad_losses_are_refused(name: str) -> None:
+    weights = get_aggregate(name).weights
+    with pytest.raises(ValueError, match="losses contain NaN"):
+        weights([1.0, math.nan], threshold=1.0)
+    with pytest.raises(ValueError, match="no losses"):
+        weights([], threshold=1.0)
+
+
+@pytest.mark.parametrize("name", sorted(CLOSE))
+def test_close_needs_a_threshold(name: str) -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        get_aggregate(name).weights([1.0, 2.0], k=1)
+
+
+@pytest.mark.parametrize("name", ["closest", "", None, ["atk"]])
+def test_an_unknown_name_lists_the_known_ones(name: object) -> None:
+    with pytest.raises(ValueError, match="unknown aggregate") as caught:
+        get_aggregate(name)
+    assert all(known in str(caught.value) for known in EVERY)

@@ -336,10 +336,12 @@ def test_bad_masses_are_refused(name: str, mass: object, message: str) -> None:
 @every_aggregate
 def test_bad_losses_are_refused(name: str) -> None:
     weights = get_aggregate(name).weights
-    with pytest.raises(ValueError, match="losses contain NaN"):
-        weights([1.0, math.nan], threshold=1.0)
-    with pytest.raises(ValueError, match="no losses"):
-        weights([], threshold=1.0)
+    for bad in (math.nan, math.inf, -math.inf):
+        with pytest.raises(ValueError, match="losses contain NaN or infinite"):
+            weights([1.0, bad], threshold=1.0)
+    for mass in (None, []):
+        with pytest.raises(ValueError, match="no losses"):
+            weights([], threshold=1.0, mass=mass)
 
 
 @pytest.mark.parametrize("name", sorted(CLOSE))

@@ -200,11 +200,11 @@ class Aggregate:
         """
         losses = np.asarray(losses, dtype=float)
         rows = np.atleast_2d(losses)
-        mass = np.ones(rows.shape[1]) if mass is None else check_mass(mass, rows.shape[1])
         if rows.shape[1] == 0:
             raise ValueError("there are no losses to aggregate")
-        if np.isnan(rows).any():
-            raise ValueError("the losses contain NaN; check the scores that produced them")
+        if not np.isfinite(rows).all():
+            raise ValueError("the losses contain NaN or infinite values; check the scores that produced them")
+        mass = np.ones(rows.shape[1]) if mass is None else check_mass(mass, rows.shape[1])
         if self.weigh is _close and math.isnan(threshold):
             raise ValueError(f"{self.name!r} needs the loss's threshold T = l(0), e.g. threshold=log(2) for logistic")
         k_mass, m_mass = self.counts(k, m, float(mass.sum()))

@@ -225,7 +225,7 @@ def check_mass(mass: Array, samples: int) -> Array:
     return mass
 
 
-#: Every aggregate by name; "paper" in SPEC's table, then the two nearest relatives (Hu et al. 2020; trimming).
+#: Every aggregate by name: the paper's, then its two nearest relatives (Hu et al. 2020; trimming).
 AGGREGATES: dict[str, Aggregate] = {
     aggregate.name: aggregate
     for aggregate in (

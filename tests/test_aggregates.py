@@ -65,11 +65,6 @@ class Case:
         losses, masses = (tuple(values[row] for row in rows) for values in (self.losses, self.masses))
         return replace(self, losses=losses, masses=masses)
 
-    def rows(self, rows: list[int]) -> Case:
-        """The examples at those rows, in that order."""
-        losses, masses = (tuple(values[row] for row in rows) for values in (self.losses, self.masses))
-        return replace(self, losses=losses, masses=masses)
-
     def weights(self, name: str) -> np.ndarray:
         """What the package says."""
         k, m = (count if count is None or isinstance(count, int) else float(count) for count in (self.k, self.m))

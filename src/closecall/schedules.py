@@ -76,7 +76,7 @@ def decay(k_star: float, n: float, steps: int) -> Schedule:
     whole = float(n).is_integer() and float(k_star).is_integer()
 
     def k_at(step: int) -> float:
-        if 3 * step < steps:
+        if 3 * step <= steps:  # at i = E/3 the second branch is n too, but in floats k* + (n - k*) may exceed n
             return float(n)
         if 3 * step >= 2 * steps:
             return float(k_star)

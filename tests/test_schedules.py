@@ -1,0 +1,107 @@
+"""Algorithm 1's decay against an exact twin, for every small run there is."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache
+
+import pytest
+from hypothesis import given, strategies as st
+
+from closecall.schedules import constant, decay, first_final_step, last_convex_step
+
+RUNS = range(1, 61)
+SIZES = range(1, 41)
+
+
+def half_to_even(number: Fraction) -> int:
+    below = math.floor(number)
+    return min(below, below + 1, key=lambda whole: (abs(number - whole), whole % 2))
+
+
+@cache
+def exact_fall(gap: int, steps: int) -> list[int]:
+    """What k exceeds k* by at steps 1..E when n - k* is ``gap``: the algorithm's three lines in fractions."""
+    fall = []
+    for step in range(1, steps + 1):
+        if step < Fraction(steps, 3):
+            fall.append(gap)
+        elif step < Fraction(2 * steps, 3):
+            fall.append(half_to_even(gap * Fraction(2 * steps - 3 * step, steps)))
+        else:
+            fall.append(0)
+    return fall
+
+
+def run(k_star: float, n: float, steps: int) -> list[float]:
+    k_at = decay(k_star, n, steps)
+    return [k_at(step) for step in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize("steps", RUNS)
+def test_every_small_run_is_algorithm_1(steps: int) -> None:
+    for n in SIZES:
+        for k_star in range(1, n + 1):
+            assert run(k_star, n, steps) == [k_star + fall for fall in exact_fall(n - k_star, steps)], (n, k_star)
+
+
+def test_halves_go_to_even() -> None:
+    # Two steps, the first of them half way down: n - k* of 1, 3, 5 and 7 leave halves.
+    assert [decay(1, 1 + gap, 2)(1) - 1 for gap in (1, 3, 5, 7)] == [0, 2, 2, 4]
+
+
+fractional = st.floats(0.01, 1e4).filter(lambda number: not number.is_integer())
+
+
+@given(n=fractional, part=st.floats(0.001, 1), steps=st.integers(1, 100))
+def test_fractional_counts_are_not_rounded(n: float, part: float, steps: int) -> None:
+    k_star = part * n
+    for step, k in enumerate(run(k_star, n, steps), start=1):
+        share = min(max(Fraction(2 * steps - 3 * step, steps), 0), 1)
+        assert k == pytest.approx(float(Fraction(k_star) + (Fraction(n) - Fraction(k_star)) * share), rel=1e-14)
+
+
+@given(n=st.one_of(fractional, st.integers(1, 10**6).map(float)), part=st.floats(0.001, 1), steps=st.integers(1, 100))
+def test_a_run_never_rises_and_has_three_parts(n: float, part: float, steps: int) -> None:
+    k_star = part * n
+    ks = run(k_star, n, steps)
+    assert sorted(ks, reverse=True) == ks
+    assert all(k == n for k in ks[: steps // 3])
+    assert all(k == k_star for k in ks[math.ceil(2 * steps / 3) - 1 :])
+    assert ks[-1] == k_star
+
+
+@pytest.mark.parametrize("steps", RUNS)
+def test_the_parts_begin_and_end_where_they_say(steps: int) -> None:
+    # k* = 1/2 is not whole, so nothing is rounded and k falls at every step of the middle part.
+    ks = run(0.5, 1000.0, steps)
+    assert last_convex_step(steps) == sum(k == 1000 for k in ks)
+    assert steps - first_final_step(steps) + 1 == sum(k == 0.5 for k in ks)
+
+
+def test_thousand_steps() -> None:
+    k_at = decay(10, 554, 1000)
+    assert [k_at(step) for step in (1, 333, 334, 500, 666, 667, 1000)] == [554, 554, 553, 282, 11, 10, 10]
+
+
+def test_k_star_of_n_stays_there_and_constant_is_constant() -> None:
+    assert run(7, 7, 10) == [7] * 10
+    assert [constant(2.5)(step) for step in (1, 10, 1000)] == [2.5] * 3
+
+
+@pytest.mark.parametrize(
+    ("k_star", "n", "steps", "message"),
+    [
+        (1, 5, 0, "at least one step"),
+        (1, 5, -3, "at least one step"),
+        (0, 5, 3, "k.=0 must lie in"),
+        (-1, 5, 3, "k.=-1 must lie in"),
+        (6, 5, 3, "k.=6 must lie in"),
+        (math.nan, 5, 3, "k.=nan must lie in"),
+        (1, math.nan, 3, "must lie in"),
+    ],
+)
+def test_bad_runs_are_refused(k_star: float, n: float, steps: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decay(k_star, n, steps)

@@ -1,0 +1,95 @@
+"""The paper's synthetic sets: the four of Figure 1, and Examples 1 and 2."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from closecall._names import Array, lookup
+
+#: Figure 1, as (label, how many, from, to): uniform blocks along the first column. The best boundary is 0 in all four.
+FIGURE1: dict[str, tuple[tuple[int, int, float, float], ...]] = {
+    "easy": ((1, 225, -1.0, -0.9), (1, 25, -0.2, 0.05), (-1, 250, 0.0, 0.1)),
+    "imbalance": ((1, 20, -1.0, 0.05), (-1, 480, 0.0, 1.0)),
+    "outlier": ((1, 20, -1.0, 0.0), (-1, 480, 0.0, 1.0), (-1, 1, -1.0, -1.0)),
+    "ambiguous": ((1, 250, -1.0, 0.0), (-1, 250, -1.0, 1.0)),
+}
+
+
+def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
+    """Draw one of the four sets of Figure 1.
+
+    Parameters
+    ----------
+    name : {"easy", "imbalance", "outlier", "ambiguous"}
+        ``outlier`` is the paper's "imbalance + outlier".
+    seed : int or Generator
+        Where the uniform numbers come from.
+
+    Returns
+    -------
+    X : array of shape (samples, 2)
+        Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points for the eye.
+    y : array of shape (samples,)
+        -1.0 and +1.0; the positives are on the left.
+
+    Examples
+    --------
+    >>> X, y = figure1("outlier", seed=0)
+    >>> X.shape, int((y > 0).sum()), float(X[-1, 0])
+    ((501, 2), 20, -1.0)
+    """
+    blocks = lookup(FIGURE1, name, "set of Figure 1")
+    rng = np.random.default_rng(seed)
+    first = np.concatenate([rng.uniform(low, high, count) for _, count, low, high in blocks])
+    y = np.repeat([float(label) for label, *_ in blocks], [count for _, count, *_ in blocks])
+    return np.column_stack([first, rng.uniform(-1, 1, len(first))]), y
+
+
+def example1(n: int, far: float) -> tuple[Array, Array]:
+    """The paper's Example 1: n points at -1 (negative), n at +1 (positive) and two far points on the wrong sides.
+
+    Parameters
+    ----------
+    n : int
+        Points on each side.
+    far : float
+        The paper's M, much larger than n: a negative sits at +far, a positive at -far.
+
+    Returns
+    -------
+    X : array of shape (2 n + 2, 1)
+    y : array of shape (2 n + 2,)
+
+    Examples
+    --------
+    >>> X, y = example1(2, far=100)
+    >>> X.ravel().tolist(), y.tolist()
+    ([-1.0, -1.0, 1.0, 1.0, 100.0, -100.0], [-1.0, -1.0, 1.0, 1.0, -1.0, 1.0])
+    """
+    if n < 1 or not np.isfinite(far) or far <= 0:
+        raise ValueError(f"Example 1 needs n >= 1 and a finite far > 0; got n={n}, far={far}")
+    X = np.concatenate([np.full(n, -1.0), np.full(n, 1.0), [far, -far]])
+    return X[:, None], np.concatenate([np.full(n, -1.0), np.full(n, 1.0), [-1.0, 1.0]])
+
+
+def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
+    """The paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1].
+
+    The best accuracy in the population is 0.75, by calling x > 0 positive (the paper's text swaps the sides).
+
+    Returns
+    -------
+    X : array of shape (2 n, 1)
+    y : array of shape (2 n,)
+
+    Examples
+    --------
+    >>> X, y = example2(1000, seed=0)
+    >>> X.shape, float(X[y > 0].min()) >= 0
+    ((2000, 1), True)
+    """
+    if n < 1:
+        raise ValueError(f"Example 2 needs n >= 1; got {n}")
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.uniform(-1, 1, n), rng.uniform(0, 1, n)])
+    return X[:, None], np.repeat([-1.0, 1.0], n)

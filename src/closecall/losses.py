@@ -120,8 +120,8 @@ LOSSES: dict[str, Loss] = {
         Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True),
         Loss("ramp", _ramp, _ramp_slope, 1.0, math.inf, False),
         Loss("modified_huber", _modified_huber, _modified_huber_slope, 1.0, 2.0, True),
-        # 0.3914 is the maximum of |l''| on a fine grid, near m = -0.51 (a test recomputes it), rounded up.
-        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.4, False),
+        # |l''| is largest, 0.4962, at m = -0.603 (a test recomputes it); rounded up.
+        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.5, False),
     )
 }
 

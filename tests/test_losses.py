@@ -1,0 +1,184 @@
+"""Individual losses: what each says of itself is measured, over the whole float range."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, strategies as st
+
+from closecall.losses import LOSSES, Loss, get_loss
+
+EVERY = sorted(LOSSES)
+every_loss = pytest.mark.parametrize("loss", [LOSSES[name] for name in EVERY], ids=EVERY)
+both_widths = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+#: Margins at which the slope jumps.
+KINKS = {"hinge": [1.0], "ramp": [-1.0, 1.0]}
+STEP = 1e-3
+GRID = np.arange(-20, 20, STEP)
+
+#: Values by hand at the margins -3, -1, -0.5, 0, 0.5, 1 and 3.
+BY_HAND = {
+    "hinge": [4, 2, 1.5, 1, 0.5, 0, 0],
+    "squared_hinge": [16, 4, 2.25, 1, 0.25, 0, 0],
+    "ramp": [2, 2, 1.5, 1, 0.5, 0, 0],
+    "modified_huber": [12, 4, 2.25, 1, 0.25, 0, 0],
+}
+
+
+def extremes(dtype: type[np.floating]) -> np.ndarray:
+    """Margins over the whole range of a float: the largest, the subnormal, and where exp under- or overflows."""
+    info = np.finfo(dtype)
+    sizes = [info.max, info.max / 2, np.sqrt(info.max), 1e4, 800, 746, 745, 710, 709, 104, 103, 89, 88, 20, 1]
+    sizes += [0.5, info.eps, info.eps / 4, info.tiny, info.smallest_subnormal, 0]
+    positive = np.array(sizes, dtype=dtype)
+    return np.unique(np.concatenate([-positive, positive]))
+
+
+@every_loss
+def test_the_threshold_is_the_loss_on_the_boundary(loss: Loss) -> None:
+    assert loss.threshold == pytest.approx(float(loss.value(np.zeros(1))[0]), rel=1e-15)
+    assert LOSSES[loss.name] is get_loss(loss.name) is loss
+
+
+@pytest.mark.parametrize("name", sorted(BY_HAND))
+def test_values_by_hand(name: str) -> None:
+    assert get_loss(name).value(np.array([-3, -1, -0.5, 0, 0.5, 1, 3])).tolist() == BY_HAND[name]
+
+
+def test_focal_is_the_logistic_loss_damped_by_the_square_of_the_chance_of_error() -> None:
+    for margin in (-5.0, -0.3, 0.0, 0.7, 4.0):
+        wrong = 1 / (1 + math.exp(margin))
+        assert get_loss("focal").value(np.array(margin)) == pytest.approx(-(wrong**2) * math.log(1 - wrong), rel=1e-13)
+
+
+@every_loss
+def test_slopes_match_central_differences(loss: Loss) -> None:
+    margins, step = np.linspace(-12, 12, 4001), 1e-5
+    smooth = np.all([np.abs(margins - kink) > 2 * step for kink in KINKS.get(loss.name, [math.inf])], axis=0)
+    assert smooth.mean() > 0.99
+    measured = (loss.value(margins + step) - loss.value(margins - step)) / (2 * step)
+    # At a jump of the curvature (squared_hinge, modified_huber) the central difference is off by step / 2.
+    np.testing.assert_allclose(loss.slope(margins)[smooth], measured[smooth], rtol=1e-7, atol=2 * step)
+
+
+@every_loss
+def test_slopes_at_kinks_are_subgradients(loss: Loss) -> None:
+    for kink in KINKS.get(loss.name, []):
+        left, at, right = loss.slope(np.array([kink - 1e-6, kink, kink + 1e-6]))
+        assert min(left, right) <= at <= max(left, right)
+        assert left != right
+
+
+@every_loss
+def test_the_curvature_bound_holds_and_is_not_loose(loss: Loss) -> None:
+    # From the values alone, so that a wrong slope cannot hide a wrong bound.
+    measured = np.abs(np.diff(loss.value(GRID), 2)).max() / STEP**2
+    if loss.name in KINKS:
+        assert math.isinf(loss.curvature)
+        assert measured > 0.5 / STEP  # a jump of the slope, seen through a window of STEP
+    else:
+        assert measured <= loss.curvature * (1 + 1e-6)
+        assert loss.curvature <= 1.1 * measured
+
+
+def test_focal_curvature_is_that_of_its_formula() -> None:
+    # With w = sigmoid(-m), r = 1 - w and L = log(1 + e^-m): w' = -r w, L' = -w, hence the second derivative of w^2 L.
+    wrong, right, logistic = 1 / (1 + np.exp(GRID)), 1 / (1 + np.exp(-GRID)), np.logaddexp(0, -GRID)
+    second = wrong**2 * right * (2 * (2 * right - wrong) * logistic + 5 * wrong)
+    assert GRID[second.argmax()] == pytest.approx(-0.603, abs=STEP)
+    assert np.abs(second).max() <= get_loss("focal").curvature <= 1.1 * np.abs(second).max()
+
+
+@every_loss
+def test_curvature_bounds_the_change_of_the_slope(loss: Loss) -> None:
+    if math.isfinite(loss.curvature):
+        assert np.abs(np.diff(loss.slope(GRID))).max() <= loss.curvature * STEP * (1 + 1e-9)
+
+
+@every_loss
+def test_convex_means_below_every_chord(loss: Loss) -> None:
+    left, right = np.meshgrid(np.linspace(-8, 8, 161), np.linspace(-8, 8, 161))
+    above = loss.value((left + right) / 2) - (loss.value(left) + loss.value(right)) / 2
+    assert (above.max() <= 1e-12) == loss.convex
+
+
+@every_loss
+@both_widths
+def test_losses_never_rise_and_are_never_negative(loss: Loss, dtype: type[np.floating]) -> None:
+    for margins in (GRID.astype(dtype), extremes(dtype)):
+        values, slopes = loss.value(margins), loss.slope(margins)
+        assert (values >= 0).all()
+        assert (slopes <= 0).all()
+        # Neighbours may differ by a rounding of the value itself, not by more.
+        assert (values[1:] * (1 - 4 * np.finfo(dtype).eps) <= values[:-1]).all()
+
+
+@every_loss
+@both_widths
+def test_every_margin_has_a_value_and_a_slope(loss: Loss, dtype: type[np.floating]) -> None:
+    margins = extremes(dtype)
+    values, slopes = loss.value(margins), loss.slope(margins)  # warnings are errors
+    assert values.dtype == slopes.dtype == dtype
+    assert values.shape == slopes.shape == margins.shape
+    assert not np.isnan(values).any()
+    assert not np.isnan(slopes).any()
+    # Only a loss that outgrows its margin may leave the range of floats.
+    if loss.name not in ("squared_hinge", "modified_huber"):
+        assert np.isfinite(values).all()
+        assert np.isfinite(slopes).all()
+
+
+def exact_logistic(margin: float) -> Decimal:
+    with localcontext() as context:
+        context.prec = 60
+        context.Emin, context.Emax = -(10**9), 10**9
+        if abs(margin) > 1e4:  # beyond the range of floats the loss is the hinge to the last bit
+            return max(-Decimal(margin), Decimal(0))
+        # ln(1 + e) loses e where e is below the precision; there ln(1 + e) = e to 60 digits.
+        small = (-abs(Decimal(margin))).exp()
+        return ((1 + small).ln() if small > Decimal("1e-40") else small) + max(-Decimal(margin), Decimal(0))
+
+
+@both_widths
+@given(data=st.data())
+def test_logistic_never_overflows_and_is_exact_to_rounding(dtype: type[np.floating], data: st.DataObject) -> None:
+    width = 8 * np.dtype(dtype).itemsize
+    anywhere = st.floats(allow_nan=False, allow_infinity=False, width=width)
+    usual = st.floats(-128, 128, width=width)
+    margins = np.array(data.draw(st.lists(st.one_of(anywhere, usual), min_size=1, max_size=8)), dtype=dtype)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        values, slopes = get_loss("logistic").value(margins), get_loss("logistic").slope(margins)
+    assert values.dtype == slopes.dtype == dtype
+    assert ((slopes >= -1) & (slopes <= 0)).all()
+    info = np.finfo(dtype)
+    for margin, value in zip(margins.tolist(), values.tolist(), strict=True):
+        exact = exact_logistic(margin)
+        error = abs(Fraction(value) - Fraction(exact))
+        assert error <= 4 * Fraction(float(info.eps)) * Fraction(exact) + 2 * Fraction(float(info.smallest_subnormal))
+
+
+@every_loss
+@given(margin=st.floats(-1e6, 1e6))
+@example(margin=0.0)
+def test_a_loss_is_elementwise_in_any_shape(loss: Loss, margin: float) -> None:
+    square = np.full((2, 3), margin)
+    for function in (loss.value, loss.slope):
+        alone = function(np.array([margin]))
+        np.testing.assert_allclose(function(square), np.broadcast_to(alone, (2, 3)), rtol=1e-14)
+
+
+def test_logistic_agrees_with_logaddexp() -> None:
+    np.testing.assert_allclose(get_loss("logistic").value(GRID), np.logaddexp(0, -GRID), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["log", "", None, 3, ["hinge"]])
+def test_an_unknown_name_lists_the_known_ones(name: object) -> None:
+    with pytest.raises(ValueError, match="unknown loss") as caught:
+        get_loss(name)
+    assert repr(name) in str(caught.value)
+    assert all(known in str(caught.value) for known in EVERY)

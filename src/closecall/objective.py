@@ -137,6 +137,10 @@ def aggregate_value(
     100.5
     """
     margins = np.asarray(margins, dtype=float)
+    if margins.ndim != 1 or margins.size == 0:
+        raise ValueError(f"margins must be a vector (samples,) of at least one, not of shape {margins.shape}")
+    if not np.isfinite(margins).all():
+        raise ValueError("the margins contain NaN or infinite values; check the scores that produced them")
     mass = np.ones(margins.size) if mass is None else check_mass(mass, margins.size)
     loss, aggregate, _, m = problem.resolve(float(mass.sum()), 1)
     losses = loss.value(margins)
@@ -194,7 +198,7 @@ def values_and_gradients(
     >>> values.tolist(), gradients.tolist()
     ([2.0], [[-3.0]])
     """
-    mass = np.ones(len(y)) if mass is None else mass
+    mass = np.ones(len(y)) if mass is None else check_mass(mass, len(y))
     total = float(mass.sum())
     margins = y * (np.asarray((X @ coef.T).T) + intercept[:, None])
     values, pull = np.empty(len(problems)), np.empty_like(margins)

@@ -1,0 +1,165 @@
+"""Covering the conflicts: the 0-1 minimum as a mixed-integer programme, with a lower bound that is always valid.
+
+Fold the label into the example, z = y * (x, 1). By Gordan's theorem no linear classifier is right on a whole set of
+examples exactly if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0). The examples
+of a vertex of such mixtures, at most d + 2, are a *conflict*: every classifier is wrong on one of them at least. The
+fewest errors are thus the lightest cover of all conflicts. There are too many to list, so they are found as needed:
+
+    cover the conflicts known so far (HiGHS, binary variables only): its optimum is a lower bound
+    look for conflicts among the examples outside the cover (linear programmes): none left means the bound is attained
+
+No "big M" enters, whose tolerance would make the bound unsafe for classifiers of small margin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+from closecall._names import Array
+
+#: How often the search for conflicts restarts before the next cover. Measured on 100 examples, 5 features and 15
+#: errors: 20 s and a gap left with 1, about 7 s with 15; on easy problems it makes little difference.
+PASSES = 10
+
+
+def find_conflict(vectors: Array, costs: Array) -> Array | None:
+    """Rows of a smallest set of vectors that no open half-space through the origin holds; None if one holds all.
+
+    Parameters
+    ----------
+    vectors : array (samples, dimensions)
+    costs : array (samples,)
+        The mixture of least cost is taken: vary them to find other conflicts.
+
+    Examples
+    --------
+    >>> find_conflict(np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]]), np.ones(3)).tolist()
+    [0, 1]
+    >>> find_conflict(np.array([[1.0, 1.0], [1.0, 0.0]]), np.ones(2))
+    """
+    samples, dimensions = vectors.shape
+    if samples == 0:
+        return None
+    mixture = linprog(
+        costs,
+        A_eq=np.vstack([vectors.T, np.ones(samples)]),
+        b_eq=np.append(np.zeros(dimensions), 1.0),
+        method="highs-ds",  # the simplex method ends in a vertex, whose support is minimal
+        options={"primal_feasibility_tolerance": 1e-10},
+    )
+    # Every positive part is kept, however small: a conflict with too many members is valid, one with too few is not.
+    return np.flatnonzero(mixture.x > 0) if mixture.status == 0 else None
+
+
+def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept: Callable[[Array], float]) -> float:
+    """Cover conflicts until the bound is attained or time runs out; return the lower bound.
+
+    Parameters
+    ----------
+    vectors : array (samples, dimensions)
+    weights : array (samples,)
+        Positive.
+    time_limit : float
+        Seconds.
+    accept : callable
+        It is given bool arrays (samples,) of vectors without conflict, and returns the least weight left out so far.
+
+    Returns
+    -------
+    bound : float
+        Every open half-space through the origin leaves out at least this weight.
+
+    Examples
+    --------
+    >>> vectors = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]])
+    >>> weights = np.array([3.0, 2.0, 1.0])
+    >>> lightest_cover(vectors, weights, time_limit=10, accept=lambda free: float(weights[~free].sum()))
+    2.0
+    """
+    deadline = time.monotonic() + time_limit
+    rng = np.random.default_rng(0)  # only varies the order in which conflicts are found
+    slack = 1e-9 * float(weights.sum())
+    conflicts: list[Array] = []
+    covered, blame = np.zeros(len(weights), dtype=bool), np.zeros(len(weights))
+    bound, attained = 0.0, np.inf
+    while True:
+        known = len(conflicts)
+        for _ in range(PASSES):
+            before = len(conflicts)
+            free = _give_up(vectors, weights, ~covered, conflicts, blame, rng, deadline)
+            attained = attained if free is None else accept(free)
+            if free is None or len(conflicts) == before:
+                break
+        bound = max(bound, _disjoint(conflicts, weights))
+        # No new conflict: the cover is free of them, and its weight was the bound.
+        if len(conflicts) == known or attained <= bound + slack or time.monotonic() >= deadline:
+            return bound
+        cover = _solve_cover(conflicts, weights, deadline - time.monotonic())
+        if cover.mip_dual_bound is not None:
+            bound = max(bound, _round_up(cover.mip_dual_bound, weights))
+        if cover.x is None or attained <= bound + slack:
+            return bound
+        covered = cover.x > 0.5
+
+
+def _give_up(
+    vectors: Array,
+    weights: Array,
+    alive: Array,
+    conflicts: list[Array],
+    blame: Array,
+    rng: np.random.Generator,
+    deadline: float,
+) -> Array | None:
+    """Give up one example of each conflict found until none is left; None if time ran out first.
+
+    New conflicts are appended to ``conflicts`` and counted in ``blame``: the example that sits in the most conflicts
+    for its weight is the most promising one to give up.
+    """
+    alive = alive.copy()
+    while time.monotonic() < deadline:
+        rows = np.flatnonzero(alive)
+        found = find_conflict(vectors[rows], rng.random(rows.size))
+        if found is None:
+            return alive
+        conflict = rows[found]
+        conflicts.append(conflict)
+        blame[conflict] += 1 / weights[conflict]
+        alive[conflict[blame[conflict].argmax()]] = False
+    return None
+
+
+def _round_up(bound: float, weights: Array) -> float:
+    # HiGHS proves a bound up to 1e-6; whole weights can only be paid in whole.
+    whole = np.array_equal(weights, np.round(weights))
+    return float(np.ceil(bound - 1e-6)) if whole else bound - 1e-6
+
+
+def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> Any:
+    ends = np.cumsum([0, *map(len, conflicts)])
+    members = (np.ones(ends[-1]), np.concatenate(conflicts), ends)
+    cover = sparse.csr_array(members, shape=(len(conflicts), len(weights)))
+    return milp(
+        weights,
+        integrality=np.ones(len(weights)),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(cover, 1, np.inf),
+        options={"time_limit": max(time_limit, 0.01), "mip_rel_gap": 0},
+    )
+
+
+def _disjoint(conflicts: list[Array], weights: Array) -> float:
+    """The weight that conflicts without a common member cost at least: a bound that needs no solver."""
+    left, bound = weights.copy(), 0.0
+    for conflict in conflicts:
+        # A weight may be paid out in parts: each conflict takes what its poorest member has left.
+        toll = left[conflict].min()
+        left[conflict] -= toll
+        bound += float(toll)
+    return bound

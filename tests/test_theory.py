@@ -1,0 +1,291 @@
+"""The exact 0-1 intercept, the exact 0-1 minimum and the generalisation bound, against slow twins and known answers."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import sparse
+from scipy.optimize import linprog
+
+from closecall.theory import best_intercept, log_growth, minimum_errors, risk_bound
+from closecall.theory.cover import find_conflict, lightest_cover
+
+
+def errors_of(scores, y, mass):
+    return float(mass[y * scores <= 0].sum())
+
+
+# --- the intercept -------------------------------------------------------------------------------------------------
+
+
+def intercept_by_trial(scores, y, mass):
+    """Slow twin: try the middle of every gap between scores that count, widest first, and then both ends."""
+    places = np.unique(scores[mass > 0])
+    gaps = sorted(itertools.pairwise(places), key=lambda gap: (gap[0] / 2 - gap[1] / 2, gap[0]))
+    reach = max(places[-1] - places[0], 1)
+    cuts = [low / 2 + high / 2 for low, high in gaps] + [places[0] - reach, places[-1] + reach]
+    return min(((-cut, errors_of(scores - cut, y, mass)) for cut in cuts), key=lambda pair: pair[1])
+
+
+@st.composite
+def scored(draw):
+    n = draw(st.integers(2, 9))
+    # A few half-integers make ties in scores, in widths and in errors; exact, so that both twins agree to the bit.
+    scores = draw(hnp.arrays(float, n, elements=st.integers(-6, 6).map(lambda i: i / 2)))
+    y = np.array([-1, 1, *draw(st.lists(st.sampled_from([-1, 1]), min_size=n - 2, max_size=n - 2))])
+    mass = draw(hnp.arrays(float, n, elements=st.sampled_from([0.0, 0.5, 1.0, 2.0])))
+    mass[draw(st.integers(0, n - 1))] = 1.0
+    return scores, y, mass
+
+
+@given(scored())
+def test_intercept_equals_its_slow_twin(problem):
+    scores, y, mass = problem
+    intercept, errors = best_intercept(scores, y, mass)
+    assert (intercept, errors) == intercept_by_trial(scores, y, mass)
+    assert errors == errors_of(scores + intercept, y, mass)
+
+
+@given(scored(), st.randoms(use_true_random=False))
+def test_intercept_laws(problem, random):
+    scores, y, mass = problem
+    expected = best_intercept(scores, y, mass)
+    order = np.array(random.sample(range(len(y)), len(y)))
+    assert best_intercept(scores[order], y[order], mass[order]) == expected
+    copies = np.repeat(np.arange(len(y)), (2 * mass).astype(int))
+    if len(set(y[copies])) == 2:
+        intercept, errors = best_intercept(scores[copies], y[copies])
+        assert (intercept, errors / 2) == expected
+
+
+def test_a_batch_equals_its_rows():
+    rng = np.random.default_rng(0)
+    scores, y = rng.normal(size=(7, 30)).round(1), np.resize([-1, 1, 1], 30)
+    masses = rng.integers(0, 3, size=(7, 30)) / 2
+    for mass in (None, masses[0], masses):
+        intercepts, errors = best_intercept(scores, y, mass)
+        row_masses = [mass] * 7 if mass is None or mass.ndim == 1 else mass
+        rows = [best_intercept(row, y, row_mass) for row, row_mass in zip(scores, row_masses, strict=True)]
+        assert [tuple(pair) for pair in zip(intercepts.tolist(), errors.tolist(), strict=True)] == rows
+
+
+def test_floats_without_a_middle_are_tied():
+    scores = np.array([1.0, np.nextafter(1.0, 2.0)])
+    assert best_intercept(scores, [-1, 1])[1] == 1
+    assert best_intercept([1e20, 1e20, 1e20], [-1, 1, 1])[1] == 1  # and an end is beyond even large scores
+
+
+# --- the minimum ---------------------------------------------------------------------------------------------------
+
+
+def separable(vectors):
+    zeros = np.zeros(vectors.shape[1])
+    return linprog(zeros, A_ub=-vectors, b_ub=-np.ones(len(vectors)), bounds=(None, None)).status == 0
+
+
+def minimum_by_trial(X, y, mass):
+    """Slow twin: leave out sets of examples, lightest first, until a linear programme separates the others."""
+    vectors = np.hstack([X, np.ones((len(y), 1))]) * y[:, None]
+    subsets = np.array(list(itertools.product([False, True], repeat=len(y))))
+    weights = subsets @ mass
+    return next(weights[i] for i in np.argsort(weights, kind="stable") if separable(vectors[~subsets[i]]))
+
+
+def check(optimum, X, y, mass):
+    assert optimum.errors == pytest.approx(errors_of(X @ optimum.coef + optimum.intercept, y, mass))
+    assert optimum.proven == (optimum.lower_bound == optimum.errors)
+
+
+def lattice_problem(rng, n, d, size):
+    """Few places for many points: repeated, collinear and coplanar ones abound."""
+    X = rng.integers(0, size, size=(n, d)).astype(float)
+    y = np.where(rng.random(n) < 0.5, 1, -1)
+    y[:2] = -1, 1
+    return X, y, rng.choice([0.5, 1.0, 1.5, 2.25], n)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(6))
+def test_both_methods_equal_trial_of_all_subsets(d, seed):
+    rng = np.random.default_rng([d, seed])
+    X, y, mass = lattice_problem(rng, 9, d, 3)
+    expected = minimum_by_trial(X, y, mass)
+    for method in ("enumeration", "milp"):
+        optimum = minimum_errors(X, y, mass, method=method)
+        assert (optimum.errors, optimum.proven, optimum.method) == (pytest.approx(expected), True, method)
+        check(optimum, X, y, mass)
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "size"), [(1, 40, 20), (2, 30, 6), (2, 25, 1000), (3, 30, 4), (3, 25, 1000), (4, 14, 3)]
+)
+def test_enumeration_and_milp_agree(d, n, size):
+    for seed in range(2):
+        X, y, mass = lattice_problem(np.random.default_rng([d, n, seed]), n, d, size)
+        exact = minimum_errors(X, y, np.ones(n), method="enumeration")
+        covered = minimum_errors(X, y, np.ones(n), method="milp")
+        assert exact.proven
+        assert covered.proven
+        assert exact.errors == covered.errors
+        weighted = [minimum_errors(X, y, mass, method=method) for method in ("enumeration", "milp")]
+        assert weighted[0].errors == pytest.approx(weighted[1].errors)
+        for optimum in weighted:
+            check(optimum, X, y, mass)
+
+
+def test_mass_is_copies_and_order_is_irrelevant():
+    rng = np.random.default_rng(3)
+    X, y, _ = lattice_problem(rng, 40, 2, 6)
+    mass = rng.integers(0, 4, 40)
+    mass[:2] = 1
+    expected = minimum_errors(X, y, mass).errors
+    order = rng.permutation(np.repeat(np.arange(40), mass))
+    assert minimum_errors(X[order], y[order]).errors == expected
+
+
+def test_the_minimum_does_not_depend_on_the_frame():
+    """Decimals blur collinear points in the last bits, and a sheared frame more so: the answer stays."""
+    rng = np.random.default_rng(4)
+    X, y, mass = lattice_problem(rng, 60, 3, 4)
+    expected = minimum_errors(X, y, mass)
+    frames = [X * 0.1 + 0.3, X * [1e-6, 1.0, 1e6], X @ rng.normal(size=(3, 3)) + 100 * rng.normal(size=3)]
+    for frame in frames:
+        optimum = minimum_errors(frame, y, mass)
+        assert optimum.errors == pytest.approx(expected.errors)
+        assert optimum.proven
+        check(optimum, frame, y, mass)
+
+
+def test_dependent_features_do_not_count():
+    rng = np.random.default_rng(5)
+    X, y, mass = lattice_problem(rng, 40, 2, 5)
+    wide = np.column_stack([np.full(40, 7.0), X[:, 0], X @ [1.0, 2.0], 3 - X[:, 1], X[:, 1]])
+    optimum = minimum_errors(wide, y, mass)
+    assert optimum.method == "enumeration"
+    assert optimum.errors == minimum_errors(X, y, mass).errors
+    check(optimum, wide, y, mass)
+    constant = minimum_errors(np.ones((40, 2)), y, mass)
+    assert constant.errors == min(mass[y > 0].sum(), mass[y < 0].sum())
+    check(constant, np.ones((40, 2)), y, mass)
+
+
+@pytest.mark.parametrize("d", [2, 6])
+def test_separable_data_have_no_errors(d):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(80, d))
+    y = np.where(X @ np.arange(1, d + 1) > 0.5, 1, -1)
+    for given_X in (X, sparse.csr_matrix(X)):
+        optimum = minimum_errors(given_X, y)
+        assert (optimum.errors, optimum.proven) == (0, True)
+        check(optimum, X, y, np.ones(80))
+
+
+def test_parity_needs_an_error_in_four():
+    """Known answer: exclusive or has one error in its four points, in any multiplicity."""
+    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    assert minimum_errors(X, [1, -1, -1, 1]).errors == 1
+    assert minimum_errors(X, [1, -1, -1, 1], [5, 3, 2, 4]).errors == 2
+
+
+def test_points_on_a_line_or_plane_are_split_within_it():
+    """All on one line inside space: the best plane turns about a point of the line, not through it."""
+    steps = np.arange(8.0)
+    X = np.column_stack([steps, 2 * steps, 3 - steps])
+    assert minimum_errors(X, np.where(steps < 3, -1, 1)).errors == 0
+    assert minimum_errors(X, np.where(steps % 2 < 1, -1, 1)).errors == 3
+    # Two coplanar triangles that interlock need an error, although each is separable from any point outside.
+    star = np.array([[0, 2, 0], [2, -1, 0], [-2, -1, 0], [0, -2, 0], [2, 1, 0], [-2, 1, 0], [0, 0, 1]])
+    y = np.array([1, 1, 1, -1, -1, -1, 1])
+    assert minimum_errors(star, y).errors == minimum_by_trial(star, y, np.ones(7)) == 2
+
+
+def test_a_timed_out_cover_still_bounds_from_below():
+    """In three features enumeration knows the truth, which the bounds must enclose however little time there is."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(120, 3))
+    y = np.where(X[:, 0] + rng.normal(size=120) > 0, 1, -1)
+    truth = minimum_errors(X, y).errors
+    bounds = []
+    for seconds in (1e-9, 0.3, 2.0):
+        start = monotonic()
+        optimum = minimum_errors(X, y, method="milp", time_limit=seconds)
+        assert monotonic() - start < seconds + 5.0
+        assert optimum.lower_bound <= truth <= optimum.errors
+        check(optimum, X, y, np.ones(120))
+        bounds.append(optimum.lower_bound)
+        assert optimum.proven == (optimum.errors == truth == optimum.lower_bound)
+    assert bounds[0] < truth
+    assert bounds[-1] > 0
+
+
+def test_a_conflict_is_minimal_and_cannot_be_met():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(40, 5))
+    vectors = np.hstack([X, np.ones((40, 1))]) * rng.choice([-1, 1], 40)[:, None]
+    for _ in range(10):
+        conflict = find_conflict(vectors, rng.random(40))
+        assert 2 <= len(conflict) <= 7
+        assert not separable(vectors[conflict])
+        assert all(separable(vectors[np.delete(conflict, i)]) for i in range(len(conflict)))
+
+
+def test_the_cover_of_nothing_is_nothing():
+    assert lightest_cover(np.eye(3), np.ones(3), time_limit=5, accept=lambda free: float((~free).sum())) == 0
+
+
+@pytest.mark.shared_data
+def test_haberman_has_66_errors(shared_data: Path):
+    """He & Little (2023), "An efficient, provably exact algorithm for the 0-1 loss linear classification problem"."""
+    with gzip.open(shared_data / "pmlb" / "haberman" / "haberman.tsv.gz", "rt") as lines:
+        table = np.loadtxt(lines, skiprows=1)
+    X, y = table[:, :3], np.where(table[:, 3] == 1, 1, -1)
+    start = monotonic()
+    optimum = minimum_errors(X, y)
+    assert monotonic() - start < 20
+    assert (len(y), optimum.errors, optimum.proven, optimum.method) == (306, 66, True, "enumeration")
+    check(optimum, X, y, np.ones(306))
+
+
+# --- the generalisation bound, and bad input -------------------------------------------------------------------------
+
+
+def test_growth_and_risk_bound_against_plain_sums():
+    from math import comb, log, sqrt
+
+    for vc, n in [(0, 5), (3, 10), (4, 60), (30, 12)]:
+        assert log_growth(vc, n) == pytest.approx(log(sum(comb(n, i) for i in range(vc + 1))))
+    h = (log(sum(comb(2000, i) for i in range(4))) + log(4 / 0.1)) / 1000
+    assert risk_bound(0.02, 1000, 3, 0.1) == pytest.approx(0.02 + 2 * sqrt(0.02 * h) + 4 * h)
+    assert risk_bound(0.5, 10, 3, 0.1) == 1.0
+
+
+BAD = [
+    (lambda: best_intercept([0.0, np.nan], [-1, 1]), "NaN or infinite"),
+    (lambda: best_intercept(np.zeros((1, 2, 2)), [-1, 1]), "shape"),
+    (lambda: best_intercept([0.0, 1.0], [-1, 1, 1]), "y has shape"),
+    (lambda: best_intercept([0.0, 1.0], [1, 1]), "one class only"),
+    (lambda: best_intercept([0.0, 1.0], [-1, 1], [0.0, 0.0]), "zero everywhere"),
+    (lambda: best_intercept([[0.0, 1.0]], [-1, 1], [[1.0, 1.0], [1.0, 1.0]]), "one row for each problem"),
+    (lambda: minimum_errors([[0.0], [np.inf]], [-1, 1]), "NaN or infinite"),
+    (lambda: minimum_errors([[0.0], [1.0]], [0, 1]), "labels must be -1 and"),
+    (lambda: minimum_errors([[0.0], [1.0]], [-1, 1], [1, -1]), "negative"),
+    (lambda: minimum_errors([[0.0], [1.0]], [-1, 1], method="guess"), "unknown method 'guess'; choose one of"),
+    (lambda: minimum_errors([[0.0], [1.0]], [-1, 1], time_limit=0), "time_limit"),
+    (lambda: minimum_errors([[-1.7e308], [1.7e308]], [-1, 1]), "float range"),
+    (lambda: risk_bound(1.5, 10, 2, 0.1), "training_risk"),
+    (lambda: risk_bound(0.5, 10, 2, 1.0), "delta"),
+    (lambda: risk_bound(0.5, 0, 2, 0.1), "at least one sample"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_input_gets_a_clear_error(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

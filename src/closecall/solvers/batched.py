@@ -1,0 +1,365 @@
+"""Hundreds of problems at once: every (loss, aggregate, k, alpha) and fold as rows of one matrix.
+
+Work that is the same is done once: `close`, `close_decay` and `atk` with k = n *are* `average`; all decay runs of one
+(loss, alpha, fold) grow from one convex root; problems that occur twice are solved once; what has converged leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from .._names import Array
+from ..aggregates import check_mass
+from ..losses import get_loss
+from ..objective import Problem, aggregate_value, check_data
+from ..schedules import last_convex_step
+from .convex import Roots, minimize
+from .design import Design, least_squares_start, make_design, merge_duplicates
+from .kernels import Mass, make_mass
+from .steps import Rows, descend
+
+#: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
+BLOCK_BYTES = 1 << 19
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the callback receives: the step reached, of how many, and how many problems are still running."""
+
+    phase: str
+    step: int
+    steps: int
+    active: int
+
+
+@dataclass(frozen=True)
+class Solutions:
+    """Solutions of a batch of problems; every array has the problems first.
+
+    Parameters
+    ----------
+    coef : array (problems, features)
+    intercept : array (problems,)
+    objective : array (problems,)
+        Sum of weighted losses + alpha / 2 * ||w||^2 at the final k, without the constant M.
+    errors : array (problems,)
+        Misclassified training mass: margin <= 0.
+    n_iter : array (problems,)
+        Steps used; each looks at the data once.
+    converged : array (problems,)
+    """
+
+    coef: Array
+    intercept: Array
+    objective: Array
+    errors: Array
+    n_iter: Array
+    converged: Array
+
+
+def solve(
+    X: Any,
+    y: Any,
+    problems: Sequence[Problem],
+    *,
+    max_iter: int = 1000,
+    tol: float = 1e-3,
+    init: Any = "least_squares",
+    fit_intercept: bool = True,
+    penalize_intercept: bool = False,
+    sample_weight: Any = None,
+    folds: Any = None,
+    fold_of: Any = None,
+    dtype: Any = None,
+    memory_limit: int = 1 << 30,
+    threads: int = 1,
+    callback: Callable[[Progress], None] | None = None,
+) -> Solutions:
+    """Solve a batch of problems on one training set.
+
+    Parameters
+    ----------
+    X : array or sparse matrix (samples, features)
+        Dense of any numeric type, read-only memory maps included, or CSR, which is never densified.
+    y : array (samples,)
+        Labels -1 and +1.
+    problems : sequence of Problem
+    max_iter : int
+        E, the length of a run in steps; a decay run takes its thirds from it.
+    tol : float
+        A problem has converged when a step moves its margins by less than this share of their size; 0 runs every step.
+    init : {"least_squares", "zeros"} or (coef, intercept)
+        Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
+    fit_intercept, penalize_intercept : bool
+    sample_weight : array (samples,), optional
+        Masses.
+    folds : array (folds, samples), optional
+        Zero where a fold leaves an example out; multiplied into the sample weights.
+    fold_of : array (problems,) of int, optional
+        Which fold each problem trains on; required with more than one fold.
+    dtype : float32 or float64, optional
+        Of the sweep; X's own unless said, float64 for other types. Results are float64.
+    memory_limit : int
+        Bytes that the blocks of margins may take in all.
+    threads : int
+        Problems are shared out among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up.
+    callback : callable, optional
+        Receives a :class:`Progress` now and then.
+
+    Returns
+    -------
+    Solutions
+
+    Examples
+    --------
+    >>> X = np.array([[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0]])
+    >>> y = np.array([-1, -1, 1, 1, 1, 1])
+    >>> found = solve(X, y, [Problem(alpha=0.1), Problem("hinge", "close_decay", k=2, alpha=0.1)])
+    >>> found.errors.tolist()
+    [0.0, 0.0]
+    """
+    X, y, weight = check_data(X, y, sample_weight)
+    problems = _check_problems(problems, max_iter, tol, threads)
+    masses, fold_of = _check_folds(folds, fold_of, weight, y, len(problems))
+    dtype = _check_dtype(dtype, X)
+    merged = merge_duplicates(X, y, masses)
+    with np.errstate(over="ignore", under="ignore"):
+        design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
+        batch = _Batch(design, problems, fold_of, max_iter, tol, memory_limit, threads, callback)
+        coordinates, used, converged = batch.run(_starts(design, init, fold_of, X.shape[1]))
+    coef, intercept = design.to_parameters(coordinates)
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise FloatingPointError("a solution is not finite; scale the features (StandardScaler) or raise alpha")
+    objective, errors = _score(X, y, masses, problems, fold_of, coef, intercept, penalize_intercept and fit_intercept)
+    return Solutions(coef, intercept, objective, errors, used, converged)
+
+
+def _check_problems(problems: Sequence[Problem], max_iter: int, tol: float, threads: int) -> list[Problem]:
+    problems = list(problems)
+    wrong = [problem for problem in problems if not isinstance(problem, Problem)]
+    if not problems or wrong:
+        raise TypeError(f"problems must be a non-empty sequence of Problem, not {wrong[0] if wrong else problems!r}")
+    for name, value, low in (("max_iter", max_iter, 1), ("threads", threads, 1)):
+        if not isinstance(value, int | np.integer) or value < low:
+            raise ValueError(f"{name}={value!r} must be a whole number >= {low}")
+    if not tol >= 0:
+        raise ValueError(f"tol={tol!r} must be >= 0")
+    return problems
+
+
+def _check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int) -> tuple[Array, Array]:
+    if folds is None:
+        folds = np.ones((1, len(y)))
+    folds = np.atleast_2d(np.asarray(folds, dtype=np.float64))
+    if folds.shape[1] != len(y):
+        raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), a mass for each row of X")
+    if fold_of is None and len(folds) > 1:
+        raise ValueError("fold_of must say which of the folds each problem trains on")
+    fold_of = np.zeros(problems, dtype=int) if fold_of is None else np.asarray(fold_of, dtype=int)
+    if fold_of.shape != (problems,) or fold_of.min() < 0 or fold_of.max() >= len(folds):
+        raise ValueError(f"fold_of must hold one number in 0..{len(folds) - 1} for each of the {problems} problems")
+    masses = folds * weight
+    for fold, mass in enumerate(masses):
+        check_mass(mass, len(y))
+        if not ((mass > 0) & (y > 0)).any() or not ((mass > 0) & (y < 0)).any():
+            raise ValueError(f"fold {fold} has one class only; use stratified folds, or fewer of them")
+    return masses, fold_of
+
+
+def _check_dtype(dtype: Any, X: Any) -> Any:
+    if dtype is None:
+        return np.float32 if X.dtype == np.float32 else np.float64
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype={dtype!r} must be float32 or float64")
+    return np.dtype(dtype).type
+
+
+def _starts(design: Design, init: Any, fold_of: Array, features: int) -> Array:
+    """Start coordinates, (problems, coordinates)."""
+    if isinstance(init, str):
+        if init == "least_squares":
+            return least_squares_start(design)[fold_of]
+        if init == "zeros":
+            return np.zeros((len(fold_of), design.rank))
+        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
+    coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
+    coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))
+    intercept = np.broadcast_to(np.ravel(intercept) if intercept.ndim else intercept, len(fold_of))
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise ValueError("init contains NaN or infinite values")
+    return design.to_coordinates(coef, intercept)
+
+
+@dataclass
+class _Batch:
+    """One call of solve: which rows are really different, and how they are run."""
+
+    design: Design
+    problems: list[Problem]
+    fold_of: Array
+    steps: int
+    tol: float
+    memory_limit: int
+    threads: int
+    callback: Callable[[Progress], None] | None
+
+    def __post_init__(self) -> None:
+        self.masses: list[Mass] = [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
+        bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
+        # About six arrays of a block's shape are alive at once.
+        room = max(BLOCK_BYTES, bytes_per_row)
+        room = min(room, max(self.memory_limit // (6 * self.threads), bytes_per_row))
+        self.block_rows = max(1, room // bytes_per_row)
+        self.stopped = threading.Event()
+
+    def run(self, start: Array) -> tuple[Array, Array, Array]:
+        """Coordinates, steps used and convergence of every problem."""
+        keys = [self._key(index, start) for index in range(len(self.problems))]
+        unique = {key: row for row, key in enumerate(dict.fromkeys(keys))}
+        row_of = np.array([unique[key] for key in keys])
+        first = np.unique(row_of, return_index=True)[1]
+        rows, start = self._rows([keys[index] for index in first]), start[first]
+        C, used, converged = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows), dtype=bool)
+        with threadpool_limits(1, "blas") if self.threads > 1 else nullcontext():
+            self._grow_roots(rows, start, C, used, converged)
+            stepping = np.flatnonzero(~(self._convex(rows) & (rows.aggregate == "average")))
+            self._share(stepping, rows, C, used, converged)
+        return C[row_of], used[row_of], converged[row_of]
+
+    def _key(self, index: int, start: Array) -> tuple[Any, ...]:
+        """What makes a row different from another, in the order in which rows are sorted into blocks."""
+        problem, fold = self.problems[index], int(self.fold_of[index])
+        _, aggregate, _, m = problem.resolve(self.masses[fold].total, self.steps)
+        k = aggregate.counts(problem.k, problem.m, self.masses[fold].total)[0]
+        name, total = aggregate.name, self.masses[fold].total
+        if name == "maximal":
+            k = min(1.0, total)
+        if k >= total and m == 0 and name != "top":
+            name = "average"
+        return fold, problem.loss, name, k, m, float(problem.alpha), start[index].tobytes()
+
+    def _rows(self, keys: list[tuple[Any, ...]]) -> Rows:
+        fold, loss, name, k, m, alpha, _ = zip(*keys, strict=True)
+        planted = np.array([a == "close_decay" and get_loss(item).convex for a, item in zip(name, loss, strict=True)])
+        first = np.where(planted, last_convex_step(self.steps) + 1, 1)
+        return Rows(np.array(loss), np.array(name), np.array(fold), np.array(k), np.array(m), np.array(alpha), first)
+
+    def _convex(self, rows: Rows) -> Array:
+        return np.array([get_loss(loss).convex for loss in rows.loss])
+
+    def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, converged: Array) -> None:
+        """Solve the convex averages; plant each decay run where its root stood after the first third."""
+        third = last_convex_step(self.steps)
+        grows = self._convex(rows) & (rows.aggregate == "close_decay") & (third > 0)
+        average = self._convex(rows) & (rows.aggregate == "average")
+        needed = np.flatnonzero(grows | average)
+        if not needed.size:
+            return
+        ids = [(rows.loss[i], rows.fold[i], rows.alpha[i], start[i].tobytes()) for i in needed]
+        place = {key: number for number, key in enumerate(dict.fromkeys(ids))}
+        root_of = np.array([place[key] for key in ids])
+        chosen = needed[np.unique(root_of, return_index=True)[1]]
+        passes = np.full(len(chosen), third)
+        passes[root_of[average[needed]]] = self.steps
+        for budget in np.unique(passes):  # a root that only serves decay runs stops after the first third
+            group = np.flatnonzero(passes == budget)
+            parts = [part for part in np.array_split(group, self.threads) if part.size]
+            for part, result in zip(parts, self._map(self._root_task(rows, start, chosen, budget), parts), strict=True):
+                for local, root in enumerate(part):
+                    mine = needed[root_of == root]
+                    is_average = average[mine]
+                    C[mine] = np.where(is_average[:, None], result[0][local], result[3][local])
+                    used[mine] = np.where(is_average, result[1][local], third)
+                    converged[mine] = is_average & result[2][local]
+
+    def _root_task(self, rows: Rows, start: Array, chosen: Array, budget: int) -> Callable[[Array], Any]:
+        third = last_convex_step(self.steps)
+
+        def task(part: Array) -> Any:
+            index = chosen[part]
+            roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
+            return minimize(
+                self.design, roots, self.masses, start[index],
+                passes=int(budget), tol=self.tol, block_rows=self.block_rows, snapshot=third,
+                beat=lambda step: self._beat("convex", step, len(index)),
+            )  # fmt: skip
+
+        return task
+
+    def _share(self, stepping: Array, rows: Rows, C: Array, used: Array, converged: Array) -> None:
+        """Run the stepping rows, dealt out to the threads in pieces that keep equal work together."""
+        order = stepping[
+            np.lexsort((rows.k[stepping], rows.aggregate[stepping], rows.loss[stepping], rows.fold[stepping]))
+        ]
+        work = len(order) * self.design.samples
+        pieces = 1 if self.threads == 1 else self.threads * (4 if work > 400_000 * self.threads else 1)
+        parts = [part for part in np.array_split(order, pieces) if part.size]
+
+        def task(part: Array) -> Any:
+            return descend(
+                self.design, rows.take(part), self.masses, C[part],
+                steps=self.steps, tol=self.tol, block_rows=self.block_rows,
+                beat=lambda step, active: self._beat("steps", step, active),
+            )  # fmt: skip
+
+        for part, result in zip(parts, self._map(task, parts), strict=True):
+            C[part], used[part], converged[part] = result
+
+    def _map(self, task: Callable[[Array], Any], parts: list[Array]) -> list[Any]:
+        if self.threads == 1 or len(parts) == 1:
+            return [task(part) for part in parts]
+
+        def quiet(part: Array) -> Any:
+            with np.errstate(over="ignore", under="ignore"):  # NumPy's error state belongs to a thread
+                return task(part)
+
+        with ThreadPoolExecutor(min(self.threads, os.cpu_count() or 1)) as pool:
+            try:
+                return list(pool.map(quiet, parts))
+            except BaseException:
+                self.stopped.set()  # Ctrl-C reaches the main thread only; the workers see this flag
+                raise
+
+    def _beat(self, phase: str, step: int, active: int) -> None:
+        if self.stopped.is_set():
+            raise KeyboardInterrupt
+        if self.callback is not None:
+            self.callback(Progress(phase, step, self.steps, active))
+
+
+def _score(
+    X: Any,
+    y: Array,
+    masses: Array,
+    problems: list[Problem],
+    fold_of: Array,
+    coef: Array,
+    intercept: Array,
+    penalize: bool,
+) -> tuple[Array, Array]:
+    """Objective and 0-1 error of every problem in float64, a few problems at a time."""
+    objective, errors = np.empty(len(problems)), np.empty(len(problems))
+    dense = X if sparse.issparse(X) else np.asarray(X)
+    size = max(1, (1 << 21) // X.shape[0])
+    for begin in range(0, len(problems), size):
+        rows = slice(begin, begin + size)
+        scores = np.asarray(dense @ coef[rows].T.astype(np.float64)).T + intercept[rows, None]
+        margins = scores * y
+        for offset, problem in enumerate(problems[rows]):
+            row = begin + offset
+            mass = masses[fold_of[row]]
+            errors[row] = mass[margins[offset] <= 0].sum()
+            objective[row] = aggregate_value(problem, margins[offset], mass=mass)
+        penalty = (coef[rows] ** 2).sum(axis=1) + penalize * intercept[rows] ** 2
+        objective[rows] += 0.5 * np.array([p.alpha for p in problems[rows]]) * penalty
+    return objective, errors

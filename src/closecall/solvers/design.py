@@ -1,0 +1,216 @@
+"""The design: a training set in the coordinates in which every step is a division.
+
+The majoriser of a problem's Hessian is ``c * X'X + alpha`` with a number c that depends on the loss and on k. In the
+eigenbasis of ``X'X`` it is diagonal for all problems at once, so one decomposition serves the whole grid. A free
+intercept is kept out of the penalty by centring X, which makes the Gram matrix block diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import lsqr
+
+from .._names import Array
+
+#: Above this many rows *and* columns an eigenbasis costs more than it saves; scale the columns instead.
+EIGEN_LIMIT = 2048
+_BLOCK = 1 << 22  # entries of a temporary block of X in float64: 32 MB
+
+
+@dataclass(frozen=True)
+class Design:
+    """A training set ready for stepping.
+
+    Parameters
+    ----------
+    signed : array or CSR matrix (samples, coordinates)
+        Rows ``-y * z``: a product with coordinates is minus the margins, with slopes a gradient.
+    spectrum : array (coordinates,)
+        A diagonal that bounds the mass-weighted Gram matrix of the rows.
+    penalized : array (coordinates,)
+        1 where alpha applies, 0 for a free intercept.
+    masses : array (folds, samples)
+        Sample weights of each fold.
+    basis : array (columns, coordinates) or None
+        Coordinates -> coefficients; None if the coordinates are the columns themselves.
+    mean : array (features,) or None
+        What was subtracted from X.
+    intercept : {"none", "free", "penalized"}
+    """
+
+    signed: Any
+    spectrum: Array
+    penalized: Array
+    masses: Array
+    basis: Array | None
+    mean: Array | None
+    intercept: str
+
+    @property
+    def samples(self) -> int:
+        return int(self.signed.shape[0])
+
+    @property
+    def rank(self) -> int:
+        return int(self.signed.shape[1])
+
+    def negative_margins(self, coordinates: Array, out: Array | None = None) -> Array:
+        """Minus the margins, (problems, samples)."""
+        if sparse.issparse(self.signed):
+            return np.ascontiguousarray((self.signed @ coordinates.T.astype(self.signed.dtype)).T)
+        return np.matmul(coordinates.astype(self.signed.dtype, copy=False), self.signed.T, out=out)
+
+    def gradient(self, pull: Array) -> Array:
+        """Sum of rows weighted by ``pull`` (problems, samples), as float64 (problems, coordinates)."""
+        if sparse.issparse(self.signed):
+            return np.asarray((self.signed.T @ pull.T).T, dtype=np.float64)
+        return (pull @ self.signed).astype(np.float64)
+
+    def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
+        """Coefficients (problems, features) and intercepts (problems,) of coordinates."""
+        free = self.intercept == "free"
+        inner = coordinates[:, :-1] if free else coordinates
+        columns = inner if self.basis is None else inner @ self.basis.T
+        if self.intercept == "penalized":
+            return columns[:, :-1], columns[:, -1]
+        intercepts = coordinates[:, -1].copy() if free else np.zeros(len(coordinates))
+        return columns, intercepts - (columns @ self.mean if self.mean is not None else 0.0)
+
+    def to_coordinates(self, coef: Array, intercept: Array) -> Array:
+        """Coordinates of given parameters; what the data cannot see is dropped."""
+        free = self.intercept == "free"
+        inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
+        inner = inner if self.basis is None else inner @ self.basis
+        if not free:
+            return inner
+        return np.column_stack([inner, intercept + (coef @ self.mean if self.mean is not None else 0.0)])
+
+
+def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize: bool, dtype: Any) -> Design:
+    """Build the design of X (samples, features) with labels y and fold masses (folds, samples)."""
+    kind = "none" if not fit_intercept else "penalized" if penalize else "free"
+    bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds the one of every fold
+    if sparse.issparse(X) or min(X.shape) > EIGEN_LIMIT:
+        return _scaled_design(X, y, masses, bound, kind, dtype)
+    mean = np.average(X, axis=0, weights=bound).astype(np.float64) if kind == "free" else None
+    values, basis = _eigenbasis(X, bound, mean, kind)
+    signed = np.empty((X.shape[0], len(values) + (kind == "free")), dtype=dtype)
+    for rows in _row_blocks(X.shape):
+        block = _columns(X[rows], mean, kind) @ basis
+        block *= -y[rows, None]
+        signed[rows, : len(values)] = block
+    if kind == "free":
+        signed[:, -1] = -y
+        values = np.append(values, bound.sum())
+    penalized = np.ones(len(values))
+    penalized[len(values) - (kind == "free") :] = 0
+    return Design(signed, values, penalized, masses, basis, mean, kind)
+
+
+def _row_blocks(shape: tuple[int, int]) -> list[slice]:
+    size = max(1, _BLOCK // max(1, shape[1]))
+    return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
+
+
+def _columns(block: Array, mean: Array | None, kind: str) -> Array:
+    block = block.astype(np.float64)
+    if mean is not None:
+        block -= mean
+    return np.column_stack([block, np.ones(len(block))]) if kind == "penalized" else block
+
+
+def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the weighted Gram matrix, through a QR so that small ones stay accurate.
+
+    Squaring X would lose every feature 1e8 times smaller than the largest one.
+    """
+    triangle = np.empty((0, X.shape[1] + (kind == "penalized")))
+    for rows in _row_blocks(X.shape):
+        block = _columns(X[rows], mean, kind)
+        block *= np.sqrt(mass[rows, None])
+        triangle = np.vstack([triangle, block])
+        if len(triangle) > triangle.shape[1]:
+            triangle = np.asarray(np.linalg.qr(triangle, mode="r"))
+    singular, vectors = np.linalg.svd(triangle, full_matrices=False)[1:]
+    floor = np.finfo(np.float64).eps * max(X.shape) * (singular[0] if singular.size else 0)
+    seen = singular > floor  # constant and repeated columns leave directions that no example sees
+    return singular[seen] ** 2, vectors[seen].T
+
+
+def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dtype: Any) -> Design:
+    """Coordinates are the columns; their squared norms, scaled up until they bound the Gram matrix, the spectrum."""
+    ones = np.ones((X.shape[0], 1))
+    if sparse.issparse(X):
+        Z = sparse.csr_matrix(X if kind == "none" else sparse.hstack([X, ones]), dtype=dtype)
+        signed = sparse.csr_matrix(sparse.diags(-y.astype(dtype)) @ Z)
+        squares = np.asarray(signed.power(2).T @ bound).ravel()
+    else:
+        signed = np.empty((X.shape[0], X.shape[1] + (kind != "none")), dtype=dtype)
+        for rows in _row_blocks(X.shape):
+            signed[rows, : X.shape[1]] = X[rows]
+            signed[rows, X.shape[1] :] = 1
+            signed[rows] *= -y[rows, None].astype(dtype)
+        squares = np.einsum("ij,ij,i->j", signed, signed, bound)
+    squares = np.where(squares > 0, squares, 1.0)
+    spectrum = squares * _scaling(signed, squares, bound)
+    penalized = np.ones(len(spectrum))
+    if kind == "free":
+        penalized[-1] = 0
+    return Design(signed, spectrum, penalized, masses, None, None, kind)
+
+
+def _scaling(signed: Any, squares: Array, mass: Array) -> float:
+    """The largest eigenvalue of the Gram matrix with unit diagonal, by power iteration from a positive vector."""
+    scale, value = 1 / np.sqrt(squares), 1.0
+    vector = np.random.default_rng(0).random(len(squares)) + 0.5
+    for _ in range(30):
+        vector /= np.linalg.norm(vector)
+        vector = scale * (signed.T @ (mass * (signed @ (scale * vector))))
+        value = max(value, float(np.linalg.norm(vector)))
+    return 1.1 * value  # power iteration approaches from below
+
+
+def least_squares_start(design: Design) -> Array:
+    """Minimum-norm least squares of each fold on y = +-1, (folds, coordinates)."""
+    starts = np.zeros((len(design.masses), design.rank))
+    whole = len(design.masses) == 1 and design.basis is not None
+    for fold, mass in enumerate(design.masses):
+        target = -design.gradient(mass[None].astype(design.signed.dtype))[0]  # sum of mass * y * z
+        if whole:
+            starts[fold] = target / design.spectrum  # the Gram matrix is this diagonal
+        elif design.basis is None or design.rank > EIGEN_LIMIT:
+            root = np.sqrt(mass)
+            weighted = (
+                sparse.diags(root) @ design.signed if sparse.issparse(design.signed) else root[:, None] * design.signed
+            )
+            starts[fold] = lsqr(weighted, -root, atol=1e-8, btol=1e-8, iter_lim=500)[0]
+        else:
+            gram = (design.signed.T * mass.astype(design.signed.dtype)) @ design.signed
+            starts[fold] = np.linalg.lstsq(gram.astype(np.float64), target, rcond=1e-10)[0]
+    return starts
+
+
+def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array]:
+    """Merge identical (x, y) rows into one of summed mass, where that at least halves the rows.
+
+    Identical rows must tie, but a blocked product may give them different last bits; merged, they cannot differ.
+    Rows are compared by a hash of their bytes first, then exactly.
+    """
+    if sparse.issparse(X) or X.shape[0] < 3 or X.shape[1] == 0:
+        return X, y, masses
+    sample = X[: min(len(X), 4096)]
+    if len(X) > 20000 and len(np.unique(sample[:, :64], axis=0)) > 0.8 * len(sample):
+        return X, y, masses  # continuous data: do not hash millions of rows to learn that
+    table = np.ascontiguousarray(np.column_stack([X, y]), dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    words = table.view(np.uint64)
+    odd = np.random.default_rng(0).integers(1, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1
+    hashes = (words * odd ^ (words >> np.uint64(31))).sum(axis=1, dtype=np.uint64)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    if 2 * len(first) > len(X) or not np.array_equal(table[first[group]], table):
+        return X, y, masses
+    summed = np.stack([np.bincount(group, mass, minlength=len(first)) for mass in masses])
+    return X[first], y[first], summed

@@ -103,6 +103,9 @@ class Dataset:
             return f"{len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
         if np.isinf(X).any():
             return f"infinite values in {self._where(np.isinf(X))}; remove them or mark them as missing"
+        limits = [np.inf if values is None else len(values) for values in self.categories]
+        if (np.fmax.reduce(X) >= limits).any():
+            return "a nominal column has codes beyond its categories"
         counts = np.bincount(y, minlength=len(self.classes)) if y.min() >= 0 else np.zeros(0)
         if len(counts) != len(self.classes) or not counts.all():
             return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
@@ -169,7 +172,7 @@ class Dataset:
         parts : tuple of arrays of shape (rows, columns)
             One for each argument, all with the same columns.
         """
-        parts = [self.X[np.asarray(rows)] for rows in (train, *others)]
+        parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
         if not len(parts[0]):
             raise DataError(f"data set {self.name!r}: no training rows to learn an encoding from")
         plans = [_plan(parts[0][:, j], values is not None) for j, values in enumerate(self.categories)]
@@ -183,7 +186,7 @@ class Dataset:
         return tuple(_apply(part, plans, width) for part in parts)
 
     def frame(self) -> Any:
-        """A pandas frame with the nominal columns as strings and the target's labels in the column ``target``."""
+        """The features as a pandas frame, nominal columns as strings; the labels are ``np.array(classes)[y]``."""
         pd = need_pandas()
         columns = {}
         for j, (name, values) in enumerate(zip(self.feature_names, self.categories, strict=True)):
@@ -193,7 +196,7 @@ class Dataset:
                 column = np.full(len(column), None, dtype=object)
                 column[known] = np.array(values, dtype=object)[self.X[known, j].astype(int)]
             columns[name] = column
-        return pd.DataFrame({**columns, "target": np.array(self.classes, dtype=object)[self.y]})
+        return pd.DataFrame(columns)
 
 
 #: What fills a missing value, and the codes that get a column each (None: the number itself).

@@ -6,11 +6,12 @@ import http.client
 import json
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .dataset import DataError, NotAtHandError
-from .files import MAX_BYTES, read_bounded, read_table, sha256_of, staged
+from .dataset import DataError, Dataset, NotAtHandError
+from .files import MAX_BYTES, from_frame, read_bounded, read_table, sha256_of, staged
 from .tables import PMLB94, PMLB_GONE, pmlb_today
 
 #: Seconds without an answer after which a download is given up.
@@ -29,14 +30,17 @@ def http_get(url: str) -> bytes | None:
     """The content of an address, None if there is nothing there (404); ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
-            return read_bounded(answer, url, MAX_BYTES)
+            raw = read_bounded(answer, url, MAX_BYTES)
+            if answer.length:  # read in pieces, a connection that breaks off looks like the end
+                raise OSError(f"the download broke off, {answer.length} bytes are missing")
+            return raw
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 404:
             return None
         raise
-    except http.client.HTTPException as error:  # a connection that breaks in the middle
-        raise OSError(f"the download broke off ({error!r})") from error
+    except http.client.HTTPException as error:
+        raise OSError(f"the server's answer makes no sense ({error!r})") from error
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
@@ -60,22 +64,25 @@ def fetch_pmlb(name: str, place: Path) -> None:
     with staged(place) as part:
         part.write_bytes(raw)
         try:
-            shape = read_table(part, "target").shape
+            read_pmlb(name, part)
         except DataError as error:
-            raise not_at_hand(what, f"the download was damaged ({error})", urls[0], place) from error
-        check_pmlb(name, shape)
+            raise not_at_hand(what, f"the download cannot be used ({error})", urls[0], place) from error
 
 
-def check_pmlb(name: str, shape: tuple[int, int]) -> None:
-    """Raise unless a PMLB table has the size it is known to have."""
+def read_pmlb(name: str, path: Path) -> Dataset:
+    """Read a PMLB file, its size being what it is known to be; the version says whether it is the edition of 2017."""
+    data = from_frame(read_table(path, "target"), "target", name=name, source="pmlb", version="unlisted")
     expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
-    found = (shape[0], shape[1] - 1)
+    found = data.X.shape
     if expected and found != expected:
         why = f"; {PMLB_GONE[name]}" if name in PMLB_GONE else ""
         raise DataError(
             f"PMLB's {name!r} should have {expected[0]} rows x {expected[1]} features but this file has "
             f"{found[0]} x {found[1]}{why}. Put the right file in its place, or load this one by its path"
         )
+    if name not in PMLB94:
+        return data
+    return replace(data, version="2017" if data.checksum.startswith(PMLB94[name][2]) else "changed since 2017")
 
 
 def _summary(name: str) -> tuple[int, int] | None:

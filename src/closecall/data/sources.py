@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from closecall._names import lookup
 from .dataset import DataError, Dataset
 from .embedded import EMBEDDED, embedded
 from .files import MISSING, from_frame, read_bytes, read_table, sha256_of, suffix_of
-from .remote import check_pmlb, fetch_openml, fetch_pmlb, not_at_hand
-from .tables import FAN8_FILES, OPENML100, PMLB94, PMLB_OF_2017, pmlb_today
+from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
+from .tables import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 
 #: What a name may consist of. No separator and no leading dot: a name never leaves the data directory.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
@@ -79,7 +79,7 @@ def resolve(name: str) -> tuple[str, str]:
     for source, names in KNOWN.items():
         if name in names:
             return resolve(f"{source}:{name}")
-    near = difflib.get_close_matches(name[:100], [each for names in KNOWN.values() for each in names], n=3)
+    near = difflib.get_close_matches(name[:100], dict.fromkeys(each for names in KNOWN.values() for each in names), n=3)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise DataError(
         f"unknown data set {name[:100]!r}{hint} Give an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
@@ -166,15 +166,11 @@ def _load_embedded(name: str, request: Request) -> Dataset:
 def _load_pmlb(name: str, request: Request) -> Dataset:
     path = _place("pmlb", name, request.directory)
     if not path.exists():
-        if not request.download:
-            raise not_at_hand(f"PMLB's {name!r}", "downloading is off", f"it by loading 'pmlb:{name}'", path)
+        if not request.download and name not in PMLB_GONE:  # of those, fetch_pmlb says why there is no download
+            recipe = f"it (loading 'pmlb:{name}' with downloads on does so)"
+            raise not_at_hand(f"PMLB's {name!r}", "downloading is off", recipe, path)
         fetch_pmlb(name, path)
-    frame = read_table(path, "target")
-    check_pmlb(name, frame.shape)
-    data = from_frame(frame, "target", name=name, source="pmlb", version="unlisted")
-    if name not in PMLB94:
-        return data
-    return replace(data, version="2017" if data.checksum.startswith(PMLB94[name][2]) else "changed since 2017")
+    return read_pmlb(name, path)
 
 
 def _load_openml(name: str, request: Request, source: str = "openml") -> Dataset:
@@ -184,7 +180,7 @@ def _load_openml(name: str, request: Request, source: str = "openml") -> Dataset
         return _read_task(task, data_id, place)
     if not place.exists():
         if not request.download:
-            recipe = f"it by loading 'openml:{data_id}'"
+            recipe = f"it (loading 'openml:{data_id}' with downloads on does so)"
             raise not_at_hand(f"OpenML's data set {data_id}", "downloading is off", recipe, place)
         fetch_openml(data_id, place)
     meta = _read_meta(place)

@@ -1,0 +1,155 @@
+"""Files: tables of every kind, damage of every kind, and writing that is whole or not there."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closecall.data import DataError, files, load_dataset
+
+pd = pytest.importorskip("pandas", reason="install closecall[bench]")
+
+SMALL = "a,b,target\n1,x,no\n2,y,yes\n3,x,no\n4,,yes\n"
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    raw = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "tsv.gz", "parquet"])
+def test_a_file_of_every_kind(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"mine.{ending}"
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+        pd.read_csv(write(tmp_path / "t.csv", SMALL)).to_parquet(path)
+    else:
+        write(path, SMALL.replace(",", "\t") if "tsv" in ending else SMALL)
+    for name in (path, str(path), f"file:{path}"):
+        data = load_dataset(name)
+        assert (data.name, data.source, data.classes) == ("mine", "file", ("no", "yes"))
+        assert data.feature_names == ("a", "b")
+        assert data.categories == (None, ("x", "y"))
+        np.testing.assert_array_equal(data.X, [[1, 0], [2, 1], [3, 0], [4, np.nan]])
+        np.testing.assert_array_equal(data.signs(), [-1, 1, -1, 1])
+
+
+def test_target_by_name_missing_marks_and_spelling(tmp_path: Path) -> None:
+    text = "\ufeffclass,n,flag,<b>\n2,NA,True,é\n10,1.5,False,?\n2,2,True,e\n10,3,False,é\n"
+    data = load_dataset(write(tmp_path / "odd <i>name.csv", text), target="class")
+    assert data.classes == ("2", "10")  # by number, not by letter
+    assert data.feature_names == ("n", "flag", "<b>")
+    assert data.categories == (None, None, ("e", "é"))
+    assert data.name == "odd <i>name"
+    np.testing.assert_array_equal(data.X[:, 1], [1, 0, 1, 0])
+    assert np.isnan([data.X[0, 0], data.X[1, 2]]).all()
+
+
+def test_three_classes_load_but_are_not_binary(tmp_path: Path) -> None:
+    data = load_dataset(write(tmp_path / "three.csv", "a,target\n" + "".join(f"{i},c{i % 3}\n" for i in range(12))))
+    assert data.classes == ("c0", "c1", "c2")
+    with pytest.raises(DataError, match="3 classes"):
+        data.signs()
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty|no target column"),
+        ("a,b,target\n", "has no rows"),
+        ("a,b\n1,2\n3,4\n", "no target column 'target'; its columns are 'a', 'b'"),
+        ("a,target\n1,2,3\n1,2,3\n", "not a table of equal rows"),
+        ("a,b,target\n1,2,0\n1,2,0,5,6\n", "not a table of equal rows"),
+        ("a,a,target\n1,2,0\n3,4,1\n", "'a' appear twice"),
+        ("a,target,target\n1,0,0\n3,1,1\n", "'target' appear twice"),
+        ("target\n0\n1\n", "no features"),
+        ("a,target\n1,\n2,1\n3,0\n", r"target is missing in 1 rows \(the first is 1\)"),
+        ("a,target\n1,0\n2,0\n", "one class only"),
+        ("a,target\n1,0\n1,1\n", "every feature is constant"),
+        ("a,target\ninf,0\n1,1\n", "infinite values in 'a'"),
+        ("a,target\n" + "".join(f"{i},{i / 7}\n" for i in range(20)), "20 classes in 20 rows"),
+        (b"a,target\n\xff\xfe,0\n1,1\n", "UTF-8"),
+        ('a,target\n"1,0\n2,1\n', "not a table of equal rows"),
+    ],
+)
+def test_bad_tables_get_a_clear_error(text: str | bytes, match: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=match):
+        load_dataset(write(tmp_path / "bad.csv", text))
+
+
+def test_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="cannot read"):
+        load_dataset(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="unknown kind of file"):
+        load_dataset(tmp_path / "none.xlsx")
+    (tmp_path / "directory.csv").mkdir()
+    with pytest.raises(DataError, match="cannot read"):
+        load_dataset(tmp_path / "directory.csv")
+    whole = gzip.compress((SMALL * 500).encode())
+    for name, raw, match in [
+        ("cut", whole[: len(whole) // 2], "truncated or damaged"),
+        ("tail", whole[:-6], "truncated or damaged"),
+        ("flip", whole[:60] + bytes([whole[60] ^ 255]) + whole[61:], "truncated or damaged"),
+        ("pointer", b"version https://git-lfs.github.com/spec/v1\n", "not a gzip file"),
+        ("nothing", b"", "not a gzip file"),
+    ]:
+        (tmp_path / f"{name}.csv.gz").write_bytes(raw)
+        with pytest.raises(DataError, match=match):
+            load_dataset(tmp_path / f"{name}.csv.gz")
+    bomb = write(tmp_path / "bomb.csv.gz", b"0" * 200_000)
+    assert bomb.stat().st_size < 1000
+    with pytest.raises(DataError, match="more than 100000 bytes unpacked"):
+        files.read_bytes(bomb, limit=100_000)
+
+
+def test_parquet_bounds_and_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": np.zeros(1000), "target": ["x", "y"] * 500}).to_parquet(path)
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    with pytest.raises(DataError, match="1000 rows x 2 columns; refused"):
+        load_dataset(path)
+    monkeypatch.undo()
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="truncated or not a Parquet file"):
+        load_dataset(path)
+    pd.DataFrame({"a": pd.to_datetime(["2020-01-01", "2021-01-01"]), "target": [0, 1]}).to_parquet(path)
+    with pytest.raises(DataError, match="'a' is a time"):
+        load_dataset(path)
+
+
+def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
+    place = write(tmp_path / "kept.csv", "old")
+
+    def half() -> None:
+        with files.staged(place) as part:
+            part.write_text("new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        half()
+    assert place.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [place]
+    with files.staged(place) as part:
+        part.write_text("new")
+    assert place.read_text() == "new"
+
+
+def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(DataError, match=r"closecall\[bench\]"):
+        load_dataset(write(tmp_path / "mine.csv", SMALL))
+    assert load_dataset("monk3").X.shape == (554, 6)
+
+
+def test_data_imports_neither_pandas_nor_sklearn() -> None:
+    code = "import sys, closecall.data; print([name for name in ('pandas', 'sklearn', 'pmlb') if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,170 @@
+"""Selection: keys -> the weights of the smallest ones, exactly as the NumPy core does it.
+
+A selection is a *cut*: the key at the k-th place, the mass before it and the mass tied with it. The cut is one custom
+operator, so eager code, ``torch.compile`` and ``vmap`` all share one fast path and one check for NaN. Other ways to
+find the cut (over processes, over a memory) give the same three numbers and reuse everything below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from closecall._names import Array
+
+NOT_FINITE = "the losses contain NaN or infinite values; check the scores that produced them"
+
+
+class Cut(NamedTuple):
+    """Where the smallest keys end; each a tensor (rows, 1)."""
+
+    edge: Tensor  # the key at the k-th place
+    inside: Tensor  # the mass of the keys below it
+    tied: Tensor  # the mass of the keys equal to it
+
+
+def almost(samples: int | Tensor, dtype: torch.dtype) -> float | Tensor:
+    """The factor by which a sum of so many masses may fall short of k by rounding alone, as in the core."""
+    return 1 - 4 * samples * torch.finfo(dtype).eps
+
+
+def count_dtype(device: torch.device) -> torch.dtype:
+    """The dtype in which masses are counted: float64 wherever the device has it, for float32 stops at 2**24."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+@torch.library.custom_op("closecall::cut", mutates_args=())  # type: ignore[untyped-decorator]
+def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    # keys (rows, samples), mass (rows, samples) or None, wanted (rows, 1). Here values are real even under compile
+    # and vmap, so this is where they are checked. A sum is finite only if every key is; overflow asks a second time.
+    if not torch.isfinite(keys.sum()) and not torch.isfinite(keys).all():
+        raise ValueError(NOT_FINITE)
+    if mass is not None:
+        check_mass(mass)
+    if keys.device.type == "cpu":
+        rows = _cut_numpy(keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy())
+        return tuple(torch.from_numpy(row) for row in rows)
+    return _cut_sorted(keys, mass, wanted)
+
+
+@_cut.register_fake  # type: ignore[untyped-decorator]
+def _(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return keys.new_empty(wanted.shape), torch.empty_like(wanted), torch.empty_like(wanted)
+
+
+@_cut.register_vmap  # type: ignore[untyped-decorator]
+def _(info: Any, in_dims: Any, keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Any, Any]:
+    def rows(tensor: Tensor, dim: int | None) -> Tensor:
+        front = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        return front.reshape(-1, front.shape[-1])
+
+    flat = _cut(rows(keys, in_dims[0]), None if mass is None else rows(mass, in_dims[1]), rows(wanted, in_dims[2]))
+    return tuple(each.reshape(info.batch_size, -1, 1) for each in flat), (0, 0, 0)
+
+
+def require(valid: Tensor, message: str) -> None:
+    """Raise ``ValueError(message)`` unless valid; a value that cannot be read (compile, vmap) is not looked at."""
+    if torch.compiler.is_compiling():
+        return
+    try:
+        good = bool(valid)
+    except RuntimeError:  # vmap does not let a value out
+        return
+    if not good:
+        raise ValueError(message)
+
+
+def check_mass(mass: Tensor) -> None:
+    """Raise ``ValueError`` if masses are negative, NaN or infinite, or if a row has none above zero."""
+    require(torch.isfinite(mass).all(), "sample weights contain NaN or infinite values")
+    require((mass >= 0).all(), "sample weights contain negative values; weights are masses and must be >= 0")
+    require((mass > 0).any(dim=-1).all(), "sample weights are zero everywhere; at least one must be positive")
+
+
+def _cut_numpy(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Array, Array]:
+    # On the CPU np.partition is several times faster than torch's sort, topk and kthvalue.
+    if mass is not None:
+        return _cut_argsort(keys, mass, wanted)
+    place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
+    edge = np.empty((len(keys), 1), dtype=keys.dtype)
+    for where in np.unique(place):  # rows of a grid share few different k
+        chosen = place == where
+        some = keys if chosen.all() else keys[chosen]
+        edge[chosen, 0] = np.partition(some, where, axis=1)[:, where]
+    inside = np.count_nonzero(keys < edge, axis=1, keepdims=True).astype(wanted.dtype)
+    tied = np.count_nonzero(keys == edge, axis=1, keepdims=True).astype(wanted.dtype)
+    return edge, inside, tied
+
+
+def _cut_argsort(keys: Array, mass: Array, wanted: Array) -> tuple[Array, Array, Array]:
+    order = np.argsort(keys, axis=1)
+    cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1, dtype=wanted.dtype)
+    # Past the end (rounding, or more wanted than there is) the k-th place is the last key that has mass.
+    place = np.minimum((cumulative < wanted).sum(axis=1), (cumulative < cumulative[:, -1:]).sum(axis=1))[:, None]
+    edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
+    inside = np.sum(mass, axis=1, keepdims=True, where=keys < edge, dtype=wanted.dtype)
+    return edge, inside, np.sum(mass, axis=1, keepdims=True, where=keys == edge, dtype=wanted.dtype)
+
+
+def _cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    # The same in torch, for accelerators, where sorting is fast and a copy to the host is not.
+    mass = torch.ones_like(keys) if mass is None else mass
+    ordered, order = keys.sort(dim=1)
+    cumulative = mass.gather(1, order).cumsum(dim=1, dtype=wanted.dtype)
+    place = torch.minimum((cumulative < wanted).sum(1), (cumulative < cumulative[:, -1:]).sum(1))[:, None]
+    edge = ordered.gather(1, place)
+    inside = (mass * (keys < edge)).sum(dim=1, keepdim=True, dtype=wanted.dtype)
+    return edge, inside, (mass * (keys == edge)).sum(dim=1, keepdim=True, dtype=wanted.dtype)
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Takes the smallest keys of each row, by mass.
+
+    Parameters
+    ----------
+    mass : tensor (rows, samples) or None
+        Sample weights; one each if None.
+
+    Examples
+    --------
+    >>> keys = torch.tensor([[3.0, 1.0, 1.0, 0.0]])
+    >>> Selector(None).take(keys, torch.tensor([[2.0]], dtype=torch.float64)).tolist()
+    [[0.0, 0.5, 0.5, 1.0]]
+    """
+
+    mass: Tensor | None
+
+    def total(self, keys: Tensor) -> float | Tensor:
+        """The mass of a row, as a number where it can be read (not under compile or vmap)."""
+        if self.mass is None:
+            return keys.shape[-1]
+        total = self.mass.sum(dim=-1, dtype=count_dtype(keys.device))
+        if torch.compiler.is_compiling():
+            return total
+        try:
+            number = float(total)
+        except RuntimeError:  # vmap does not let a value out
+            return total
+        check_mass(self.mass)
+        return number
+
+    def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
+        """The cut of each row of keys (rows, samples) at the mass wanted (rows, 1)."""
+        return Cut(*_cut(keys, self.mass, wanted * almost(keys.shape[1], wanted.dtype)))
+
+    def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
+        """Weights (rows, samples) of the smallest keys, summing to ``wanted`` (rows, 1); ties share."""
+        return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
+
+
+def weigh(keys: Tensor, mass: Tensor | None, cut: Cut, wanted: Tensor) -> Tensor:
+    """Weights (rows, samples): the mass before the cut, what remains shared among the tied, nothing after."""
+    tied = torch.where(cut.tied > 0, cut.tied, torch.ones_like(cut.tied))
+    share = ((wanted - cut.inside) / tied).clamp(0, 1).to(keys.dtype)
+    weights = torch.where(keys < cut.edge, 1.0, torch.where(keys == cut.edge, share, 0.0)).to(keys.dtype)
+    return weights if mass is None else weights * mass

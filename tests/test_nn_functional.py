@@ -1,0 +1,307 @@
+"""closecall.nn.functional against the NumPy core, and under torch's transformations."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from closecall.aggregates import AGGREGATES
+from closecall.losses import LOSSES
+
+torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+
+from closecall.nn import functional, logit_losses, margins  # noqa: E402
+from closecall.nn.losses import MARGIN_LOSSES  # noqa: E402
+from closecall.nn.selection import Selector, _cut_numpy, _cut_sorted  # noqa: E402
+
+THRESHOLD = 0.7
+#: Settings under which each aggregate is put through the transformations, on at least 12 losses.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "average": {},
+    "maximal": {},
+    "top": {"k": 5},
+    "atk": {"k": 0.3},
+    "close": {"k": 7},
+    "close_decay": {"k": 7},
+    "ranked_range": {"k": 9, "m": 3},
+    "trimmed": {"m": 4},
+}
+
+
+def reduced(name: str, **more: Any) -> Any:
+    return lambda losses, mass=None: functional.aggregate(
+        name, losses, mass=mass, threshold=THRESHOLD, **SETTINGS[name], **more
+    )
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray | None, dict[str, Any]]:
+    """Losses with many ties, masses that are multiples of a half or absent, and counts that fit them."""
+    size = draw(st.integers(1, 20))
+    value = st.one_of(st.integers(0, 4).map(lambda v: v / 2), st.floats(0, 50))
+    losses = np.array(draw(st.lists(value, min_size=size, max_size=size)))
+    halves = st.lists(st.integers(0, 5), min_size=size, max_size=size)
+    mass = draw(st.none() | halves.map(lambda v: np.array(v) / 2 + (np.arange(size) == 0)))
+    total = size if mass is None else mass.sum()
+    k = draw(st.one_of(st.none(), st.integers(1, int(total)), st.floats(0.01, 1)))
+    m = draw(st.one_of(st.none(), st.floats(0, 0.9), st.integers(0, int(total))))
+    return losses, mass, {"k": k, "m": m}
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+@settings(max_examples=40)
+@given(batch=batches())
+def test_values_and_gradients_are_those_of_the_core(name: str, batch: Any) -> None:
+    losses, mass, counts = batch
+    core = AGGREGATES[name]
+    leaf = torch.tensor(losses, requires_grad=True)
+    weights = None if mass is None else torch.tensor(mass)
+    try:
+        expected = core.weights(losses, threshold=THRESHOLD, mass=mass, **counts)
+    except ValueError as error:  # m leaves nothing: the same message here
+        with pytest.raises(ValueError, match=str(error)[:12]):
+            functional.aggregate(name, leaf, threshold=THRESHOLD, mass=weights, **counts)
+        return
+    value = functional.aggregate(name, leaf, threshold=THRESHOLD, mass=weights, reduction="sum", **counts)
+    np.testing.assert_allclose(value.item(), expected @ losses, rtol=1e-12, atol=1e-12)
+    (gradient,) = torch.autograd.grad(value, leaf)
+    np.testing.assert_allclose(gradient.numpy(), expected, atol=1e-12)
+    mean = functional.aggregate(name, leaf, threshold=THRESHOLD, mass=weights, reduction="mean", **counts)
+    np.testing.assert_allclose(mean.item() * expected.sum(), value.item(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_random_losses_of_any_shape_agree_with_the_core(name: str) -> None:
+    losses = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0))
+    mass = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(1)) + 0.5
+    for given_mass in (None, mass):
+        ours = functional.weights(name, losses, threshold=THRESHOLD, mass=given_mass, **SETTINGS[name])
+        core_mass = None if given_mass is None else given_mass.double().numpy().ravel()
+        core = AGGREGATES[name].weights(
+            losses.double().numpy().ravel(), threshold=THRESHOLD, mass=core_mass, **SETTINGS[name]
+        )
+        assert ours.shape == losses.shape
+        np.testing.assert_allclose(ours.numpy().ravel(), core, atol=1e-5)
+
+
+def test_all_of_it_is_the_mass_bit_for_bit() -> None:
+    mass = torch.rand(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    losses = torch.rand(1000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert torch.equal(functional.weights("close", losses, k=1.0, mass=mass), mass)
+    assert torch.equal(functional.weights("average", losses, mass=mass), mass)
+
+
+def test_the_named_functions_are_their_aggregates() -> None:
+    losses = torch.tensor([0.5, 3.0, 2.0, 0.9])
+    assert functional.close_k(losses, 2, 1.0).item() == pytest.approx((0.5 + 0.9) / 2)
+    assert functional.average_top_k(losses, 2).item() == 2.5
+    assert functional.top_k(losses, 2, reduction="sum").item() == 2.0
+    assert functional.maximal(losses).item() == 3.0
+    assert functional.average(losses).item() == pytest.approx(1.6)
+    assert functional.ranked_range(losses, 3, 1, reduction="sum").item() == pytest.approx(2.9)
+    assert functional.trimmed(losses, 1).item() == pytest.approx(3.4 / 3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_cut_on_an_accelerator_is_the_cut_on_the_cpu(weighted: bool) -> None:
+    # The torch version of the cut is what other devices run; here it is run on the CPU.
+    rng = np.random.default_rng(0)
+    keys = rng.integers(0, 9, (40, 25)) / 4
+    mass = rng.integers(0, 3, (40, 25)) + 0.5 if weighted else None
+    wanted = rng.uniform(0, 25, (40, 1))
+    ours = _cut_numpy(keys, mass, wanted)
+    other = _cut_sorted(torch.tensor(keys), None if mass is None else torch.tensor(mass), torch.tensor(wanted))
+    for one, two in zip(ours, other, strict=True):
+        np.testing.assert_array_equal(one, two.numpy())
+
+
+def test_rows_have_their_own_k() -> None:
+    keys = torch.rand(4, 30, generator=torch.Generator().manual_seed(0))
+    wanted = torch.tensor([[1.0], [2.5], [30.0], [2.5]], dtype=torch.float64)
+    together = Selector(None).take(keys, wanted)
+    for row in range(4):
+        assert torch.equal(together[row : row + 1], Selector(None).take(keys[row : row + 1], wanted[row : row + 1]))
+    np.testing.assert_allclose(together.sum(dim=1), wanted[:, 0])
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_gradcheck(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    losses = torch.rand(20, dtype=torch.float64, generator=generator, requires_grad=True)
+    mass = torch.rand(20, dtype=torch.float64, generator=generator) + 0.5
+    assert torch.autograd.gradcheck(reduced(name), (losses,))
+    assert torch.autograd.gradcheck(lambda leaf: reduced(name)(leaf, mass), (losses,))
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_vmap_is_a_loop(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    losses, mass = torch.rand(6, 20, generator=generator), torch.rand(6, 20, generator=generator) + 0.5
+    function = reduced(name)
+    torch.testing.assert_close(torch.func.vmap(function)(losses), torch.stack([function(row) for row in losses]))
+    both = torch.stack([function(*rows) for rows in zip(losses, mass, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(function)(losses, mass), both)
+    gradients = torch.func.vmap(torch.func.grad(function), in_dims=(1, None))(losses.T, mass[0])
+    for row, gradient in zip(losses, gradients, strict=True):
+        torch.testing.assert_close(gradient, torch.func.grad(function)(row, mass[0]))
+
+
+def every(losses: Any, mass: Any = None) -> Any:
+    return torch.stack([reduced(name)(losses, mass) for name in AGGREGATES])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compile_in_one_graph(weighted: bool) -> None:
+    # aot_eager traces, functionalises and splits forward and backward like the default backend, without a C compiler.
+    compiled = torch.compile(every, fullgraph=True, dynamic=True, backend="aot_eager")
+    for size in (20, 33):
+        generator = torch.Generator().manual_seed(size)
+        losses = torch.rand(size, generator=generator, requires_grad=True)
+        mass = torch.rand(size, generator=generator) + 0.5 if weighted else None
+        ours, theirs = compiled(losses, mass), every(losses, mass)
+        torch.testing.assert_close(ours, theirs)
+        (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), losses) for each in (ours, theirs))
+        torch.testing.assert_close(ours, theirs)
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised inside torch's own compiler
+def test_compile_with_the_default_backend() -> None:
+    function = reduced("close")
+    losses = torch.rand(50, generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(function, fullgraph=True)  # a C compiler runs: one graph, forward only, to save time
+    torch.testing.assert_close(compiled(losses), function(losses))
+    with pytest.raises(ValueError, match="NaN"):
+        compiled(torch.where(torch.arange(50) == 3, math.nan, losses))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_half_precision_selects_in_float32(name: str, dtype: Any) -> None:
+    losses = (4 * torch.rand(3000, generator=torch.Generator().manual_seed(0))).to(dtype).requires_grad_()
+    value = reduced(name, reduction="sum")(losses)
+    assert value.dtype == torch.float32
+    exact = reduced(name, reduction="sum")(losses.detach().double())
+    assert value.item() == pytest.approx(exact.item(), rel=1e-5)
+    value.backward()
+    assert losses.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_autocast(name: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 3)
+    inputs, targets = torch.randn(64, 8), torch.randint(3, (64,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(inputs)
+        found = logit_losses("cross_entropy", logits, targets)
+        value = functional.aggregate(name, found.losses, closeness=found.closeness, **SETTINGS[name])
+    assert logits.dtype == torch.bfloat16
+    assert value.dtype == torch.float32
+    value.backward()
+    assert model.weight.grad.abs().sum() > 0
+
+
+def test_bad_input_is_explained() -> None:
+    losses = torch.rand(5)
+    with pytest.raises(ValueError, match="k=6 exceeds the 5 examples"):
+        functional.close_k(losses, 6)
+    with pytest.raises(ValueError, match="k=0 is too small"):
+        functional.close_k(losses, 0)
+    with pytest.raises(ValueError, match=r"k=1\.5 is not a fraction"):
+        functional.close_k(losses, 1.5)
+    with pytest.raises(ValueError, match="no losses"):
+        functional.close_k(torch.empty(0), 1)
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            functional.average(torch.tensor([1.0, bad]))
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            functional.close_k(torch.tensor([1.0, bad]), 1, closeness=torch.zeros(2))
+    with pytest.raises(TypeError, match=r"floating point, not torch\.int64"):
+        functional.close_k(torch.tensor([1, 2]), 1)
+    with pytest.raises(TypeError, match="tensor, not list"):
+        functional.close_k([1.0], 1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="reduction='none'"):
+        functional.close_k(losses, 1, reduction="none")
+    with pytest.raises(ValueError, match="one value for each loss"):
+        functional.close_k(losses, 1, mass=torch.ones(4))
+    for mass, message in ((-1.0, "negative"), (math.nan, "NaN"), (0.0, "zero everywhere")):
+        with pytest.raises(ValueError, match=message):
+            functional.close_k(losses, 0.5, mass=torch.full((5,), mass))
+    with pytest.raises(ValueError, match="choose one of: atk, average"):
+        functional.aggregate("median", losses)
+
+
+def test_nan_raises_under_vmap_too() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        torch.func.vmap(lambda row: functional.close_k(row, 1))(torch.tensor([[1.0, 2.0], [math.nan, 1.0]]))
+
+
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_an_all_tied_batch_shares(name: str) -> None:
+    weights = functional.weights(name, torch.full((20,), 2.0), **SETTINGS[name])
+    assert torch.all(weights == weights[0])
+    assert weights.sum().item() > 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_individual_losses_are_those_of_the_core(name: str) -> None:
+    points = torch.tensor([-1e4, -30.0, -2.5, -1.0, -0.3, 0.0, 0.7, 1.0, 4.0, 30.0, 1e4], dtype=torch.float64)
+    points.requires_grad_()
+    values = MARGIN_LOSSES[name](points)
+    np.testing.assert_allclose(values.detach(), LOSSES[name].value(points.detach().numpy()), rtol=1e-12)
+    (slopes,) = torch.autograd.grad(values.sum(), points)
+    np.testing.assert_allclose(slopes, LOSSES[name].slope(points.detach().numpy()), rtol=1e-10)
+
+
+def test_margins_of_one_logit_and_of_classes() -> None:
+    logits = torch.tensor([0.5, -2.0, 3.0])
+    expected = [0.5, 2.0, -3.0]
+    assert margins(logits, torch.tensor([1, 0, 0])).tolist() == expected
+    assert margins(logits, torch.tensor([1.0, -1.0, -1.0])).tolist() == expected
+    assert margins(logits[:, None], torch.tensor([1, 0, 0])).tolist() == expected
+    maps = torch.randn(2, 4, 3, 3, generator=torch.Generator().manual_seed(0))
+    targets = torch.randint(4, (2, 3, 3), generator=torch.Generator().manual_seed(0))
+    right = maps.argmax(dim=1) == targets
+    assert torch.equal(margins(maps, targets) > 0, right)
+
+
+def test_two_classes_are_the_binary_case() -> None:
+    logits = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets = torch.randint(2, (50,), generator=torch.Generator().manual_seed(1))
+    difference = logits[:, 1] - logits[:, 0]
+    for classes, binary in (("cross_entropy", "logistic"), ("crammer_singer", "hinge"), ("hinge", "hinge")):
+        ours, theirs = logit_losses(classes, logits, targets), logit_losses(binary, difference, targets)
+        torch.testing.assert_close(ours.losses, theirs.losses)
+        torch.testing.assert_close(ours.closeness, theirs.closeness)
+
+
+def test_bad_targets_are_explained() -> None:
+    logits = torch.randn(4, 3)
+    with pytest.raises(ValueError, match="outside the 3 classes"):
+        logit_losses("cross_entropy", logits, torch.tensor([0, 1, 2, 3]))
+    with pytest.raises(TypeError, match="must be integers"):
+        logit_losses("cross_entropy", logits, torch.rand(4))
+    with pytest.raises(ValueError, match="do not fit"):
+        margins(logits, torch.tensor([0, 1, 2]))
+    with pytest.raises(ValueError, match=r"0 and 1, or -1 and \+1"):
+        margins(logits[:, 0], torch.tensor([0, 1, 2, 1]))
+    with pytest.raises(ValueError, match=r"0 and 1, or -1 and \+1"):
+        margins(logits[:, 0], torch.tensor([0, 1, -1, 1]))
+    with pytest.raises(ValueError, match="needs logits"):
+        logit_losses("cross_entropy", logits[:, 0], torch.tensor([0, 1, 1, 1]))
+    with pytest.raises(ValueError, match="choose one of"):
+        logit_losses("square", logits, torch.tensor([0, 1, 2, 1]))
+
+
+def test_without_torch_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['torch'] = None\nimport closecall\nimport closecall.nn"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'ImportError: closecall.nn needs PyTorch: pip install "closecall[torch]"' in result.stderr

@@ -180,6 +180,8 @@ def test_the_constant_by_hand() -> None:
     values = [aggregate_value(Problem("hinge", "close", k=k), margins, constant=100.0) for k in (1, 2, 3, 4, 5)]
     # k = 4 takes all but one of the losses; |0 - 1| = 1 of the margin 3 is nearer T than |3 - 1| = 2.
     assert values == [1 + 200, 1 + 0.25 + 0.75 + 150, 3 + 100, 3 + 100, 6]
+    # A margin of 0 is an error: of the two that tie for one place, half a mass each lies outside.
+    assert aggregate_value(Problem("hinge", "close", k=1), np.array([0.0, 0.0, 3.0]), constant=100.0) == 1 + 100
     others = sorted(set(AGGREGATES) - {"close", "close_decay"})
     for name in others:
         problem = Problem("hinge", name, k=2, m=1)
@@ -187,7 +189,7 @@ def test_the_constant_by_hand() -> None:
 
 
 def test_an_infinite_loss_of_no_weight_counts_nothing() -> None:
-    margins = np.array([-1e200, 0.5, -1.0])
+    margins = np.array([-1.7e308, 0.5, -1.0])  # the slope of the first is infinite too
     assert aggregate_value(Problem("squared_hinge", "close", k=1), margins) == 0.25
     values, slopes, _ = values_and_gradients(
         [Problem("squared_hinge", "close", k=1, alpha=0)], np.ones((1, 1)), np.zeros(1), margins[:, None], np.ones(3)

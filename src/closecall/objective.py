@@ -208,7 +208,7 @@ def values_and_gradients(
         losses = loss.value(margins[row])
         weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
         values[row] = _dot(weights, losses)
-        pull[row] = np.where(weights > 0, weights * loss.slope(margins[row]), 0) * y
+        pull[row] = weights * np.where(weights > 0, loss.slope(margins[row]), 0) * y
     alphas = np.array([problem.alpha for problem in problems])
     values += alphas / 2 * ((coef**2).sum(axis=1) + penalize_intercept * intercept**2)
     coef_gradients = np.asarray((X.T @ pull.T).T) + alphas[:, None] * coef

@@ -249,6 +249,15 @@ def test_many_inexact_masses_still_reach_their_sum() -> None:
         assert weights[-2:].tolist() == [0.0, 0.0]
 
 
+def test_a_whole_count_may_miss_the_total_by_a_rounding() -> None:
+    sizes = range(10, 1000, 10)
+    assert any(np.full(size, 0.1).sum() < size // 10 for size in sizes)
+    for size in sizes:
+        mass = np.full(size, 0.1)
+        weights = get_aggregate("close").weights(np.arange(size), k=size // 10, threshold=1.0, mass=mass)
+        np.testing.assert_array_equal(weights, mass)
+
+
 def test_take_smallest_takes_a_count_for_each_problem() -> None:
     keys = np.array([[3.0, 1.0, 2.0, 1.0]] * 5)
     expected = [[0, 0, 0, 0], [0, 0.5, 0, 0.5], [0, 1, 0.25, 1], [0.5, 1, 1, 1], [1, 1, 1, 1]]

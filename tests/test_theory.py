@@ -82,6 +82,15 @@ def test_floats_without_a_middle_are_tied():
     assert best_intercept([1e20, 1e20, 1e20], [-1, 1, 1])[1] == 1  # and an end is beyond even large scores
 
 
+def test_scores_closer_than_the_resolution_are_tied():
+    scores, y = np.array([0.3 + 1e-15, 0.3, 1.0, 1.0]), np.array([1, -1, 1, -1])
+    assert best_intercept(scores, y)[1] == 1
+    assert best_intercept(scores, y, resolution=1e-12)[1] == 2
+    intercepts, errors = best_intercept(np.stack([scores, scores]), y, resolution=[0.0, 1e-12])
+    assert errors.tolist() == [1, 2]
+    assert intercepts[0] == best_intercept(scores, y)[0]
+
+
 # --- the minimum ---------------------------------------------------------------------------------------------------
 
 

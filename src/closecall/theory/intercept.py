@@ -11,7 +11,7 @@ from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
 
-def best_intercept(scores: Any, y: Any, mass: Any = None) -> tuple[Any, Any]:
+def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
     """The intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
 
     Sorting the scores leaves n + 1 places for the boundary; a running sum gives the errors of each. Tied scores
@@ -26,6 +26,9 @@ def best_intercept(scores: Any, y: Any, mass: Any = None) -> tuple[Any, Any]:
     y : array (samples,) in {-1, +1}
     mass : array (samples,) or (problems, samples), optional
         Sample weights; an example without mass plays no part.
+    resolution : float or array (problems,)
+        Scores this close count as tied. Give the rounding error of the scores where it matters: equal rows can get
+        scores that differ in the last bits, and an intercept must not part them.
 
     Returns
     -------
@@ -50,7 +53,8 @@ def best_intercept(scores: Any, y: Any, mass: Any = None) -> tuple[Any, Any]:
     flat_mass = mass is None or np.ndim(mass) < 2
     _, y, masses = check_data(rows.T, y, mass if flat_mass else None)
     masses = np.broadcast_to(masses, rows.shape) if flat_mass else _check_masses(mass, rows.shape)
-    intercepts = -_best_cuts(rows, y, masses)
+    narrow = np.broadcast_to(np.asarray(resolution, dtype=float), rows.shape[:1])
+    intercepts = -_best_cuts(rows, y, masses, narrow[:, None])
     errors = (masses * (y * (rows + intercepts[:, None]) <= 0)).sum(axis=1)
     return (float(intercepts[0]), float(errors[0])) if scores.ndim == 1 else (intercepts, errors)
 
@@ -61,7 +65,7 @@ def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
     return np.stack([check_mass(row, shape[1]) for row in mass])
 
 
-def _best_cuts(rows: Array, y: Array, masses: Array) -> Array:
+def _best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
     """The score at which to part each row (problems,)."""
     # An example without mass must not shape a gap: it hides behind the largest score that counts.
     heavy = masses > 0
@@ -78,8 +82,9 @@ def _best_cuts(rows: Array, y: Array, masses: Array) -> Array:
     middles = low / 2 + high / 2
     cuts = np.hstack([first - reach, middles, last + reach])
     # Neighbouring floats have no middle between them: they count as tied.
-    possible = np.pad((low < middles) & (middles < high), ((0, 0), (1, 1)), constant_values=True)
-    widths = np.pad(high / 2 - low / 2, ((0, 0), (1, 1)))
+    widths = high / 2 - low / 2
+    possible = (low < middles) & (middles < high) & (widths > narrow / 2)
+    possible, widths = np.pad(possible, ((0, 0), (1, 1)), constant_values=True), np.pad(widths, ((0, 0), (1, 1)))
     errors = np.where(possible, errors, np.inf)
     # Fractional masses sum with rounding: errors that differ by less are equal.
     equal = errors <= errors.min(axis=1, keepdims=True) + 1e-12 * masses.sum(axis=1, keepdims=True)

@@ -68,7 +68,7 @@ def minimum_errors(
         lower bound at any time and is meant for more than three features. ``auto`` enumerates up to three features
         (those that depend on others do not count) and a few hundred distinct rows (thousands in the plane).
     time_limit : float
-        Seconds for ``milp``; enumeration runs to its end.
+        Seconds for ``milp``, which a last linear programme may exceed; enumeration runs to its end.
 
     Examples
     --------
@@ -148,16 +148,18 @@ def _independent(rows: Array) -> Array:
     return np.sort(order[: int((sizes > TOLERANCES[0] * max(1.0, sizes.max())).sum())])
 
 
-def _classifier(task: _Task, inside: Array) -> _Found:
-    """A classifier that is right on the vectors ``inside``, with its true errors; a constant one if there is none."""
+def _evaluate(task: _Task, slopes: Array) -> _Found:
+    """The classifier with these coefficients on the scaled columns, its best intercept and its errors on the data."""
     coef = np.zeros(task.X.shape[1])
-    coef[task.columns] = _separate(task.vectors[inside])[:-1] / task.scales
-    intercept, errors = best_intercept(task.X @ coef, task.y, task.mass)
+    coef[task.columns] = slopes / task.scales
+    # Far above the rounding error of the scores, so that the errors do not hang on the last bits.
+    resolution = 1e-12 * float(np.abs(task.X).max(axis=0) @ np.abs(coef))
+    intercept, errors = best_intercept(task.X @ coef, task.y, task.mass, resolution=resolution)
     return _Found(errors, coef, intercept)
 
 
 def _separate(vectors: Array) -> Array:
-    """The theta of least largest coefficient with ``theta . z >= 1`` for all vectors; zeros if there is none."""
+    """The slopes of least largest size with ``theta . z >= 1`` for all vectors; zeros if there are none."""
     samples, dimensions = vectors.shape
     # Variables are theta and the size of its largest coefficient; the intercept, its last entry, may be any.
     slopes = np.eye(dimensions + 1)[: dimensions - 1]
@@ -166,15 +168,22 @@ def _separate(vectors: Array) -> Array:
     limits = np.append(-np.ones(samples), np.zeros(2 * len(slopes)))
     bounds = [(None, None)] * dimensions + [(0, None)]
     result = linprog(size, A_ub=np.vstack([right, slopes - size, -slopes - size]), b_ub=limits, bounds=bounds)
-    return result.x[:-1] if result.status == 0 else np.zeros(dimensions)
+    return result.x[:-2] if result.status == 0 else np.zeros(dimensions - 1)
+
+
+def _start(task: _Task) -> _Found:
+    """Least squares with its best intercept: a classifier to have in any case."""
+    roots = np.sqrt(task.mass)
+    rows = np.hstack([task.X[:, task.columns] / task.scales, np.ones((len(task.y), 1))])
+    return _evaluate(task, np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
 
 
 def _enumerate(task: _Task, time_limit: float) -> tuple[_Found, float]:
-    best, bound = _classifier(task, np.zeros(len(task.weights), dtype=bool)), 0.0
+    best, bound = _start(task), 0.0
     for tolerance in TOLERANCES if task.weights.size else ():
         cost, inside = densest_hemisphere(task.vectors, task.weights, tolerance)
         bound = cost if tolerance == TOLERANCES[0] else bound
-        best = min(best, _classifier(task, inside), key=lambda found: found.errors)
+        best = min(best, _evaluate(task, _separate(task.vectors[inside])), key=lambda found: found.errors)
         # What rounding blurred may look parted and not be: then look again with more tolerance, and keep the bound.
         if best.errors <= task.unavoidable + cost + 1e-9 * float(task.mass.sum()):
             break
@@ -182,11 +191,11 @@ def _enumerate(task: _Task, time_limit: float) -> tuple[_Found, float]:
 
 
 def _cover(task: _Task, time_limit: float) -> tuple[_Found, float]:
-    best = _classifier(task, np.zeros(len(task.weights), dtype=bool))
+    best = _start(task)
 
     def accept(inside: Array) -> float:
         nonlocal best
-        best = min(best, _classifier(task, inside), key=lambda found: found.errors)
+        best = min(best, _evaluate(task, _separate(task.vectors[inside])), key=lambda found: found.errors)
         return best.errors - task.unavoidable
 
     bound = lightest_cover(task.vectors, task.weights, time_limit=time_limit, accept=accept)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from .._names import Array
-from ..aggregates import check_mass
+from ..aggregates import check_mass, get_aggregate
 from ..losses import get_loss
-from ..objective import Problem, aggregate_value, check_data
+from ..objective import Problem, check_data
 from ..schedules import last_convex_step
 from .convex import Roots, minimize
 from .design import Design, least_squares_start, make_design, merge_duplicates
@@ -242,6 +241,7 @@ class _Batch:
         _, aggregate, _, m = problem.resolve(self.masses[fold].total, self.steps)
         k = aggregate.counts(problem.k, problem.m, self.masses[fold].total)[0]
         name, total = aggregate.name, self.masses[fold].total
+        k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
         if name == "maximal":
             k = min(1.0, total)
         if k >= total and m == 0 and name != "top":
@@ -347,19 +347,22 @@ def _score(
     intercept: Array,
     penalize: bool,
 ) -> tuple[Array, Array]:
-    """Objective and 0-1 error of every problem in float64, a few problems at a time."""
+    """Objective and 0-1 error of every problem in float64; problems that differ in alpha alone go together."""
     objective, errors = np.empty(len(problems)), np.empty(len(problems))
-    dense = X if sparse.issparse(X) else np.asarray(X)
+    groups: dict[Any, list[int]] = {}
+    for row, problem in enumerate(problems):
+        groups.setdefault((fold_of[row], problem.loss, problem.aggregate, problem.k, problem.m), []).append(row)
     size = max(1, (1 << 21) // X.shape[0])
-    for begin in range(0, len(problems), size):
-        rows = slice(begin, begin + size)
-        scores = np.asarray(dense @ coef[rows].T.astype(np.float64)).T + intercept[rows, None]
-        margins = scores * y
-        for offset, problem in enumerate(problems[rows]):
-            row = begin + offset
-            mass = masses[fold_of[row]]
-            errors[row] = mass[margins[offset] <= 0].sum()
-            objective[row] = aggregate_value(problem, margins[offset], mass=mass)
-        penalty = (coef[rows] ** 2).sum(axis=1) + penalize * intercept[rows] ** 2
-        objective[rows] += 0.5 * np.array([p.alpha for p in problems[rows]]) * penalty
-    return objective, errors
+    for (fold, loss_name, *_), members in groups.items():
+        mass, loss = masses[fold], get_loss(loss_name)
+        aggregate, problem = get_aggregate(problems[members[0]].aggregate), problems[members[0]]
+        k, m = (np.asarray(count) for count in aggregate.counts(problem.k, problem.m, float(mass.sum())))
+        for begin in range(0, len(members), size):
+            rows = members[begin : begin + size]
+            margins = (np.asarray(X @ coef[rows].T).T + intercept[rows, None]) * y
+            losses = loss.value(margins)
+            weights = aggregate.weigh(losses, mass, loss.threshold, k, m)
+            errors[rows] = (margins <= 0) @ mass
+            objective[rows] = np.where(weights > 0, weights * losses, 0).sum(axis=1)
+    penalty = (coef**2).sum(axis=1) + penalize * intercept**2
+    return objective + 0.5 * np.array([problem.alpha for problem in problems]) * penalty, errors

@@ -14,9 +14,12 @@ import numpy as np
 
 from .._names import Array
 from ..losses import Loss, get_loss
+from .design import Design
 
 #: Rows up to this long are sorted whole, so that one call serves rows of different k.
 SORT_LIMIT = 640
+#: Where k is at most 1 / GATHER of the examples, gathering them beats a product with all rows.
+GATHER = 40
 
 
 @dataclass(frozen=True)
@@ -39,69 +42,75 @@ def make_mass(values: Array, dtype: type) -> Mass:
     return Mass(values.astype(dtype), False, None, float(values.sum()))
 
 
-# --- activations: minus margins -> (closeness key, minus slope). The buffer handed in may be overwritten.
+# --- activations: minus margins -> (closeness key, raw), and raw -> minus slope. Buffers may be overwritten.
+
+Finish = Callable[[Array], Array]
 
 
-def _logistic(negative: Array) -> tuple[Array, Array]:
+def _logistic_key(negative: Array) -> tuple[Array, Array]:
     # With p = sigmoid(m), abs(l - log 2) orders examples like max(2p, 1/(2p)): no logarithm is needed.
     half = np.exp(negative, out=negative)
     half += 1
     half *= 0.5
     twice = np.reciprocal(half)
-    key = np.maximum(half, twice, out=half)
+    return np.maximum(half, twice, out=half), twice
+
+
+def _logistic_finish(twice: Array) -> Array:
     twice *= -0.5
     twice += 1
-    return key, twice
+    return twice
 
 
-def _hinge(negative: Array) -> tuple[Array, Array]:
-    slope = (negative > -1).astype(negative.dtype)
-    np.maximum(negative, -1, out=negative)
-    return np.abs(negative, out=negative), slope
+def _hinge_key(negative: Array) -> tuple[Array, Array]:
+    keys = np.maximum(negative, -1)
+    return np.abs(keys, out=keys), negative
 
 
-def _generic(loss: Loss) -> Callable[[Array], tuple[Array, Array]]:
-    def activation(negative: Array) -> tuple[Array, Array]:
-        margins = np.negative(negative, out=negative)
-        return np.abs(loss.value(margins) - loss.threshold).astype(margins.dtype), -loss.slope(margins)
-
-    return activation
+def _hinge_finish(negative: Array) -> Array:
+    return (negative > -1).astype(negative.dtype)
 
 
-def closeness(loss: str) -> Callable[[Array], tuple[Array, Array]]:
-    """The activation of a loss: minus margins -> (key that grows with abs(l - T), minus slope)."""
-    return {"logistic": _logistic, "hinge": _hinge}.get(loss) or _generic(get_loss(loss))
+def _generic(loss: Loss) -> tuple[Callable[[Array], tuple[Array, Array]], Finish]:
+    def key(negative: Array) -> tuple[Array, Array]:
+        return np.abs(loss.value(-negative) - loss.threshold).astype(negative.dtype), negative
+
+    return key, lambda negative: -loss.slope(-negative)
 
 
-def logistic_slope(negative: Array) -> Array:
-    """Minus the slope of the logistic loss, in place."""
-    np.negative(negative, out=negative)
-    np.exp(negative, out=negative)
-    negative += 1
-    return np.reciprocal(negative, out=negative)
+def closeness(loss: str) -> tuple[Callable[[Array], tuple[Array, Array]], Finish]:
+    """Of a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
+    known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, _hinge_finish)}
+    return known.get(loss) or _generic(get_loss(loss))
 
 
 def minus_slope(loss: str, negative: Array) -> Array:
     """Minus the slope of the loss, possibly in place."""
     if loss == "logistic":
-        return logistic_slope(negative)
-    if loss == "hinge":
-        return (negative > -1).astype(negative.dtype)
-    return -get_loss(loss).slope(-negative)
+        np.negative(negative, out=negative)
+        np.exp(negative, out=negative)
+        negative += 1
+        return np.reciprocal(negative, out=negative)
+    return _hinge_finish(negative) if loss == "hinge" else -get_loss(loss).slope(-negative)
 
 
 # --- selection
 
 
-def _edges(keys: Array, places: Array) -> Array:
-    """The ``places``-th smallest key of each row (0-based), (problems, 1)."""
-    if keys.shape[1] <= SORT_LIMIT:
-        return np.take_along_axis(np.sort(keys, axis=1), places[:, None], axis=1)
-    edges = np.empty((len(keys), 1), dtype=keys.dtype)
+def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
+    """The ``places``-th smallest key of each row (0-based), (problems, 1), and whether the next one ties with it."""
+    rows, samples = np.arange(len(keys)), keys.shape[1]
+    if samples <= SORT_LIMIT:
+        ordered = np.sort(keys, axis=1)
+        edges = ordered[rows, places]
+        return edges[:, None], ordered[rows, np.minimum(places + 1, samples - 1)] == edges
+    edges, ties = np.empty(len(keys), dtype=keys.dtype), np.empty(len(keys), dtype=bool)
     for place in np.unique(places):  # one SIMD partition for all rows of equal k
-        rows = places == place
-        edges[rows, 0] = np.partition(keys[rows] if not rows.all() else keys, place, axis=1)[:, place]
-    return edges
+        same = places == place
+        ordered = np.partition(keys if same.all() else keys[same], place, axis=1)
+        edges[same] = ordered[:, place]
+        ties[same] = ordered[:, place + 1 :].min(axis=1, initial=np.inf) == ordered[:, place]
+    return edges[:, None], ties
 
 
 def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
@@ -115,9 +124,9 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
     else:
         order = np.argsort(keys, axis=1)
     cumulative = np.cumsum(mass[order], axis=1, dtype=np.float64)
-    reached = (cumulative < (k * (1 - 1e-12))[:, None]).sum(axis=1, keepdims=True)
-    places = np.minimum(reached, keys.shape[1] - 1)
-    return np.take_along_axis(keys, np.take_along_axis(order, places, axis=1), axis=1)
+    places = np.minimum((cumulative < (k * (1 - 1e-12))[:, None]).sum(axis=1), keys.shape[1] - 1)
+    rows = np.arange(len(keys))
+    return keys[rows, order[rows, places]][:, None]
 
 
 def select(keys: Array, k: Array, mass: Mass) -> Array:
@@ -142,16 +151,15 @@ def select(keys: Array, k: Array, mass: Mass) -> Array:
         return inside + share[:, None].astype(keys.dtype) * tied
     if mass.outside is not None:
         keys[:, mass.outside] = np.inf
-    edges = _edges(keys, np.minimum(np.ceil(k).astype(np.intp), keys.shape[1]) - 1)
+    edges, ties = _edges(keys, np.minimum(np.ceil(k).astype(np.intp), keys.shape[1]) - 1)
     inside = keys <= edges
-    counts = np.count_nonzero(inside, axis=1)
-    uneven = np.flatnonzero(counts != k)
+    uneven = np.flatnonzero(ties | (k != np.floor(k)))
     if not uneven.size:
         return inside
     weights = inside.astype(keys.dtype)
     tied = keys[uneven] == edges[uneven]
-    ties = np.count_nonzero(tied, axis=1)
-    share = (k[uneven] - (counts[uneven] - ties)) / ties
+    number = np.count_nonzero(tied, axis=1)
+    share = (k[uneven] - (np.count_nonzero(inside[uneven], axis=1) - number)) / number
     weights[uneven] = np.where(tied, share[:, None], weights[uneven])
     if mass.outside is not None:  # a row whose k is all of the fold may tie at infinity
         weights[:, mass.outside] = 0
@@ -163,9 +171,10 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
     if mass.unit:
         if mass.outside is not None:
             keys[:, mass.outside] = np.inf
-        edges = _edges(keys, np.ceil(k).astype(np.intp) - 1)
-        tied = (keys == edges).astype(keys.dtype)
-        return tied / np.count_nonzero(tied, axis=1)[:, None].astype(keys.dtype)
+        edges, _ = _edges(keys, np.ceil(k).astype(np.intp) - 1)
+        tied = keys == edges
+        number = np.count_nonzero(tied, axis=1)
+        return tied if (number == 1).all() else tied / number[:, None].astype(keys.dtype)
     edges = _weighted_edges(keys, mass.values, k)
     end = np.maximum(((keys <= edges) * mass.values).sum(axis=1, dtype=np.float64), 1.0)
     end = np.minimum(end, mass.total)
@@ -177,35 +186,47 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
     return weights
 
 
-# --- kinds: (loss, minus margins, k, m, mass) -> pull, an array (problems, samples) of weight times minus slope
+# --- kinds: (design, loss, minus margins, k, m, mass) -> gradient (problems, coordinates)
 
 
-def pull_all(loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
+def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
+    """Gradient of the weighted losses. A few chosen examples are gathered; else it is one product with all rows."""
+    samples, count = raw.shape[1], int(k[0])
+    few = weights.dtype == np.bool_ and count * GATHER <= samples and isinstance(design.signed, np.ndarray)
+    if not few or (k != count).any():
+        return design.gradient(finish(raw) * weights)
+    chosen = np.flatnonzero(weights.ravel())
+    pull = finish(raw.ravel()[chosen]).reshape(len(raw), 1, count)
+    return (pull @ design.signed[(chosen % samples).reshape(len(raw), count)])[:, 0].astype(np.float64)
+
+
+def pull_all(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``average``: every example pulls by its own slope."""
     pull = minus_slope(loss, negative)
-    return pull if mass.unit and mass.outside is None else pull * mass.values
+    return design.gradient(pull if mass.unit and mass.outside is None else pull * mass.values)
 
 
-def pull_close(loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
+def pull_close(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``close``: the k examples whose loss is nearest the threshold."""
-    keys, slope = closeness(loss)(negative)
-    return slope * select(keys, k, mass)
+    key, finish = closeness(loss)
+    keys, raw = key(negative)
+    return _apply(design, select(keys, k, mass), raw, finish, k)
 
 
-def pull_largest(loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
+def pull_largest(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``atk``, ``maximal``, ``ranked_range``, ``trimmed``: the losses ranked m+1..k."""
     weights = select(_rank_keys(loss, negative), k, mass)
     some = np.flatnonzero(m > 0)
     if some.size:
         weights = weights.astype(negative.dtype)
         weights[some] -= select(_rank_keys(loss, negative[some]), m[some], mass)
-    return weights * minus_slope(loss, negative)
+    return _apply(design, weights, negative, lambda raw: minus_slope(loss, raw), k)
 
 
-def pull_top(loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
+def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``top``: the k-th largest loss alone."""
     weights = _top_weights(_rank_keys(loss, negative), k, mass)
-    return weights * minus_slope(loss, negative)
+    return _apply(design, weights, negative, lambda raw: minus_slope(loss, raw), np.ones(len(k)))
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:
@@ -217,7 +238,7 @@ def _rank_keys(loss: str, negative: Array) -> Array:
 
 
 #: How each aggregate pulls.
-PULLS: dict[str, Callable[[str, Array, Array, Array, Mass], Array]] = {
+PULLS: dict[str, Callable[[Design, str, Array, Array, Array, Mass], Array]] = {
     "average": pull_all,
     "maximal": pull_largest,
     "atk": pull_largest,

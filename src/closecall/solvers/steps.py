@@ -82,8 +82,8 @@ def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k:
     for part in blocks:
         first = part[0]
         negative = design.negative_margins(C[part])
-        pull = PULLS[rows.aggregate[first]](rows.loss[first], negative, k[part], rows.m[part], masses[rows.fold[first]])
-        gradient[part] = design.gradient(pull)
+        pull = PULLS[rows.aggregate[first]]
+        gradient[part] = pull(design, rows.loss[first], negative, k[part], rows.m[part], masses[rows.fold[first]])
     return gradient
 
 
@@ -156,7 +156,7 @@ def descend(
         move /= divisor
         move *= -eta[:, None]
         C += move
-        path += np.sqrt(np.einsum("c,pc,pc->p", design.spectrum, move, move))
+        path += np.sqrt(move**2 @ design.spectrum)
         count += 1
         falling = decays[active] & (step < last)  # before the last third nothing is judged and nothing leaves
         if falling.any():
@@ -164,8 +164,8 @@ def descend(
         judged = count == WINDOW
         done = step >= steps
         if judged.any():
-            net = np.sqrt(np.einsum("c,pc,pc->p", design.spectrum, C - mark, C - mark))
-            size = np.maximum(np.sqrt(np.einsum("c,pc,pc->p", design.spectrum, C, C)), floor)
+            net = np.sqrt((C - mark) ** 2 @ design.spectrum)
+            size = np.maximum(np.sqrt(C**2 @ design.spectrum), floor)
             eta[judged & (net < 0.5 * path)] *= 0.5
             settled = judged & (path <= WINDOW * tol * size)
             converged[active[settled]] = True

@@ -1,0 +1,153 @@
+"""The slow, obvious solver: one problem at a time, float64, the specification that the batched solver is held to.
+
+Every line follows the definitions: the aggregate's weights by sorting (:mod:`closecall.aggregates`), k by Algorithm 1
+(:mod:`closecall.schedules`), the convex average by SciPy's L-BFGS-B, and everything else by majorising steps
+
+    w <- w - eta * (c * kappa * X'X + alpha)^-1 * gradient
+
+with c the curvature bound of the loss and kappa the share of X'X that k examples carry. eta is halved whenever the
+last ten steps went to and fro. Nothing is shared, batched, rotated or approximated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize
+
+from .._names import Array
+from ..losses import Loss
+from ..objective import Problem, aggregate_value, check_data, values_and_gradients
+from ..schedules import first_final_step, last_convex_step
+from .steps import SMALL_MARGIN, WINDOW, share_of_gram, step_curvature
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One problem's solution: parameters, objective at the final k, misclassified mass, steps used."""
+
+    coef: Array
+    intercept: float
+    objective: float
+    errors: float
+    n_iter: int
+    converged: bool
+
+
+def solve_one(
+    X: Any,
+    y: Any,
+    problem: Problem,
+    *,
+    max_iter: int = 1000,
+    tol: float = 1e-3,
+    init: str = "least_squares",
+    fit_intercept: bool = True,
+    penalize_intercept: bool = False,
+    sample_weight: Any = None,
+) -> Solution:
+    """Solve one problem, plainly.
+
+    Parameters
+    ----------
+    X : array (samples, features)
+    y : array (samples,) in {-1, +1}
+    problem : Problem
+    max_iter, tol, init, fit_intercept, penalize_intercept, sample_weight
+        As in :func:`closecall.solvers.solve`.
+
+    Examples
+    --------
+    >>> X = np.array([[-2.0], [-1.0], [-0.5], [0.5], [1.0], [2.0]])
+    >>> y = np.array([-1, -1, 1, 1, 1, 1])
+    >>> solve_one(X, y, Problem("logistic", "close", k=2, alpha=0.1)).errors
+    0.0
+    """
+    X, y, mass = check_data(X, y, sample_weight)
+    X = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+    # The intercept is a column of ones; a free one is penalised by 0.
+    Z = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
+    penalty = np.full(Z.shape[1], problem.alpha)
+    if fit_intercept and not penalize_intercept:
+        penalty[-1] = 0.0
+    w = np.zeros(Z.shape[1])
+    if init == "least_squares":
+        root = np.sqrt(mass)
+        w = np.linalg.lstsq(root[:, None] * Z, root * y, rcond=None)[0]
+    loss, aggregate, k_at, _ = problem.resolve(float(mass.sum()), max_iter)
+    whole = aggregate.name == "average" or (
+        aggregate.takes == ("k",) and aggregate.name != "top" and k_at(max_iter) >= mass.sum()
+    )
+    first = 1
+    if loss.convex and whole:
+        w, used, converged = _convex(Z, y, mass, loss, penalty, w), max_iter, True
+    else:
+        if loss.convex and aggregate.decays and last_convex_step(max_iter):
+            w, first = _convex(Z, y, mass, loss, penalty, w), last_convex_step(max_iter) + 1
+        w, used, converged = _descend(Z, y, mass, problem, penalty, w, first, max_iter, tol)
+    coef, intercept = (w[:-1], float(w[-1])) if fit_intercept else (w, 0.0)
+    margins = y * (Z @ w)
+    objective = aggregate_value(problem, margins, mass=mass) + 0.5 * float(penalty @ w**2)
+    return Solution(coef, intercept, objective, float(mass[margins <= 0].sum()), used, converged)
+
+
+def _convex(Z: Array, y: Array, mass: Array, loss: Loss, penalty: Array, w: Array) -> Array:
+    """The average problem's minimum; a kinked loss is rounded ever more narrowly."""
+    widths = [1.0, 0.1, 0.01, 1e-3, 1e-4] if not np.isfinite(loss.curvature) else [0.0]
+    for width in widths:
+
+        def value_and_gradient(w: Array, width: float = width) -> tuple[float, Array]:
+            margins = y * (Z @ w)
+            if width:  # Huber's rounding of the hinge's kink
+                part = np.clip(1 - margins, 0, width)
+                values, slopes = part * (1 - margins - part / 2) / width, -part / width
+            else:
+                values, slopes = loss.value(margins), loss.slope(margins)
+            return float(mass @ values) + 0.5 * float(penalty @ w**2), Z.T @ (mass * slopes * y) + penalty * w
+
+        w = minimize(
+            value_and_gradient,
+            w,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14},
+        ).x
+    return w
+
+
+def _descend(
+    Z: Array, y: Array, mass: Array, problem: Problem, penalty: Array, w: Array, first: int, steps: int, tol: float
+) -> tuple[Array, int, bool]:
+    total = float(mass.sum())
+    loss, aggregate, k_at, m = problem.resolve(total, steps)
+    gram = (Z.T * mass) @ Z
+    rank = int(np.linalg.matrix_rank(np.sqrt(mass)[:, None] * Z))
+    eta, window, path, mark = 1.0, 0, 0.0, w.copy()
+    for step in range(first, steps + 1):
+        k = min(1.0, total) if aggregate.name == "maximal" else k_at(step)
+        carried = 1.0 if aggregate.name == "top" else k - m
+        kappa = float(share_of_gram(np.asarray(carried), rank, total))
+        majoriser = step_curvature(loss.name) * kappa * gram + np.diag(penalty)
+        gradient = (
+            values_and_gradients([problem], w[None], np.zeros(1), Z, y, mass=mass, k=[k])[1][0]
+            - problem.alpha * w
+            + penalty * w
+        )
+        # Minimum norm where no example sees a direction and alpha is 0.
+        move = -eta * np.linalg.lstsq(majoriser, gradient, rcond=1e-13)[0]
+        w = w + move
+        path, window = path + float(np.sqrt(move @ gram @ move)), window + 1
+        if aggregate.decays and step < first_final_step(steps):
+            path, window, mark = 0.0, 0, w.copy()
+        if window == WINDOW:
+            net = float(np.sqrt(max((w - mark) @ gram @ (w - mark), 0.0)))
+            size = max(float(np.sqrt(max(w @ gram @ w, 0.0))), SMALL_MARGIN * np.sqrt(total))
+            if net < 0.5 * path:
+                eta *= 0.5
+            if path <= WINDOW * tol * size:
+                return w, step, True
+            path, window, mark = 0.0, 0, w.copy()
+    return w, steps, False

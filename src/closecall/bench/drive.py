@@ -106,18 +106,17 @@ def drive(tasks: Sequence[Task], store: Store, engine: Engine, work: Work, reque
     todo = [task for task in unique if task.cell.key not in finished]
     progress = _Progress(unique, todo)
     yield progress.event("planned")
-    if todo:
-        store.begin_run(request, environment())
-        for happening in engine(todo, work):
-            task, record = happening.task, happening.record
-            if record is None:
-                yield progress.event(happening.kind, task.cell)
-                continue
-            store.add(task.cell, record)
-            ok = record.status == "done"
-            progress.finish(task, ok)
-            yield progress.event("done" if ok else "failed", task.cell, record.error, record.seconds)
-        store.finish_run()
+    store.begin_run(request, environment())
+    for happening in engine(todo, work):
+        task, record = happening.task, happening.record
+        if record is None:
+            yield progress.event(happening.kind, task.cell)
+            continue
+        store.add(task.cell, record)
+        ok = record.status == "done"
+        progress.finish(task, ok)
+        yield progress.event("done" if ok else "failed", task.cell, record.error, record.seconds)
+    store.finish_run()
     yield progress.event("finished")
 
 

@@ -60,14 +60,15 @@ def _killed(cell: Cell, how: str) -> Record:
 
 
 def _serve(connection: Connection, work: Work) -> None:
-    """A worker's life: cells in, records out, until the driver says None or is gone."""
+    """A worker's life: cells in, records out, until the driver ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     parent = multiprocessing.parent_process()
     if parent is not None:
         # A driver that was killed cannot say goodbye: do not finish a long cell for nobody.
         threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
-    while (cell := connection.recv()) is not None:
-        connection.send(guarded(work, cell))
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the driver has ended
+        while True:
+            connection.send(guarded(work, connection.recv()))
 
 
 def _leave_with(sentinel: int) -> None:
@@ -104,9 +105,9 @@ class _Worker:
             return None
 
     def end(self) -> None:
-        self.connection.close()
         self.process.terminate()
         self.process.join()
+        self.connection.close()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,276 @@
+"""A job and its records -> one section of the report: tables and charts, holes stated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from closecall.data.simulate import SIMULATIONS
+
+from . import figures, synthetic
+from .jobs import Job
+from .plan import STARTS, Cell, Size
+from .published import LOSSES, METHODS, PAIR_TABLES, PairTable
+from .render import pairs_latex
+from .results import LABELS, Hole, Scores, gather, title
+from .stats import CRITERIA
+from .store import Store
+from .tables import Row, Table, error_table, method_table, notes_on, start_table, suite_tables
+
+
+@dataclass
+class Section:
+    """One job's part of the report.
+
+    Parameters
+    ----------
+    name, title : str
+    tables : list of Table
+    charts : dict
+        File stem -> chart.
+    latex : dict
+        File stem -> LaTeX of tables in the paper's own layout.
+    notes : list of str
+    """
+
+    name: str
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    charts: dict[str, Any] = field(default_factory=dict)
+    latex: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def build(job: Job, store: Store) -> Section:
+    """The section of a job, from what the store has so far."""
+    section = Section(job.name, job.target.title)
+    _BUILDERS[job.target.name](section, job, store)
+    for hole in job.holes:
+        section.notes.append(f"Not at hand: {title(hole.dataset)}: {hole.why}")
+    return section
+
+
+def _all_scores(job: Job, store: Store) -> list[Scores]:
+    return gather(store, job.cells(), job.holes)
+
+
+def _incomplete(section: Section, scores: Scores) -> bool:
+    if scores.datasets:
+        return False
+    section.notes.append(f"No data set is complete yet under {scores.protocol}, {scores.model}: run it again.")
+    section.notes += [f"Left out: {title(hole.dataset)}: {hole.why}" for hole in scores.holes]
+    return True
+
+
+def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
+    """The paper's tables on the very suite of this job."""
+    tables = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]
+    return [table for table in tables if criterion in (None, table.criterion)]
+
+
+def _suite(section: Section, job: Job, store: Store, criteria: tuple[str, ...] = CRITERIA) -> None:
+    found = [scores for scores in _all_scores(job, store) if not _incomplete(section, scores)]
+    published = _published(job)
+    for scores in found:
+        section.tables += suite_tables(scores, published, criteria=criteria)
+        section.tables += _start_tables(job, store, scores)
+        stem = f"{scores.protocol}-{scores.model}"
+        if len(scores.datasets) > 1:
+            ranks = [figures.critical_difference(scores, loss) for loss in LOSSES]
+            section.charts[f"ranks-{stem}"] = figures.side_by_side(ranks)
+        section.charts[f"gains-{stem}"] = figures.side_by_side([figures.gains(scores, loss) for loss in LOSSES])
+    for protocol in dict.fromkeys(scores.protocol for scores in found):
+        parts = [scores for scores in found if scores.protocol == protocol]
+        for criterion in criteria:
+            paper = next((table for table in published if table.criterion == criterion), None)
+            notes = [note for scores in parts for note in notes_on(scores)]
+            section.latex[f"{criterion}-{protocol}"] = pairs_latex(parts, criterion, paper, notes)
+
+
+def _start_tables(job: Job, store: Store, scores: Scores) -> list[Table]:
+    """How much the start matters, wherever the store has the same cells from the other start."""
+    if scores.model != "linear":
+        return []
+    (other,) = [start for start in STARTS if start != job.options.start]
+    cells = [replace(cell, start=other) for cell in job.cells() if cell.protocol == scores.protocol]
+    again = [each for each in gather(store, cells) if each.model == "linear" and each.datasets]
+    return [start_table(scores, each, (job.options.start, other), loss) for each in again for loss in LOSSES]
+
+
+def _significant(section: Section, job: Job, store: Store) -> None:
+    _suite(section, job, store, ("significant", "joint"))
+
+
+def _points(section: Section, job: Job, store: Store) -> None:
+    _suite(section, job, store, ("points", "joint"))
+
+
+def _overview(section: Section, job: Job, store: Store) -> None:
+    _suite(section, job, store)
+    _scatter(section, job, store)
+    _chosen(section, job, store)
+
+
+def _errors(section: Section, job: Job, store: Store) -> None:
+    for scores in _all_scores(job, store):
+        if not _incomplete(section, scores):
+            beside = job.suites == ("fan8",) and scores.model == "linear"
+            section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
+            section.tables += [method_table(scores, loss) for loss in LOSSES]
+            section.tables += _start_tables(job, store, scores)
+
+
+def _scatter(section: Section, job: Job, store: Store) -> None:
+    for scores in _all_scores(job, store):
+        if not _incomplete(section, scores):
+            section.charts[f"scatter-{scores.protocol}-{scores.model}"] = figures.scatter(scores)
+
+
+def _figure3(section: Section, job: Job, store: Store) -> None:
+    _scatter(section, job, store)
+    section.tables += [
+        error_table(scores, loss) for scores in _all_scores(job, store) if scores.datasets for loss in LOSSES
+    ]
+
+
+def _chosen(section: Section, job: Job, store: Store) -> None:
+    for scores in _all_scores(job, store):
+        if not _incomplete(section, scores):
+            section.charts[f"chosen-k-{scores.protocol}-{scores.model}"] = figures.chosen_k(scores)
+            section.tables.append(_chosen_table(scores))
+
+
+def _chosen_table(scores: Scores) -> Table:
+    records: list[Row] = []
+    for loss in LOSSES:
+        fractions = np.median(scores.of("k", loss, ("close_decay",))[:, 0], axis=-1)
+        test = scores.test(loss, ("average", "close_decay")).mean(axis=-1)
+        records += [
+            {
+                "protocol": scores.protocol, "model": scores.model, "loss": loss, "dataset": title(name),
+                "k_over_n": float(fraction), "gain": float(pair[1] - pair[0]),
+            }
+            for name, fraction, pair in zip(scores.datasets, fractions, test, strict=True)
+        ]  # fmt: skip
+    edges = ((0.0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.999), (0.999, 1.0))
+    rows = []
+    for low, high in edges:
+        cells = []
+        for loss in LOSSES:
+            inside = [r["gain"] for r in records if r["loss"] == loss and low < r["k_over_n"] <= high]
+            cells += [str(len(inside)), f"{100 * np.mean(inside):+.2f}" if inside else ""]
+        rows.append(("all of them" if low > 0.99 else f"{low:g} to {min(high, 1):g}", *cells))
+    header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
+    notes = ("Median over splits of the k* that validation chose for close decay; mean gain over average, in points.",)
+    name = f"chosen-k-{scores.protocol}-{scores.model}"
+    heading = f"Chosen k*: {scores.model}, protocol {scores.protocol}"
+    return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
+
+
+def _figure1(section: Section, job: Job, store: Store) -> None:
+    points, lines, table = synthetic.figure1_results(job.options.max_iter or job.target.max_iter)
+    section.tables.append(table)
+    section.charts["figure1"] = figures.boundaries(points, lines)
+
+
+def _examples(section: Section, job: Job, store: Store) -> None:
+    section.tables.append(synthetic.examples_results(job.options.max_iter or job.target.max_iter))
+
+
+def _figure2(section: Section, job: Job, store: Store) -> None:
+    records: list[Row] = [
+        {"dataset": title(size.name), "suite": size.suite, "rows": size.rows, "features": size.features}
+        for size in job.sizes
+    ]
+    if not records:
+        section.notes.append("None of the data sets is at hand.")
+        return
+    section.charts["figure2"] = figures.sizes(records)
+    rows = []
+    for suite in job.suites:
+        chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
+        if chosen:
+            spans = [f"{min(column)} / {np.median(column):g} / {max(column)}" for column in zip(*chosen, strict=True)]
+            rows.append((suite, str(len(chosen)), *spans))
+    header = ("suite", "sets", "rows: least / median / most", "features: likewise")
+    section.tables.append(Table("figure2", "Sizes of the data sets at hand", header, tuple(rows), tuple(records)))
+
+
+def _figure5(section: Section, job: Job, store: Store) -> None:
+    for size in job.sizes:
+        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+        for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
+            chosen = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
+            records, holes = _simulated(chosen, size, store)
+            section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
+            if records:
+                stem = f"figure5-{title(size.name)}-{protocol}-{model}"
+                section.charts[stem] = figures.simulations(records)
+                splits = len({cell.split for cell in chosen})
+                section.tables += [_simulation_table(stem, records, loss, splits) for loss in LOSSES]
+
+
+def _simulated(cells: list[Cell], size: Size, store: Store) -> tuple[list[Row], list[Hole]]:
+    records: list[Row] = []
+    holes: list[Hole] = []
+    for name, simulation in SIMULATIONS.items():
+        for level in simulation.levels:
+            group = [cell for cell in cells if (cell.contamination, cell.level) == (name if level else "", level)]
+            for scores in gather(store, group):
+                holes += [Hole(f"{level} {name}", hole.why) for hole in scores.holes]
+                for loss in LOSSES if scores.datasets else ():
+                    means = 100 * scores.test(loss).mean(axis=(0, -1))
+                    shared = {
+                        "protocol": scores.protocol, "model": scores.model, "loss": loss, "contamination": name,
+                        "level": level, "majority": 100 * majority(size, name, level),
+                    }  # fmt: skip
+                    records += [
+                        {**shared, "method": m, "accuracy": float(a)} for m, a in zip(METHODS, means, strict=True)
+                    ]
+    return records, holes
+
+
+def majority(size: Size, contamination: str, level: int) -> float:
+    """The share of the larger class after contamination (outliers keep the shares, in expectation).
+
+    Examples
+    --------
+    >>> spambase = Size("pmlb94", "pmlb:spambase", "", 4601, 57, 1813)
+    >>> round(majority(spambase, "outliers", 256), 3), round(majority(spambase, "imbalance", 12800), 3)
+    (0.606, 0.896)
+    """
+    negatives = size.rows - size.positives
+    added = {"outliers": (0, 0), "imbalance": (level, 0), "ambiguity": (0, level)}[contamination]
+    total = negatives + size.positives + sum(added)
+    return max(negatives + added[0], size.positives + added[1]) / total
+
+
+def _simulation_table(stem: str, records: list[Row], loss: str, splits: int) -> Table:
+    mine = [record for record in records if record["loss"] == loss]
+    rows = []
+    for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
+        here = [record for record in mine if (record["contamination"], record["level"]) == (name, level)]
+        rows.append((f"{level} {name}", *(f"{r['accuracy']:.2f}" for r in here), f"{here[0]['majority']:.2f}"))
+    heading = f"Figure 5, test accuracy (%): {mine[0]['model']}, {loss}, protocol {mine[0]['protocol']}"
+    header = ("added", *(LABELS[method] for method in METHODS), "majority")
+    return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (f"{splits} splits.",))
+
+
+Builder = Callable[[Section, Job, Store], None]
+_BUILDERS: dict[str, Builder] = {
+    "overview": _overview,
+    "figure1": _figure1,
+    "examples": _examples,
+    "figure2": _figure2,
+    "table1": _significant,
+    "table2": _significant,
+    "table3": _errors,
+    "figure3": _figure3,
+    "figure4": _chosen,
+    "figure5": _figure5,
+    "table4": _points,
+    "table5": _points,
+}

@@ -1,9 +1,9 @@
 """Selection over the joined batch of all processes, without gathering the losses.
 
 The k-th key is found digit by digit: a key's bits, arranged so that integers sort like the floats they came from, are
-eight digits of eight bits (four for float32). For each digit every process counts the mass of its keys under each of
-the 256 values, the counts are added up by ``all_reduce``, and the digit in which the k-th place falls is kept: a
-bisection with 256 branches, 2 kB in each of 4 or 8 rounds whatever the batch size. Counts are exact, and so is the cut.
+cut into digits of 11 bits, three for float32 and six for float64. For each digit every process counts the mass of its
+keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a
+bisection with 2048 branches, 16 kB a round whatever the batch size. Counts are exact, and so is the cut.
 
 **Gradients.** DistributedDataParallel averages the gradients of W processes. The loss returned on each process has
 the joined batch's value and W times the gradient of that process's part, so that the average is the joined batch's
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .selection import NOT_FINITE, Cut, Selector, almost, count_dtype
 
-DIGIT = 8
+DIGIT = 11
 
 
 def resolve_group(group: Any) -> Any:
@@ -82,29 +82,34 @@ class GroupSelector(Selector):
                 raise ValueError(message)
         return total
 
+    def everything(self, keys: Tensor) -> Tensor:
+        """All of the mass; :meth:`total` has looked at the values already, so there is nothing to ask the others."""
+        return torch.ones_like(keys) if self.mass is None else self.mass
+
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
         """The cut of the joined row at the mass wanted (1, 1), the same on every process."""
         bits, target = ordered_bits(keys[0]), wanted[0, 0]
         mass = torch.ones_like(target).expand(bits.shape) if self.mass is None else self.mass[0].to(wanted.dtype)
-        samples = torch.full_like(target, keys.shape[1])
-        dist.all_reduce(samples, group=self.group)
-        target = target * almost(samples, wanted.dtype)
         inside, tied, found = torch.zeros_like(target), torch.zeros_like(target), 0
-        top = torch.iinfo(bits.dtype).bits - DIGIT
-        for shift in range(top, -1, -DIGIT):
-            digits = (bits >> shift).to(torch.int64) & (2**DIGIT - 1)
-            if shift == top:
-                digits = digits ^ 2 ** (DIGIT - 1)  # the sign bit: negative numbers come first
-            counts = torch.zeros(2**DIGIT, dtype=wanted.dtype, device=keys.device).index_add_(0, digits, mass)
+        width = left = torch.iinfo(bits.dtype).bits
+        while left:
+            first, size = left == width, min(DIGIT, left)
+            left -= size
+            digits = (bits >> left).to(torch.int64) & (2**size - 1)
+            if first:
+                digits = digits ^ 2 ** (size - 1)  # the sign bit: negative numbers come first
+            counts = torch.zeros(2**size + 1, dtype=wanted.dtype, device=keys.device).index_add_(0, digits, mass)
+            counts[-1] = len(bits)
             dist.all_reduce(counts, group=self.group)
+            counts, samples = counts[:-1], counts[-1]
+            target = target * almost(samples, wanted.dtype) if first else target
             cumulative = inside + counts.cumsum(0)
             # Past the end (all is wanted, or rounding) the last digit that has mass, as in one process.
             digit = min(int((cumulative < target).sum()), int((cumulative < cumulative[-1]).sum()))
             inside, tied = cumulative[digit - 1] if digit else inside, counts[digit]
-            found = (found << DIGIT) | digit
+            found = (found << size) | digit
             bits, mass = bits[digits == digit], mass[digits == digit]
-        edge = _key_of(found - 2 ** (top + DIGIT - 1), bits.dtype, keys)
-        return Cut(edge, inside.reshape(1, 1), tied.reshape(1, 1))
+        return Cut(_key_of(found - 2 ** (width - 1), bits.dtype, keys), inside.reshape(1, 1), tied.reshape(1, 1))
 
 
 def _key_of(ordered: int, dtype: torch.dtype, like: Tensor) -> Tensor:

@@ -29,10 +29,6 @@ LOG2 = math.log(2)
 Weigh = Callable[[Selector, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def _all(select: Selector, losses: Tensor, k: Tensor) -> Tensor:
-    return select.take(losses, torch.full_like(k, math.inf))
-
-
 def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor) -> Tensor:
     # As in the core: the unit of mass that ends where the tied group of the k-th largest loss ends.
     cut = select.cut(-losses, k)
@@ -42,14 +38,14 @@ def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tens
 
 #: (selector, losses, closeness, k, m) -> weights: all (rows, samples), k and m (rows, 1). One for each core aggregate.
 WEIGH: dict[str, Weigh] = {
-    "average": lambda select, losses, closeness, k, m: _all(select, losses, k),
+    "average": lambda select, losses, closeness, k, m: select.everything(losses),
     "maximal": lambda select, losses, closeness, k, m: select.take(-losses, torch.ones_like(k)),
     "top": _top,
     "atk": lambda select, losses, closeness, k, m: select.take(-losses, k),
     "close": lambda select, losses, closeness, k, m: select.take(closeness, k),
     "close_decay": lambda select, losses, closeness, k, m: select.take(closeness, k),
     "ranked_range": lambda select, losses, closeness, k, m: select.take(-losses, k) - select.take(-losses, m),
-    "trimmed": lambda select, losses, closeness, k, m: _all(select, losses, k) - select.take(-losses, m),
+    "trimmed": lambda select, losses, closeness, k, m: select.everything(losses) - select.take(-losses, m),
 }
 
 

@@ -7,6 +7,7 @@ find the cut (over processes, over a memory) give the same three numbers and reu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -156,6 +157,10 @@ class Selector:
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
         """The cut of each row of keys (rows, samples) at the mass wanted (rows, 1)."""
         return Cut(*_cut(keys, self.mass, wanted * almost(keys.shape[1], wanted.dtype)))
+
+    def everything(self, keys: Tensor) -> Tensor:
+        """All of the mass (rows, samples), bit for bit, after the same checks as any other selection."""
+        return self.take(keys, torch.full((len(keys), 1), math.inf, dtype=count_dtype(keys.device), device=keys.device))
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
         """Weights (rows, samples) of the smallest keys, summing to ``wanted`` (rows, 1); ties share."""

@@ -1,0 +1,152 @@
+"""Selection over processes: gloo runs against one process on the joined batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+
+from closecall.nn import (  # noqa: E402
+    Average,
+    AverageTopK,
+    CloseK,
+    KDecay,
+    Maximal,
+    RankedRange,
+    TopK,
+    Trimmed,
+)
+from closecall.nn.distributed import GroupSelector, ordered_bits  # noqa: E402
+from closecall.nn.selection import Selector  # noqa: E402
+
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("this PyTorch has no gloo backend", allow_module_level=True)
+
+STEPS = 50
+#: Every reducer, and the close-k variants that hold state: name -> what makes it, given the group.
+REDUCERS = {
+    "average": lambda group: Average(group=group),
+    "maximal": lambda group: Maximal(group=group),
+    "top": lambda group: TopK(k=4, group=group),
+    "atk": lambda group: AverageTopK(k=0.37, group=group),
+    "ranked_range": lambda group: RankedRange(k=0.5, m=2, group=group),
+    "trimmed": lambda group: Trimmed(m=3, group=group),
+    "close": lambda group: CloseK(k=7, reduction="sum", group=group),
+    "close_decay": lambda group: CloseK(k=0.2, group=group),
+    "close_memory": lambda group: CloseK(k=0.2, memory="global", memory_size=2000, group=group),
+}
+
+
+def sizes(world: int, step: int) -> list[int]:
+    """Uneven parts of the joined batch; now and then one process has nothing."""
+    return [0 if step % 5 == 3 and rank == step % world else 8 + 5 * rank + (step + rank) % 4 for rank in range(world)]
+
+
+def train(name: str, world: int, rank: int | None = None, group: Any = None) -> tuple[list[float], Any]:
+    """Train for 50 steps, as one of several processes or (group None) alone on the joined batch."""
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)).double()
+    network = model if group is None else torch.nn.parallel.DistributedDataParallel(model, process_group=group)
+    reducer = REDUCERS[name](group).double()
+    schedule = KDecay(reducer, STEPS) if name == "close_decay" else None
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.02 if name == "close" else 0.2, momentum=0.5)
+    generator = torch.Generator().manual_seed(1)
+    values = []
+    for step in range(STEPS):
+        parts = sizes(world, step)
+        inputs = torch.randn(sum(parts), 3, generator=generator, dtype=torch.float64).round(decimals=1)
+        targets = (inputs.sum(dim=1) + torch.randn(sum(parts), generator=generator) > 0).double()
+        mass = torch.randint(1, 4, (sum(parts),), generator=generator).double() / 2
+        if rank is not None:
+            inputs, targets, mass = (each.split(parts)[rank] for each in (inputs, targets, mass))
+        logits = network(inputs)[:, 0]
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        value = reducer(losses, mass=mass if step % 2 else None)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+        if schedule is not None:
+            schedule.step()
+    return values, torch.cat([parameter.detach().ravel() for parameter in model.parameters()])
+
+
+def random_keys() -> Any:
+    generator = torch.Generator().manual_seed(3)
+    keys = torch.randn(1, 300, generator=generator)
+    keys[:, ::7] = 0.25
+    keys[:, 1::50] = -0.0
+    return keys
+
+
+WANTED = (0.5, 1.0, 33.0, 60.5, 299.0, math.inf)
+
+
+def work(rank: int, folder: str) -> None:
+    """One of three processes: all reducers among two and among three, cuts of random keys, and errors."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=3)
+    found: dict[str, Any] = {}
+    for world, group in ((2, dist.new_group([0, 1])), (3, dist.group.WORLD)):
+        if rank < world:
+            found.update({f"{name} {world}": train(name, world, rank, group) for name in REDUCERS})
+            part = random_keys().tensor_split(world, dim=1)[rank]
+            cuts = [GroupSelector(None, group).cut(part, torch.tensor([[k]]).double()) for k in WANTED]
+            found[f"cuts {world}"] = [[each.item() for each in cut] for cut in cuts]
+    for bad, reducer in ((math.nan, CloseK(k=1, group="world")), (1.0, CloseK(k=100, group="world"))):
+        try:
+            reducer(torch.tensor([1.0, bad if rank == 0 else 2.0]))
+        except ValueError as error:
+            found[f"error {bad}"] = str(error)
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("gloo")
+    mp.spawn(work, args=(str(folder),), nprocs=3)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(3)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("name", REDUCERS)
+def test_several_processes_are_one(name: str, world: int, found: list[dict[str, Any]]) -> None:
+    values, parameters = train(name, world)
+    for each in found[:world]:
+        their_values, their_parameters = each[f"{name} {world}"]
+        assert their_values == pytest.approx(values, abs=1e-9)
+        assert (their_parameters - parameters).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_cut_is_exact(world: int, found: list[dict[str, Any]]) -> None:
+    for each in found[:world]:
+        for k, cut in zip(WANTED, each[f"cuts {world}"], strict=True):
+            alone = Selector(None).cut(random_keys(), torch.tensor([[k]]).double())
+            assert cut == [value.item() for value in alone]
+
+
+def test_what_is_wrong_on_one_process_raises_on_all(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        assert "NaN" in each["error nan"]
+        assert "k=100 exceeds the 6 examples" in each["error 1.0"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ordered_bits_sort_like_floats(dtype: Any) -> None:
+    values = torch.tensor([-math.inf, -1e30, -2.0, -1e-42, -0.0, 0.0, 1e-42, 2.0, 1e30, math.inf], dtype=dtype)
+    bits = ordered_bits(values)
+    assert bits[4] == bits[5]
+    assert (bits.diff()[[0, 1, 2, 3, 5, 6, 7, 8]] > 0).all()
+
+
+def test_without_a_process_group_the_message_says_what_to_call() -> None:
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        CloseK(k=1, group="world")(torch.rand(3))

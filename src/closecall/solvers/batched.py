@@ -359,10 +359,20 @@ def _score(
         k, m = (np.asarray(count) for count in aggregate.counts(problem.k, problem.m, float(mass.sum())))
         for begin in range(0, len(members), size):
             rows = members[begin : begin + size]
-            margins = (np.asarray(X @ coef[rows].T).T + intercept[rows, None]) * y
+            margins = _scores(X, coef[rows], intercept[rows]) * y
             losses = loss.value(margins)
             weights = aggregate.weigh(losses, mass, loss.threshold, k, m)
             errors[rows] = (margins <= 0) @ mass
             objective[rows] = np.where(weights > 0, weights * losses, 0).sum(axis=1)
     penalty = (coef**2).sum(axis=1) + penalize * intercept**2
     return objective + 0.5 * np.array([problem.alpha for problem in problems]) * penalty, errors
+
+
+def _scores(X: Any, coef: Array, intercept: Array) -> Array:
+    """Scores (problems, samples) in float64, without a float64 copy of X."""
+    if not isinstance(X, np.ndarray) or X.dtype == np.float64:
+        return np.asarray(X @ coef.T).T + intercept[:, None]
+    scores, size = np.empty((len(coef), len(X))), max(1, (1 << 20) // max(1, X.shape[1]))
+    for begin in range(0, len(X), size):
+        scores[:, begin : begin + size] = coef @ X[begin : begin + size].astype(np.float64).T
+    return scores + intercept[:, None]

@@ -18,7 +18,7 @@ from .._names import Array
 
 #: Above this many rows *and* columns an eigenbasis costs more than it saves; scale the columns instead.
 EIGEN_LIMIT = 2048
-_BLOCK = 1 << 22  # entries of a temporary block of X in float64: 32 MB
+_BLOCK = 1 << 20  # entries of a temporary block of X in float64: 8 MB
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
     bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds the one of every fold
     if sparse.issparse(X) or min(X.shape) > EIGEN_LIMIT:
         return _scaled_design(X, y, masses, bound, kind, dtype)
-    mean = np.average(X, axis=0, weights=bound).astype(np.float64) if kind == "free" else None
+    mean = _mean(X, bound) if kind == "free" else None
     values, basis = _eigenbasis(X, bound, mean, kind)
     signed = np.empty((X.shape[0], len(values) + (kind == "free")), dtype=dtype)
     for rows in _row_blocks(X.shape):
@@ -123,22 +123,39 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
     return np.column_stack([block, np.ones(len(block))]) if kind == "penalized" else block
 
 
-def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of the weighted Gram matrix, through a QR so that small ones stay accurate.
+def _mean(X: Array, mass: Array) -> Array:
+    total = np.zeros(X.shape[1])
+    for rows in _row_blocks(X.shape):
+        total += mass[rows] @ X[rows].astype(np.float64)
+    return total / mass.sum()
 
-    Squaring X would lose every feature 1e8 times smaller than the largest one.
+
+def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of the weighted Gram matrix.
+
+    Squaring X loses every direction 1e8 times smaller than the largest, so a Gram matrix that looks ill-conditioned is
+    not trusted: then a blocked QR (four times slower for long X) keeps the small ones accurate.
     """
-    triangle = np.empty((0, X.shape[1] + (kind == "penalized")))
+    width = X.shape[1] + (kind == "penalized")
+    if len(X) > width:
+        gram = np.zeros((width, width))
+        for rows in _row_blocks(X.shape):
+            block = _columns(X[rows], mean, kind)
+            gram += (block.T * mass[rows]) @ block
+        values, vectors = np.linalg.eigh(gram)
+        if values[0] > 1e-10 * values[-1]:
+            return values, vectors
+    triangle = np.empty((0, width))
     for rows in _row_blocks(X.shape):
         block = _columns(X[rows], mean, kind)
         block *= np.sqrt(mass[rows, None])
         triangle = np.vstack([triangle, block])
-        if len(triangle) > triangle.shape[1]:
+        if len(triangle) > width:
             triangle = np.asarray(np.linalg.qr(triangle, mode="r"))
-    singular, vectors = np.linalg.svd(triangle, full_matrices=False)[1:]
+    singular, transposed = np.linalg.svd(triangle, full_matrices=False)[1:]
     floor = np.finfo(np.float64).eps * max(X.shape) * (singular[0] if singular.size else 0)
     seen = singular > floor  # constant and repeated columns leave directions that no example sees
-    return singular[seen] ** 2, vectors[seen].T
+    return singular[seen] ** 2, transposed[seen].T
 
 
 def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dtype: Any) -> Design:

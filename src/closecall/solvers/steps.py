@@ -17,6 +17,7 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
+from .candidates import Scout, make_scout
 from .design import Design
 from .kernels import PULLS, Mass
 
@@ -87,14 +88,40 @@ def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k:
     return gradient
 
 
-def make_blocks(rows: Rows, block_rows: int) -> list[Array]:
+class Scouts:
+    """The rows whose k is small enough for a certified candidate set; they leave the blocks."""
+
+    def __init__(self, design: Design, masses: list[Mass]) -> None:
+        self.design, self.masses = design, masses
+        self.known: dict[int, Scout | None] = {}
+        self.cache: dict[str, Array] = {}
+
+    def find(self, rows: Rows, active: Array, fixed: Array) -> Array:
+        """Which of the active rows have a scout; only rows whose k is final (``fixed``) are considered."""
+        closes = fixed & ((rows.aggregate == "close") | (rows.aggregate == "close_decay"))
+        for position in np.flatnonzero(closes):
+            row, mass = int(active[position]), self.masses[rows.fold[position]]
+            if row not in self.known:
+                self.known[row] = make_scout(self.design, str(rows.loss[position]), mass, rows.k[position], self.cache)
+        return np.array([closes[i] and self.known[int(row)] is not None for i, row in enumerate(active)], dtype=bool)
+
+    def fill(self, gradient: Array, scouted: Array, active: Array, C: Array, k: Array) -> None:
+        """Write the scouted rows' gradients."""
+        for position in np.flatnonzero(scouted):
+            scout = self.known[int(active[position])]
+            if scout is not None:
+                gradient[position] = scout.gradient(C[position], float(k[position]))
+
+
+def make_blocks(rows: Rows, block_rows: int, chosen: Array) -> list[Array]:
     """Indices of rows that are evaluated together: one fold, loss and kind of pull, at most ``block_rows``."""
     blocks: list[Array] = []
+    rows, index = rows.take(chosen), chosen
     if not len(rows):
         return blocks
     pulls = np.array([PULLS[name].__name__ for name in rows.aggregate])
     change = (rows.fold[1:] != rows.fold[:-1]) | (rows.loss[1:] != rows.loss[:-1]) | (pulls[1:] != pulls[:-1])
-    for group in np.split(np.arange(len(rows)), np.flatnonzero(change) + 1):
+    for group in np.split(index, np.flatnonzero(change) + 1):
         pieces = -(-len(group) // block_rows)
         blocks += np.array_split(group, pieces)
     return blocks
@@ -136,53 +163,86 @@ def descend(
     converged : array (rows,)
     """
     final, used, converged = start.copy(), np.full(len(rows), steps), np.zeros(len(rows), dtype=bool)
-    table, decays = schedule_table(rows, np.array([mass.total for mass in masses]), steps)
-    total, last = float(design.masses.max(axis=0).sum()), len(table) - 1
-    curvature = np.array([step_curvature(loss) for loss in rows.loss])
-    floor = SMALL_MARGIN * np.sqrt(total)
-    active = np.arange(len(rows))
-    step, C, eta = rows.first.copy(), start.copy(), np.ones(len(rows))
-    mark, path, count = C.copy(), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
-    live, blocks, divisor = rows, make_blocks(rows, block_rows), None
-    while active.size:
-        k = table[np.minimum(step, last), active]
-        gradient = block_gradients(design, live, masses, C, k, blocks)
-        gradient += live.alpha[:, None] * design.penalized * C
-        if divisor is None or (decays[active] & (step <= last)).any():
-            carried = share_of_gram(_carried(live, k), design.rank, total)
-            divisor = (curvature[active] * carried)[:, None] * design.spectrum
-            divisor += live.alpha[:, None] * design.penalized
-        move = gradient
-        move /= divisor
-        move *= -eta[:, None]
-        C += move
-        path += np.sqrt(move**2 @ design.spectrum)
-        count += 1
-        falling = decays[active] & (step < last)  # before the last third nothing is judged and nothing leaves
-        if falling.any():
-            count[falling], path[falling], mark[falling] = 0, 0.0, C[falling]
-        judged = count == WINDOW
-        done = step >= steps
-        if judged.any():
-            net = np.sqrt((C - mark) ** 2 @ design.spectrum)
-            size = np.maximum(np.sqrt(C**2 @ design.spectrum), floor)
-            eta[judged & (net < 0.5 * path)] *= 0.5
-            settled = judged & (path <= WINDOW * tol * size)
-            converged[active[settled]] = True
-            done |= settled
-            count[judged], path[judged], mark[judged] = 0, 0.0, C[judged]
+    walk = _Walk(design, rows, masses, start, steps, block_rows)
+    while walk.active.size:
+        walk.advance()
+        settled = walk.judge(tol)
         if beat is not None:
-            beat(int(step.max()), active.size)
+            beat(int(walk.step.max()), walk.active.size)
+        done = settled | (walk.step >= steps)
         if done.any():
-            final[active[done]], used[active[done]] = C[done], step[done]
-            keep = np.flatnonzero(~done)
-            active, step, C, eta, mark = active[keep], step[keep], C[keep], eta[keep], mark[keep]
-            path, count, live, divisor = path[keep], count[keep], live.take(keep), None
-            blocks = make_blocks(live, block_rows)
-        step = step + 1
+            leaving = walk.active[done]
+            final[leaving], used[leaving], converged[leaving] = walk.C[done], walk.step[done], settled[done]
+            walk.keep(np.flatnonzero(~done))
+        walk.step = walk.step + 1
     return final, used, converged
 
 
-def _carried(rows: Rows, k: Array) -> Array:
-    """How much mass pulls: k - m of it, one for `top`."""
-    return np.where(rows.aggregate == "top", 1.0, np.maximum(k - rows.m, 0.0))
+class _Walk:
+    """The rows still walking, as parallel arrays, and what their windows have seen."""
+
+    def __init__(
+        self, design: Design, rows: Rows, masses: list[Mass], start: Array, steps: int, block_rows: int
+    ) -> None:
+        self.design, self.masses, self.rows, self.block_rows = design, masses, rows, block_rows
+        self.table, self.decays = schedule_table(rows, np.array([mass.total for mass in masses]), steps)
+        self.last = len(self.table) - 1
+        self.total = float(design.masses.max(axis=0).sum())
+        self.curvature = np.array([step_curvature(loss) for loss in rows.loss])
+        self.scouts = Scouts(design, masses)
+        self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
+        self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
+        self.mark, self.divisor = self.C.copy(), None
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Sort the rows into those with a scout and blocks of the others."""
+        fixed = ~self.decays | (self.step >= self.last)
+        self.scouted = self.scouts.find(self.rows, self.active, fixed)
+        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.scouted))
+
+    def advance(self) -> None:
+        """One majorising step of every row."""
+        design, alpha = self.design, self.rows.alpha[:, None]
+        if (self.decays & (self.step == self.last)).any():
+            self.arrange()
+        k = self.table[np.minimum(self.step, self.last), self.active]
+        gradient = block_gradients(design, self.rows, self.masses, self.C, k, self.blocks)
+        self.scouts.fill(gradient, self.scouted, self.active, self.C, k)
+        gradient += alpha * design.penalized * self.C
+        if self.divisor is None or (self.decays & (self.step <= self.last)).any():
+            pulling = np.where(self.rows.aggregate == "top", 1.0, np.maximum(k - self.rows.m, 0.0))
+            carried = self.curvature * share_of_gram(pulling, design.rank, self.total)
+            self.divisor = carried[:, None] * design.spectrum + alpha * design.penalized
+        move = gradient
+        move /= self.divisor
+        move *= -self.eta[:, None]
+        self.C += move
+        self.path += np.sqrt(move**2 @ design.spectrum)
+        self.count += 1
+
+    def judge(self, tol: float) -> Array:
+        """Close the windows that are full: halve the steps of rows that chatter, say which rows have settled."""
+        falling = self.decays & (self.step < self.last)  # before the last third nothing is judged, nothing leaves
+        if falling.any():
+            self._open(falling)
+        judged = self.count == WINDOW
+        if not judged.any():
+            return judged
+        spectrum = self.design.spectrum
+        net = np.sqrt((self.C - self.mark) ** 2 @ spectrum)
+        size = np.maximum(np.sqrt(self.C**2 @ spectrum), SMALL_MARGIN * np.sqrt(self.total))
+        self.eta[judged & (net < 0.5 * self.path)] *= 0.5
+        settled = judged & (self.path <= WINDOW * tol * size)
+        self._open(judged)
+        return settled
+
+    def _open(self, rows: Array) -> None:
+        self.count[rows], self.path[rows], self.mark[rows] = 0, 0.0, self.C[rows]
+
+    def keep(self, rows: Array) -> None:
+        """Go on with these rows only."""
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature"):
+            setattr(self, name, getattr(self, name)[rows])
+        self.rows, self.divisor = self.rows.take(rows), None
+        self.arrange()

@@ -16,6 +16,7 @@ in which a misclassified example has T <= l <= M and a correct one 0 <= l < T.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -30,7 +31,7 @@ def _check(k: float, threshold: float, constant: float) -> None:
         )
 
 
-def close_value_bounds(errors: float, k: float, *, threshold: float, constant: float) -> tuple[float, float]:
+def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: float) -> tuple[Any, Any]:
     """Between what L / M lies for a classifier with that many errors (the paper's Lemma "bounded by 0-1 loss").
 
     The paper's bounds are E - k < L / M < E + k (its display says close-1 for close-k). The identity gives more:
@@ -38,7 +39,7 @@ def close_value_bounds(errors: float, k: float, *, threshold: float, constant: f
 
     Parameters
     ----------
-    errors : float
+    errors : float or array
         E, the misclassified mass.
     k : float
         The mass that ``close`` looks at.
@@ -80,7 +81,7 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
     return optimum + (math.ceil(k) - 1 if whole else k)
 
 
-def training_errors_bound(value: float, k: float, *, threshold: float, constant: float) -> float:
+def training_errors_bound(value: Any, k: float, *, threshold: float, constant: float) -> Any:
     """The most that a classifier with close-k loss L can misclassify on the training set: L / M + k (1 - T / M).
 
     This is the step that the proof of the paper's generalisation theorem needs. The paper has L + k - 1 in its place,
@@ -89,7 +90,7 @@ def training_errors_bound(value: float, k: float, *, threshold: float, constant:
 
     Parameters
     ----------
-    value : float
+    value : float or array
         L, with its M term: :func:`closecall.objective.aggregate_value` with ``constant=M``.
     k, threshold, constant : float
         As in :func:`close_value_bounds`.

@@ -161,7 +161,7 @@ class CloseK(Reducer):
         With ``"global"``, k is a share of the data, not of the batch: in training, a batch is ranked among the last
         ``memory_size`` examples (:mod:`closecall.nn.memory`), and the mean divides by the weight to be expected.
     memory_size : int
-        How many examples are remembered; ``data_size`` if that is less.
+        How many examples are remembered; ``data_size`` if that is less. A batch larger than this is ranked by itself.
     data_size : int, optional
         How many examples an epoch has; needed for a count ``k`` with ``memory="global"``.
 
@@ -183,7 +183,7 @@ class CloseK(Reducer):
         reduction: str = "mean",
         group: Any = None,
         memory: str | None = None,
-        memory_size: int = 8192,
+        memory_size: int = 1024,
         data_size: int | None = None,
     ) -> None:
         super().__init__(k, reduction=reduction, group=group)

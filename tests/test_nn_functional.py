@@ -121,6 +121,16 @@ def test_the_cut_on_an_accelerator_is_the_cut_on_the_cpu(weighted: bool) -> None
         np.testing.assert_array_equal(one, two.numpy())
 
 
+def test_long_weighted_rows_are_cut_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    keys, mass = rng.integers(0, 40, (30, 200)) / 8, rng.integers(0, 3, (30, 200)) / 2
+    wanted = np.concatenate([rng.uniform(0, 110, (28, 1)), [[0.0]], [[math.inf]]])
+    short = _cut_numpy(keys, mass, wanted)
+    monkeypatch.setattr("closecall.nn.selection.LONG", 4)
+    for one, two in zip(short, _cut_numpy(keys, mass, wanted), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_rows_have_their_own_k() -> None:
     keys = torch.rand(4, 30, generator=torch.Generator().manual_seed(0))
     wanted = torch.tensor([[1.0], [2.5], [30.0], [2.5]], dtype=torch.float64)
@@ -301,7 +311,18 @@ def test_bad_targets_are_explained() -> None:
         logit_losses("square", logits, torch.tensor([0, 1, 2, 1]))
 
 
+BLOCK_TORCH = """
+import sys
+class Block:
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Block())
+import closecall
+import closecall.nn
+"""
+
+
 def test_without_torch_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['torch'] = None\nimport closecall\nimport closecall.nn"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", BLOCK_TORCH], capture_output=True, text=True, check=False)
     assert 'ImportError: closecall.nn needs PyTorch: pip install "closecall[torch]"' in result.stderr

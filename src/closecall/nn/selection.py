@@ -17,6 +17,7 @@ from torch import Tensor
 
 from closecall._names import Array
 
+LONG = 4096  # beyond this many keys, halving beats sorting
 NOT_FINITE = "the losses contain NaN or infinite values; check the scores that produced them"
 
 
@@ -89,7 +90,7 @@ def check_mass(mass: Tensor) -> None:
 def _cut_numpy(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Array, Array]:
     # On the CPU np.partition is several times faster than torch's sort, topk and kthvalue.
     if mass is not None:
-        return _cut_argsort(keys, mass, wanted)
+        return _cut_weighted(keys, mass, wanted)
     place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
     edge = np.empty((len(keys), 1), dtype=keys.dtype)
     for where in np.unique(place):  # rows of a grid share few different k
@@ -101,14 +102,35 @@ def _cut_numpy(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, A
     return edge, inside, tied
 
 
-def _cut_argsort(keys: Array, mass: Array, wanted: Array) -> tuple[Array, Array, Array]:
-    order = np.argsort(keys, axis=1)
-    cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1, dtype=wanted.dtype)
-    # Past the end (rounding, or more wanted than there is) the k-th place is the last key that has mass.
-    place = np.minimum((cumulative < wanted).sum(axis=1), (cumulative < cumulative[:, -1:]).sum(axis=1))[:, None]
-    edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
-    inside = np.sum(mass, axis=1, keepdims=True, where=keys < edge, dtype=wanted.dtype)
-    return edge, inside, np.sum(mass, axis=1, keepdims=True, where=keys == edge, dtype=wanted.dtype)
+def _cut_weighted(keys: Array, mass: Array, wanted: Array) -> tuple[Array, Array, Array]:
+    edge = np.empty((len(keys), 1), dtype=keys.dtype)
+    for row, target in enumerate(wanted[:, 0]):
+        edge[row] = _weighted_edge(keys[row], mass[row], target)
+    inside, tied = (
+        (mass * part).sum(axis=1, keepdims=True, dtype=wanted.dtype) for part in (keys < edge, keys == edge)
+    )
+    return edge, inside, tied
+
+
+def _weighted_edge(keys: Array, mass: Array, target: float) -> Any:
+    # The key at which the cumulative mass reaches the target: halve long rows around their median, then sort.
+    if target >= mass.sum(dtype=float):
+        return keys[mass > 0].max()
+    while keys.size > LONG:
+        middle = np.partition(keys, keys.size // 2)[keys.size // 2]
+        low, tied = keys < middle, keys == middle
+        below, until = (mass * low).sum(dtype=float), (mass * (low | tied)).sum(dtype=float)
+        if target <= below and low.any():
+            keys, mass = keys[low], mass[low]
+        elif target <= until:
+            return middle
+        else:
+            keys, mass, target = keys[keys > middle], mass[keys > middle], target - until
+    order = np.argsort(keys)
+    cumulative = np.cumsum(mass[order], dtype=float)
+    # Rounding must not push the place past the end; the last key that has mass is the end.
+    place = min(np.searchsorted(cumulative, target), np.searchsorted(cumulative, cumulative[-1]))
+    return keys[order[place]]
 
 
 def _cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -39,6 +39,9 @@ from closecall.data import SUITES, available, data_directory
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, 2, 3
 
+#: How many failures are told one by one; a mistake that hits every cell should not fill the screen.
+_TROUBLES = 20
+
 app = typer.Typer(
     help="Reproduce the close-k paper: every table and figure, resumable.", no_args_is_help=True, add_completion=False
 )
@@ -52,7 +55,7 @@ Splits = Annotated[int, typer.Option(help="Random divisions of each data set.")]
 MaxIter = Annotated[int | None, typer.Option(help=f"Steps of each solve; {MAX_ITER} unless the target says less.")]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, sound or both; both unless said.")]
 Models = Annotated[str, typer.Option(help="linear, network or linear,network.")]
-Start = Annotated[str, typer.Option(help=f"Where linear solves start: {' or '.join(STARTS)}.")]
+Start = Annotated[str, typer.Option(help=f"Where linear solves start: {', '.join(STARTS)}.")]
 DataDir = Annotated[str | None, typer.Option(help="Data directory; else CLOSECALL_DATA, else the user's cache.")]
 Download = Annotated[bool, typer.Option(help="Fetch data sets that are not at hand.")]
 Out = Annotated[Path, typer.Option(help="Folder of the result store, the tables, figures and the report.")]
@@ -155,17 +158,24 @@ def _show_json(events: Iterator[Event]) -> Event:
 
 
 def _show_lines(events: Iterator[Event]) -> Event:
-    """A line at the start, at every whole percent of the cost, for each failure, and at the end."""
-    percent = -1
+    """A line at the start, at every whole percent of the cost, for the first failures, and at the end."""
+    percent, troubles = -1, 0
     for event in events:
         if event.kind in ("failed", "lost"):
-            print(_trouble(event), flush=True)
+            troubles += 1
+            if troubles <= _TROUBLES:
+                print(_trouble(event), flush=True)
         elif event.kind in ("planned", "finished") or int(100 * event.fraction) > percent:
             percent = int(100 * event.fraction)
-            print(
-                f"{event.kind}: {event.done} of {event.total} cells, {percent} % of the work{_eta(event)}", flush=True
-            )
+            word = event.kind if event.kind in ("planned", "finished") else "running"
+            print(f"{word}: {_cells(event)}, {percent} % of the work{_eta(event)}", flush=True)
+    if troubles > _TROUBLES:
+        print(f"{troubles - _TROUBLES} more failures; `closecall status` lists them")
     return event
+
+
+def _cells(event: Event) -> str:
+    return f"{event.done} of {event.total} cells" + (f", {event.failed} failed" if event.failed else "")
 
 
 def _show_bar(events: Iterator[Event]) -> Event:
@@ -174,7 +184,7 @@ def _show_bar(events: Iterator[Event]) -> Event:
     with Progress(*columns, console=out) as progress:
         bar = progress.add_task("", total=1.0, cells="")
         for event in events:
-            if event.kind in ("failed", "lost"):
+            if event.kind in ("failed", "lost") and event.failed <= _TROUBLES:
                 progress.console.print(escape(_trouble(event)), style="red")
             if event.cell is not None:
                 running[title(event.cell.dataset)] += 1 if event.kind == "started" else -1

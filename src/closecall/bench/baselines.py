@@ -4,6 +4,7 @@
 error. The other three are scikit-learn's, trained on the training part with C = 1/alpha from the same grid chosen on
 the validation part. ``tuned_threshold`` is TunedThresholdClassifierCV over the LogisticRegression that validation
 chooses: one cross-validation instead of eleven, and the question it answers is what moving the threshold adds to it.
+Where there is nothing to cross-validate (a class of one, constant predictions) it is that LogisticRegression itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
@@ -71,31 +73,38 @@ def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[f
         "logistic_regression": lambda alpha: LogisticRegression(C=1 / alpha, max_iter=1000),
         "linear_svc": lambda alpha: LinearSVC(C=1 / alpha, random_state=0),
     }
-    with warnings.catch_warnings():
+    # Our arrays are clean; on small sets scikit-learn's checks would cost more than its models.
+    with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
         # At C = 1e5 the limit on steps is reached on separable data; the row is what the user would get.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        rows = [
-            _row(method, alpha, make(alpha).fit(X[0], y[0]), X, y)
+        logistic, svc = (
+            _rows(method, alphas, [make(alpha).fit(X[0], y[0]) for alpha in alphas], X, y)
             for method, make in makers.items()
-            for alpha in alphas
-        ]
-        best = choose(np.array([row for row in rows if row["method"] == "logistic_regression"]), "sound")[0]
-        folds = min(5, int((y[0] > 0).sum()), int((y[0] < 0).sum()))
-        if folds >= 2:  # a class of one cannot be cross-validated: the baseline is then missing, not guessed
-            model = makers["logistic_regression"](float(best["alpha"]))
+        )
+        alpha = float(choose(logistic, "sound")["alpha"][0])
+        tuned = _tuned(makers["logistic_regression"](alpha), X[0], y[0])
+        return np.concatenate([logistic, svc, _rows("tuned_threshold", [alpha], [tuned], X, y)])
+
+
+def _tuned(model: Any, X: Array, y: Array) -> Any:
+    folds = min(5, int((y > 0).sum()), int((y < 0).sum()))
+    if folds >= 2:
+        try:
             # The same numbers as scoring="accuracy", ten times faster: the metric's checks cost more than the model.
-            tuned = TunedThresholdClassifierCV(model, scoring=make_scorer(_accuracy), cv=folds)
-            rows.append(_row("tuned_threshold", float(best["alpha"]), tuned.fit(X[0], y[0]), X, y))
-    return np.array(rows)
+            return TunedThresholdClassifierCV(model, scoring=make_scorer(_accuracy), cv=folds).fit(X, y)
+        except ValueError:  # it refuses a model whose predictions are constant: there is no threshold to move
+            pass
+    return model.fit(X, y)
 
 
 def _accuracy(y: Array, predicted: Array) -> float:
     return float((y == predicted).mean())
 
 
-def _row(method: str, alpha: float, model: Any, X: Sequence[Array], y: Sequence[Array]) -> Any:
-    row = np.zeros(1, ROW)
-    row["method"], row["alpha"], row["k"], row["objective"], row["converged"] = method, alpha, len(y[0]), np.nan, True
+def _rows(method: str, alphas: Sequence[float], models: list[Any], X: Sequence[Array], y: Sequence[Array]) -> Array:
+    rows = np.zeros(len(models), ROW)
+    rows["method"], rows["alpha"], rows["k"] = method, alphas, len(y[0])
+    rows["objective"], rows["converged"] = np.nan, True
     for part, X_part, y_part in zip(PARTS, X, y, strict=True):
-        row[part] = (model.predict(X_part) == y_part).sum()
-    return row[0]
+        rows[part] = [(model.predict(X_part) == y_part).sum() for model in models]
+    return rows

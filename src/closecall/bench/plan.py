@@ -22,7 +22,7 @@ from .record import TIES
 #: Raise it when the protocol's code changes what a cell contains: the old records are then left alone, not mixed in.
 RECIPE = 1
 PROTOCOLS = tuple(TIES)
-STARTS = ("least_squares", "zeros")
+STARTS = ("least_squares", "zeros", "random")
 ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 SPLITS = 25
 MAX_ITER = 1000
@@ -47,7 +47,7 @@ class Cell:
     max_iter : int
         Steps of each solve.
     start : str
-        Where the linear solves start: ``"least_squares"`` or ``"zeros"`` (for the sensitivity to it).
+        Where the linear solves start; ``"zeros"`` and ``"random"`` are there for the sensitivity to it.
     contamination, level : str, int
         What Figure 5 adds to the data and how many of them; "" and 0 for the data as they are.
     recipe : int

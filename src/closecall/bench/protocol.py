@@ -172,7 +172,7 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
         max_iter=cell.max_iter,
         # Under `paper` every solve takes the same number of steps; `sound` lets any that has converged stop.
         tol=0.0 if cell.protocol == "paper" else 1e-3,
-        init=cell.start,
+        init=_start(cell, division.X[0].shape[1]),
         penalize_intercept=cell.protocol == "paper",
         dtype=np.float32,
     )
@@ -185,6 +185,14 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
     score_linear(moved, solutions.coef[average], intercepts, division)
     moved["method"], moved["objective"] = "average_exact_intercept", np.nan
     return np.concatenate([rows, moved, sklearn_baselines(division.X, division.y, ALPHAS)])
+
+
+def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
+    """The solver's starts by name; ``random`` is standard normal, one draw for all problems of the split."""
+    if cell.start != "random":
+        return cell.start
+    draw = rng_for(cell, "start").standard_normal(features + 1)
+    return draw[1:], float(draw[0])
 
 
 def rows_of(problems: list[Problem]) -> Array:

@@ -67,7 +67,7 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Rows as the bytes of a compressed npz: about 12 bytes a row.
+    """Rows as the bytes of a compressed npz: about 20 bytes a row.
 
     Examples
     --------

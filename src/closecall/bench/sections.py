@@ -91,13 +91,16 @@ def _suite(section: Section, job: Job, store: Store, criteria: tuple[str, ...] =
 
 
 def _start_tables(job: Job, store: Store, scores: Scores) -> list[Table]:
-    """How much the start matters, wherever the store has the same cells from the other start."""
+    """How much the start matters, wherever the store has the same cells from another start."""
     if scores.model != "linear":
         return []
-    (other,) = [start for start in STARTS if start != job.options.start]
-    cells = [replace(cell, start=other) for cell in job.cells() if cell.protocol == scores.protocol]
-    again = [each for each in gather(store, cells) if each.model == "linear" and each.datasets]
-    return [start_table(scores, each, (job.options.start, other), loss) for each in again for loss in LOSSES]
+    tables = []
+    for other in STARTS:
+        cells = [replace(cell, start=other) for cell in job.cells() if cell.protocol == scores.protocol]
+        for again in gather(store, cells) if other != job.options.start else ():
+            if again.model == scores.model and again.datasets:
+                tables += [start_table(scores, again, (job.options.start, other), loss) for loss in LOSSES]
+    return tables
 
 
 def _significant(section: Section, job: Job, store: Store) -> None:

@@ -310,7 +310,7 @@ def start_table(scores: Scores, other: Scores, names: tuple[str, str], loss: str
         for record in records
     )
     return Table(
-        f"start-{scores.protocol}-{scores.model}-{loss}",
+        f"start-{names[1]}-{scores.protocol}-{scores.model}-{loss}",
         f"Sensitivity to the start ({names[0]} -> {names[1]}): {scores.model}, {loss}, protocol {scores.protocol}",
         ("method", "mean change", "largest", "over 1 point"),
         rows,

@@ -1,8 +1,35 @@
 """closecall: classifiers that minimise the loss of the close calls."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .aggregates import AGGREGATES, get_aggregate
 from .losses import LOSSES, get_loss
 from .objective import Problem
 
-__all__ = ["AGGREGATES", "LOSSES", "Problem", "get_aggregate", "get_loss"]
+if TYPE_CHECKING:
+    from .linear import AggregateLossClassifier, CloseKClassifier
+
+__all__ = [
+    "AGGREGATES",
+    "LOSSES",
+    "AggregateLossClassifier",
+    "CloseKClassifier",
+    "Problem",
+    "get_aggregate",
+    "get_loss",
+]
 __version__ = "0.1.0"
+
+#: Names that need scikit-learn, which loads pandas where it is installed: fetched when first asked for.
+_LATE = dict.fromkeys(("AggregateLossClassifier", "CloseKClassifier"), "closecall.linear")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
+    raise AttributeError(f"module 'closecall' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

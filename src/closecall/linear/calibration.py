@@ -1,0 +1,98 @@
+"""Probabilities from scores that the model has not been trained on: Platt's sigmoid or an isotonic step function.
+
+A calibrator is a plain array, so that it can be saved: (2,) for a sigmoid (slope, offset), (2, knots) for isotonic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from .._names import Array, lookup
+from ..objective import Problem
+from .fitting import Options, Parts, fit_models, scores_of
+from .training import Training
+
+FOLDS = 5
+
+
+def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
+    """Platt's (slope, offset) with his smoothed targets (Platt 1999), which keep separable scores finite.
+
+    Examples
+    --------
+    >>> slope, offset = fit_sigmoid(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0, 0, 1, 1]) > 0, np.ones(4))
+    >>> bool(slope > 0), bool(abs(offset) < 1e-6)
+    (True, True)
+    """
+    up, down = float(mass[positive].sum()), float(mass[~positive].sum())
+    target = np.where(positive, (up + 1) / (up + 2), 1 / (down + 2))
+    spread = max(float(np.sqrt(np.average(scores**2, weights=mass))), 1e-12)
+    # Each example counts as a positive one of mass target and a negative one of the rest.
+    both, labels = np.concatenate([scores, scores])[:, None] / spread, np.repeat([1, 0], len(scores))
+    masses = np.concatenate([mass * target, mass * (1 - target)])
+    plain = LogisticRegression(C=1e6, tol=1e-8, max_iter=1000).fit(both, labels, sample_weight=masses)
+    return np.array([plain.coef_[0, 0] / spread, plain.intercept_[0]])
+
+
+def fit_isotonic(scores: Array, positive: Array, mass: Array) -> Array:
+    """Knots and values (2, knots) of the best rising step function, joined linearly."""
+    rising = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    rising.fit(scores, positive.astype(float), sample_weight=mass)
+    return np.stack([rising.X_thresholds_, rising.y_thresholds_]).astype(float)
+
+
+#: How scores become probabilities.
+CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
+
+
+def probabilities(calibrators: Sequence[Array], scores: Array) -> Array:
+    """Probabilities (samples, classes) of scores (samples, 1) for two classes or (samples, classes).
+
+    Examples
+    --------
+    >>> probabilities([np.array([1.0, 0.0])], np.array([[0.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    columns = [_apply(calibrator, scores[:, place]) for place, calibrator in enumerate(calibrators)]
+    if len(columns) == 1:
+        return np.column_stack([1 - columns[0], columns[0]])
+    table = np.column_stack(columns)
+    total = table.sum(axis=1, keepdims=True)
+    return np.where(total > 0, table / np.where(total > 0, total, 1), 1 / table.shape[1])
+
+
+def _apply(calibrator: Array, scores: Array) -> Array:
+    if calibrator.ndim == 1:
+        return expit(calibrator[0] * scores + calibrator[1])
+    return np.interp(scores, calibrator[0], calibrator[1])
+
+
+def calibrate(
+    method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any
+) -> list[Array]:
+    """Calibrators of a setting, fitted on the scores of stratified folds that did not see their examples."""
+    fit = lookup(CALIBRATIONS, method, "calibration")
+    counts = np.bincount(training.codes)
+    if counts.min() < 2:
+        rare = training.classes[counts.argmin()]
+        raise ValueError(f"class {rare!r} has one example; calibration needs two or more of each class")
+    splitter = StratifiedKFold(min(FOLDS, int(counts.min())), shuffle=True, random_state=random_state)
+    group = np.empty(len(training.codes), dtype=int)
+    for fold, (_, held) in enumerate(splitter.split(group, training.codes)):
+        group[held] = fold
+    folds = splitter.n_splits
+    parts = Parts(group, ~np.eye(folds, dtype=bool), np.arange(folds))
+    models = fit_models(training, [problem] * folds, options, parts=parts, exact=exact)
+    scores = np.empty((len(group), models.coef.shape[1]))
+    for fold in range(folds):
+        held = group == fold
+        scores[held] = scores_of(training.X[held], models.coef[fold], models.intercept[fold])
+    codes = [1] if scores.shape[1] == 1 else range(scores.shape[1])
+    return [fit(scores[:, place], training.codes == code, training.mass) for place, code in enumerate(codes)]

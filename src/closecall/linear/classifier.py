@@ -1,0 +1,291 @@
+"""Classifiers that minimise an aggregate loss, for those who know their setting."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from .._names import Array, lookup
+from ..aggregates import Count, get_aggregate
+from ..losses import get_loss
+from ..objective import Problem
+from .base import LinearClassifier
+from .calibration import CALIBRATIONS, calibrate
+from .fitting import Options, close_calls, fit_models
+from .training import Training, check_training
+
+
+class _OneSetting(LinearClassifier):
+    """Fitting of one (loss, aggregate, k, alpha); the subclasses only choose what is a parameter."""
+
+    loss: str
+    aggregate: str
+    k: Count
+    m: Count
+    alpha: float
+    max_iter: int
+    tol: float
+    fit_intercept: bool
+    penalize_intercept: bool
+    exact_intercept: bool
+    class_weight: Any
+    multiclass: str
+    calibration: str | None
+    init: Any
+    warm_start: bool
+    random_state: Any
+    verbose: int
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : array or sparse matrix (samples, features)
+            Not scaled here: put a StandardScaler in front.
+        y : array (samples,)
+            Labels of any kind, two classes or more.
+        sample_weight : array (samples,), optional
+            Masses: weight 2 is the same as two copies, weight 0 as no row.
+
+        Returns
+        -------
+        self
+        """
+        problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        if self.calibration is not None:
+            lookup(CALIBRATIONS, self.calibration, "calibration")
+        old = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        training = check_training(self, X, y, sample_weight, self.class_weight)
+        options = self._options(training, old)
+        exact = bool(self.exact_intercept)
+        models = fit_models(training, [problem], options, exact=exact)
+        dtype = training.X.dtype
+        self.classes_ = training.classes
+        self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
+        self.n_iter_, self.converged_ = models.n_iter[0], bool(models.converged[0].all())
+        self.k_ = get_aggregate(self.aggregate).counts(self.k, self.m, float(training.mass.sum()))[0]
+        self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass)
+        if self.calibration is not None:
+            self.calibrators_ = calibrate(
+                self.calibration, training, problem, options, exact=exact, random_state=self.random_state
+            )
+        self._tell(training)
+        return self
+
+    def _options(self, training: Training, old: tuple[Array, Array] | None) -> Options:
+        rows = 1 if len(training.classes) == 2 else len(training.classes)
+        init = self.init
+        if old is not None and old[0].shape == (rows, training.X.shape[1]):
+            init = old
+        if not isinstance(init, str):
+            init = _check_init(init, rows, training.X.shape[1])
+        return Options(
+            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass, init
+        )
+
+    def _tell(self, training: Training) -> None:
+        steps = int(np.max(self.n_iter_))
+        if self.verbose:
+            print(f"[{type(self).__name__}] {steps} steps, k={self.k_:g} of {training.mass.sum():g}, "
+                  f"{self.support_.size} close calls, converged: {self.converged_}")  # fmt: skip
+        convex = get_loss(self.loss).convex and get_aggregate(self.aggregate).name == "average"
+        if convex and not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {steps} steps; scale the features (StandardScaler), "
+                f"raise max_iter={self.max_iter} or raise alpha={self.alpha:g}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+def _check_init(init: Any, rows: int, features: int) -> tuple[Array, Array]:
+    try:
+        coef, intercept = np.atleast_2d(np.asarray(init[0], float)), np.atleast_1d(np.asarray(init[1], float))
+    except (TypeError, ValueError, IndexError, KeyError):
+        coef = intercept = np.empty(0)
+    if coef.shape != (rows, features) or intercept.shape != (rows,):
+        raise ValueError(
+            f"init must be 'least_squares', 'zeros' or (coef, intercept) of shapes ({rows}, {features}) and ({rows},)"
+        )
+    return coef, intercept
+
+
+class AggregateLossClassifier(_OneSetting):
+    """Linear classifier that minimises any aggregate of any individual loss.
+
+    The objective is ``sum of weighted losses + alpha / 2 * ||w||^2``; with ``aggregate="average"`` and the logistic
+    loss it is scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+
+    Parameters
+    ----------
+    loss : str
+        ``logistic``, ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber`` or ``focal``.
+    aggregate : str
+        ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range`` or ``trimmed``.
+    k : int, float or None
+        How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all.
+    alpha : float
+        L2 strength, >= 0.
+    m : int, float or None
+        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
+    max_iter : int
+        Length of a run in steps; a decay run takes its thirds from it.
+    tol : float
+        Converged when a step moves the margins by less than this share of their size.
+    fit_intercept, penalize_intercept : bool
+        Whether there is an intercept, and whether alpha penalises it like the weights.
+    exact_intercept : bool
+        Afterwards move the intercept to where the training 0-1 error is least (exact, O(n log n)).
+    class_weight : dict, "balanced" or None
+        Multiplied into the sample weights.
+    multiclass : {"ovr", "top_two", "softmax"}
+        More than two classes: one against the rest, jointly by the margin between own and best other score, or
+        jointly by softmax cross-entropy.
+    calibration : {"sigmoid", "isotonic"} or None
+        Fit out-of-fold calibrated probabilities as well, which adds ``predict_proba``.
+    init : {"least_squares", "zeros"} or (coef, intercept)
+        Where to start.
+    warm_start : bool
+        Start from the last fit's parameters where the shapes agree.
+    random_state : int, RandomState or None
+        Of the calibration's folds; the fit itself draws nothing.
+    verbose : int
+        Above 0: print one line a fit.
+
+    Attributes
+    ----------
+    coef_ : array (1, features) or (classes, features)
+    intercept_ : array (1,) or (classes,)
+    classes_ : array (classes,)
+    n_iter_ : array
+        Steps of each problem solved.
+    converged_ : bool
+    k_ : float
+        k as a mass of the training set.
+    support_ : array
+        Training rows that carry weight at the solution, the close calls.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(200, n_features=5, flip_y=0.1, random_state=0)
+    >>> model = AggregateLossClassifier(loss="hinge", aggregate="close", k=20).fit(X, y)
+    >>> model.k_, model.support_.size, round(model.score(X, y), 2) > 0.85
+    (20.0, 20, True)
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str = "logistic",
+        aggregate: str = "average",
+        k: Count = None,
+        alpha: float = 1.0,
+        m: Count = None,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        exact_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "ovr",
+        calibration: str | None = None,
+        init: Any = "least_squares",
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.aggregate = aggregate
+        self.k = k
+        self.alpha = alpha
+        self.m = m
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.exact_intercept = exact_intercept
+        self.class_weight = class_weight
+        self.multiclass = multiclass
+        self.calibration = calibration
+        self.init = init
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class CloseKClassifier(_OneSetting):
+    """Linear classifier that minimises the close-k loss: it learns from the examples nearest the decision boundary.
+
+    The run starts as plain logistic regression and narrows to the k close calls (the paper's Algorithm 1). This is
+    :class:`AggregateLossClassifier` with ``aggregate="close_decay"`` and defaults that work untuned.
+
+    Parameters
+    ----------
+    k : int, float or None
+        How many examples to look at in the end: a count, a fraction in (0, 1] of the training mass, None for all.
+    alpha : float
+        L2 strength, >= 0.
+    loss, max_iter, tol, fit_intercept, penalize_intercept, exact_intercept, class_weight, multiclass, calibration, \
+init, warm_start, random_state, verbose
+        As in :class:`AggregateLossClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, n_iter_, converged_, k_, support_, n_features_in_, feature_names_in_
+        As in :class:`AggregateLossClassifier`.
+
+    Examples
+    --------
+    Four mislabelled examples far away turn the average loss; the close calls do not see them.
+
+    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), [-30] * 4])[:, None]
+    >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 4])
+    >>> average, close = AggregateLossClassifier().fit(X, y), CloseKClassifier().fit(X, y)
+    >>> round(average.score(X, y), 2), round(close.score(X, y), 2)
+    (0.66, 0.98)
+    """
+
+    aggregate = "close_decay"
+    m = None
+
+    def __init__(
+        self,
+        *,
+        k: Count = 0.1,
+        alpha: float = 1.0,
+        loss: str = "logistic",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        exact_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "ovr",
+        calibration: str | None = None,
+        init: Any = "least_squares",
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.k = k
+        self.alpha = alpha
+        self.loss = loss
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.exact_intercept = exact_intercept
+        self.class_weight = class_weight
+        self.multiclass = multiclass
+        self.calibration = calibration
+        self.init = init
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose

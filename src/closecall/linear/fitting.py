@@ -1,0 +1,162 @@
+"""From a checked training set to linear models: two classes, one-vs-rest, or all classes jointly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._names import Array, lookup
+from ..losses import get_loss
+from ..objective import Problem
+from ..solvers import solve
+from ..theory import best_intercept
+from .multiclass import JOINT, individual_losses, solve_joint
+from .training import Training, arrange, orientation
+
+#: How more than two classes are handled; two classes are the same in all three.
+MULTICLASS = {
+    "ovr": "one problem for each class against the rest",
+    "top_two": "one problem, margin = own score - best other score",
+    "softmax": "one problem, cross-entropy of the softmax",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How problems are solved; see :class:`closecall.AggregateLossClassifier`."""
+
+    max_iter: int
+    tol: float
+    fit_intercept: bool
+    penalize_intercept: bool
+    multiclass: str
+    init: Any = "least_squares"
+    dtype: Any = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which rows each problem trains on.
+
+    Parameters
+    ----------
+    group : array (samples,)
+        Rows of one group belong to the same folds.
+    masks : array (folds, groups)
+        Whether a fold trains on a group.
+    fold_of : array (problems,)
+    """
+
+    group: Array
+    masks: Array
+    fold_of: Array
+
+
+@dataclass(frozen=True)
+class Models:
+    """Linear models, problems first: coef (problems, scores, features), the rest (problems, scores)."""
+
+    coef: Array
+    intercept: Array
+    n_iter: Array
+    converged: Array
+
+
+def fit_models(
+    training: Training,
+    problems: Sequence[Problem],
+    options: Options,
+    *,
+    parts: Parts | None = None,
+    exact: Sequence[bool] | bool = False,
+) -> Models:
+    """Solve every problem; where ``exact``, move the intercept to the least training error afterwards."""
+    lookup(MULTICLASS, options.multiclass, "multiclass")
+    if parts is None:
+        parts = Parts(np.zeros(len(training.codes), dtype=int), np.ones((1, 1)), np.zeros(len(problems), dtype=int))
+    moved = np.broadcast_to(np.asarray(exact, dtype=bool), len(problems))
+    if moved.any() and not options.fit_intercept:
+        raise ValueError("exact_intercept=True needs fit_intercept=True")
+    classes = len(training.classes)
+    if classes > 2 and options.multiclass in JOINT:
+        if moved.any():
+            raise ValueError(f"exact_intercept=True works on one score at a time; use multiclass='ovr', not "
+                             f"{options.multiclass!r}")  # fmt: skip
+        return _fit_joint(training, problems, options, parts)
+    each = [
+        _fit_one(training, training.codes == code, problems, options, parts, moved, number)
+        for number, code in enumerate([1] if classes == 2 else range(classes))
+    ]
+    return Models(*(np.stack(pieces, axis=1) for pieces in zip(*each, strict=True)))
+
+
+def _fit_one(
+    training: Training,
+    positive: Array,
+    problems: Sequence[Problem],
+    options: Options,
+    parts: Parts,
+    exact: Array,
+    number: int,
+) -> tuple[Array, Array, Array, Array]:
+    """One class against the rest, oriented so that the names of the classes cannot matter."""
+    sign = orientation(training, positive)
+    rows = arrange(training, np.where(positive, sign, -sign), parts.group)
+    folds = np.asarray(parts.masks, dtype=np.float64)[:, rows.group]
+    init = options.init
+    if not isinstance(init, str):
+        coef, intercept = np.atleast_2d(init[0]), np.atleast_1d(init[1])
+        init = (sign * coef[number], sign * intercept[number])
+    found = solve(
+        rows.X, rows.labels.astype(np.float64), problems,
+        max_iter=options.max_iter, tol=options.tol, init=init, fit_intercept=options.fit_intercept,
+        penalize_intercept=options.penalize_intercept, sample_weight=rows.mass, folds=folds, fold_of=parts.fold_of,
+        dtype=options.dtype, threads=options.threads,
+    )  # fmt: skip
+    intercept = found.intercept.copy()
+    if exact.any():
+        scores = np.asarray(rows.X @ found.coef[exact].T).T
+        masses = (folds * rows.mass)[parts.fold_of[exact]]
+        intercept[exact] = best_intercept(scores, rows.labels, masses)[0]
+    return sign * found.coef, sign * intercept, found.n_iter, found.converged
+
+
+def _fit_joint(training: Training, problems: Sequence[Problem], options: Options, parts: Parts) -> Models:
+    rows = arrange(training, training.codes, parts.group)
+    masses = np.asarray(parts.masks, dtype=np.float64)[:, rows.group] * rows.mass
+    coef, intercept, n_iter, converged = solve_joint(
+        rows.X, rows.labels, masses, problems, parts.fold_of,
+        kind=options.multiclass, max_iter=options.max_iter, tol=options.tol, fit_intercept=options.fit_intercept,
+        penalize_intercept=options.penalize_intercept, init=options.init, dtype=options.dtype or rows.X.dtype,
+    )  # fmt: skip
+    return Models(coef, intercept, n_iter[:, None], converged[:, None])
+
+
+def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
+    """Scores (samples, scores) of one model, or (problems, samples, scores) of several."""
+    if coef.ndim == 2:
+        return np.asarray(X @ coef.T) + intercept
+    flat = np.asarray(X @ coef.reshape(-1, coef.shape[-1]).T)
+    return np.moveaxis(flat.reshape(len(flat), *coef.shape[:2]) + intercept, 1, 0)
+
+
+def close_calls(training: Training, coef: Array, intercept: Array, problem: Problem, multiclass: str) -> Array:
+    """Rows of the given X that carry weight in the objective at the solution, ascending.
+
+    One-vs-rest has one selection for each class; a row counts if it is a close call of any.
+    """
+    scores = scores_of(training.X, np.asarray(coef, dtype=float), np.asarray(intercept, dtype=float))
+    loss, aggregate, _, _ = problem.resolve(float(training.mass.sum()), 1)
+    if scores.shape[1] > 1 and multiclass in JOINT:
+        losses, threshold = individual_losses(multiclass, loss, scores, training.codes)
+        rows = losses[None]
+    else:
+        codes = [1] if scores.shape[1] == 1 else range(scores.shape[1])
+        signs = np.stack([np.where(training.codes == code, 1, -1) for code in codes])
+        rows, threshold = get_loss(problem.loss).value(signs * scores.T), loss.threshold
+    weights = aggregate.weights(rows, threshold=threshold, k=problem.k, m=problem.m, mass=training.mass)
+    return training.rows[(weights > 0).any(axis=0)]

@@ -1,0 +1,242 @@
+"""All classes jointly: close-k by the top-two margin, and softmax cross-entropy.
+
+*Top two*: the margin of an example is ``m = z_y - max of the other scores``, its loss ``l(m)``, its threshold
+``T = l(0)``. It is misclassified exactly if ``m <= 0``, as with two classes, and this is all that the proof of the
+paper's Lemma k uses: the training error of a minimiser of the close-k loss exceeds the optimum by at most k - 1 here
+too. Because l falls, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: convex in the scores where l is.
+
+*Softmax*: no value of the cross-entropy separates right from wrong. A misclassified example has a loss of at least
+log 2, a right one may have any loss below log(classes); the threshold is log 2, and Lemma k does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from .._names import Array
+from ..losses import Loss, get_loss
+from ..objective import Problem
+from ..schedules import first_final_step, last_convex_step
+from ..solvers.design import Design, make_design
+from ..solvers.steps import WINDOW, share_of_gram, step_curvature
+
+#: The ways in which all classes are learnt by one problem.
+JOINT = ("top_two", "softmax")
+_BLOCK = 1 << 22  # scores alive at once: 32 MB
+_SMALL = 0.01  # margins below this count as small: what the moves are measured against at w = 0
+
+
+def top_two_margins(scores: Array, codes: Array) -> tuple[Array, Array]:
+    """Own score minus the best other one, and which class that other one is.
+
+    Parameters
+    ----------
+    scores : array (samples, classes)
+    codes : array (samples,)
+
+    Examples
+    --------
+    >>> margins, rivals = top_two_margins(np.array([[2.0, 0.5, 1.0], [0.0, 1.0, 3.0]]), np.array([0, 1]))
+    >>> margins.tolist(), rivals.tolist()
+    ([1.0, -2.0], [2, 2])
+    """
+    samples = np.arange(len(codes))
+    others = np.array(scores, dtype=float)
+    others[samples, codes] = -np.inf
+    rivals = others.argmax(axis=1)
+    return scores[samples, codes] - others[samples, rivals], rivals
+
+
+def individual_losses(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, float]:
+    """Losses (samples,) of scores (samples, classes), and the threshold.
+
+    Examples
+    --------
+    >>> losses, threshold = individual_losses("softmax", get_loss("logistic"), np.zeros((1, 3)), np.array([0]))
+    >>> losses.round(4).tolist(), round(threshold, 4)
+    ([1.0986], 0.6931)
+    """
+    if kind == "softmax":
+        return logsumexp(scores, axis=1) - scores[np.arange(len(codes)), codes], float(np.log(2))
+    return loss.value(top_two_margins(scores, codes)[0]), loss.threshold
+
+
+def _losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
+    """Losses (samples,) and their derivatives by the scores (samples, classes)."""
+    samples = np.arange(len(codes))
+    if kind == "softmax":
+        losses, _ = individual_losses(kind, loss, scores, codes)
+        pull = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
+        pull[samples, codes] -= 1
+        return losses, pull
+    margins, rivals = top_two_margins(scores, codes)
+    slope = loss.slope(margins)
+    pull = np.zeros_like(scores)
+    pull[samples, codes] = slope
+    pull[samples, rivals] = -slope
+    return loss.value(margins), pull
+
+
+def solve_joint(
+    X: Any,
+    codes: Array,
+    masses: Array,
+    problems: Sequence[Problem],
+    fold_of: Array,
+    *,
+    kind: str,
+    max_iter: int,
+    tol: float,
+    fit_intercept: bool,
+    penalize_intercept: bool,
+    init: Any,
+    dtype: Any,
+) -> tuple[Array, Array, Array, Array]:
+    """Solve joint problems, one after the other in one set of coordinates.
+
+    The convex part of a run (all of it for ``average``, the first third of a decay) is SciPy's L-BFGS; the rest are
+    the majorising steps of :mod:`closecall.solvers.steps`, with twice the curvature because two scores move.
+
+    Parameters
+    ----------
+    X : array or CSR matrix (samples, features)
+    codes : array (samples,)
+        Classes 0..classes - 1.
+    masses : array (folds, samples)
+    problems : sequence of Problem
+    fold_of : array (problems,)
+    kind : {"top_two", "softmax"}
+
+    Returns
+    -------
+    coef : array (problems, classes, features)
+    intercept : array (problems, classes)
+    n_iter, converged : arrays (problems,)
+    """
+    classes = int(codes.max()) + 1
+    for problem in problems:
+        if kind == "softmax" and problem.loss != "logistic":
+            raise ValueError(f"multiclass='softmax' is the logistic loss of several classes; loss={problem.loss!r} "
+                             "goes with multiclass='top_two' or 'ovr'")  # fmt: skip
+    for fold, mass in enumerate(masses):
+        missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
+        if missing.size:
+            raise ValueError(f"fold {fold} trains without class number {missing[0]}; use stratified or fewer folds")
+    # Labels of -1 make the signed rows of the design the rows themselves, and its negative margins the scores.
+    design = make_design(
+        X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
+    )
+    found = [
+        _solve_one(_Joint(design, codes, masses[fold], problem, kind, classes), max_iter, tol, init)
+        for problem, fold in zip(problems, fold_of, strict=True)
+    ]
+    pairs = [design.to_parameters(coordinates) for coordinates, _, _ in found]
+    coef, intercept = (np.stack(parts) for parts in zip(*pairs, strict=True))
+    if fit_intercept and not penalize_intercept:
+        intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing
+    return coef, intercept, np.array([used for _, used, _ in found]), np.array([done for _, _, done in found])
+
+
+class _Joint:
+    """The objective of one joint problem in the design's coordinates (classes, coordinates)."""
+
+    def __init__(self, design: Design, codes: Array, mass: Array, problem: Problem, kind: str, classes: int) -> None:
+        self.design, self.codes, self.mass, self.problem = design, codes, mass, problem
+        self.kind, self.classes = kind, classes
+        self.loss = get_loss(problem.loss)
+        self.total = float(mass.sum())
+        self.threshold = float(np.log(2)) if kind == "softmax" else self.loss.threshold
+
+    def value_and_gradient(self, C: Array, k: float | None) -> tuple[float, Array]:
+        """Objective and gradient at C; with k None every example counts."""
+        scores = self.design.negative_margins(C).T.astype(np.float64)
+        losses, pull = _losses_and_pull(self.kind, self.loss, scores, self.codes)
+        weights = self.mass
+        if k is not None:
+            _, aggregate, _, m = self.problem.resolve(self.total, 1)
+            weights = aggregate.weigh(losses[None], self.mass, self.threshold, np.asarray(k), np.asarray(m))[0]
+        shrink = self.problem.alpha * self.design.penalized * C
+        gradient = self.design.gradient((weights[:, None] * pull).T.astype(self.design.signed.dtype)) + shrink
+        return float(weights @ losses + 0.5 * (shrink * C).sum()), gradient
+
+    def start(self, init: Any) -> Array:
+        """Least squares of each class on +-1, zeros, or given parameters."""
+        if not isinstance(init, str):
+            coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
+            return self.design.to_coordinates(coef, intercept)
+        if init == "zeros" or self.design.basis is None:
+            return np.zeros((self.classes, self.design.rank))
+        targets = np.where(self.codes == np.arange(self.classes)[:, None], 1.0, -1.0)
+        signed = self.design.signed.astype(np.float64)
+        gram = (signed.T * self.mass) @ signed
+        return np.asarray(np.linalg.lstsq(gram, signed.T @ (self.mass * targets).T, rcond=1e-10)[0].T)
+
+
+def _solve_one(joint: _Joint, max_iter: int, tol: float, init: Any) -> tuple[Array, int, bool]:
+    """Coordinates, steps used and convergence of one joint problem."""
+    if isinstance(init, str) and init not in ("least_squares", "zeros"):
+        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
+    _, aggregate, k_at, _ = joint.problem.resolve(joint.total, max_iter)
+    C, used = joint.start(init), 0
+    whole = aggregate.name == "average" or ("m" not in aggregate.takes and k_at(max_iter) >= joint.total)
+    if (whole and aggregate.name != "top") or aggregate.decays:
+        budget = max_iter if whole else last_convex_step(max_iter)
+        C, used, done = _descend_convex(joint, C, budget, tol)
+        if whole:
+            return C, max(used, 1), done
+        used = budget
+    return _descend_steps(joint, C, used, max_iter, tol)
+
+
+def _descend_convex(joint: _Joint, C: Array, budget: int, tol: float) -> tuple[Array, int, bool]:
+    if budget < 1:
+        return C, 0, False
+    # Divided by the root of the majoriser the problem is round; the runner-up's kinks are few and L-BFGS copes.
+    curvature = 2 * min(joint.loss.curvature, 4.0)
+    scale = np.sqrt(curvature * joint.design.spectrum + joint.problem.alpha * joint.design.penalized)
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        value, gradient = joint.value_and_gradient(flat.reshape(C.shape) / scale, None)
+        return value, (gradient / scale).ravel()
+
+    found = minimize(
+        objective, (C * scale).ravel(), jac=True, method="L-BFGS-B",
+        options={"maxiter": budget, "ftol": tol**2 / 10, "gtol": 0.0, "maxcor": 10},
+    )  # fmt: skip
+    return found.x.reshape(C.shape) / scale, int(found.nit), found.nit < budget
+
+
+def _descend_steps(joint: _Joint, C: Array, used: int, max_iter: int, tol: float) -> tuple[Array, int, bool]:
+    _, aggregate, k_at, m = joint.problem.resolve(joint.total, max_iter)
+    spectrum = joint.design.spectrum
+    final = first_final_step(max_iter) if aggregate.decays else 1
+    eta, path, count, mark = 1.0, 0.0, 0, C
+    for step in range(used + 1, max_iter + 1):
+        k = k_at(step)
+        _, gradient = joint.value_and_gradient(C, k)
+        carried = 1.0 if aggregate.name == "top" else max(k - m, 0.0)
+        share = float(share_of_gram(np.asarray(carried), joint.design.rank, joint.total))
+        divisor = 2 * step_curvature(joint.problem.loss) * share * spectrum
+        move = -eta * gradient / (divisor + joint.problem.alpha * joint.design.penalized)
+        C = C + move
+        if step < final:
+            mark = C
+            continue
+        path, count = path + _length(spectrum, move), count + 1
+        if count == WINDOW:  # to and fro instead of forward: the selection chatters
+            if _length(spectrum, C - mark) < 0.5 * path:
+                eta *= 0.5
+            size = max(_length(spectrum, C), _SMALL * np.sqrt(joint.total))
+            if path <= WINDOW * tol * size:
+                return C, step, True
+            path, count, mark = 0.0, 0, C
+    return C, max_iter, False
+
+
+def _length(spectrum: Array, move: Array) -> float:
+    return float(np.sqrt(np.einsum("c,kc,kc->", spectrum, move, move)))

@@ -1,0 +1,152 @@
+"""Saved models: one npz file of plain arrays and a JSON header, with a checksum; nothing in it can run.
+
+``save`` writes every fitted attribute and every parameter that is plain data. ``load`` verifies the format, the
+version, the class name against a fixed list and a SHA-256 over the whole content before it builds anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+import zipfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+
+FORMAT = "closecall-linear"
+VERSION = 1
+#: Classes that a file may name, and where they live.
+CLASSES = ("AggregateLossClassifier", "CloseKClassifier", "AggregateLossClassifierCV", "CloseKClassifierCV")
+
+
+def save_model(model: Any, path: str | PathLike[str]) -> None:
+    """Write a fitted model to ``path``; an existing file is replaced only once the new one is complete."""
+    name = type(model).__name__
+    if name not in CLASSES:
+        raise TypeError(f"{name} cannot be saved here; its base class {type(model).__mro__[1].__name__} can")
+    arrays: dict[str, Array] = {}
+    params, unsaved = {}, []
+    for key, value in model.get_params(deep=False).items():
+        try:
+            params[key] = _encode(value, f"param.{key}", arrays)
+        except TypeError:
+            unsaved.append(key)
+    if unsaved:
+        warnings.warn(f"parameters {unsaved} are objects, not data, and are not saved; a loaded model has their "
+                      "defaults and predicts the same", UserWarning, stacklevel=3)  # fmt: skip
+    fitted = {key: value for key, value in vars(model).items() if key.endswith("_") and not key.startswith("_")}
+    state = {key: _encode(value, f"fitted.{key}", arrays) for key, value in fitted.items()}
+    header = {"format": FORMAT, "version": VERSION, "class": name, "params": params, "fitted": state}
+    text = json.dumps(header, sort_keys=True)
+    stored = {"header": np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+    stored["checksum"] = np.frombuffer(_checksum(stored), dtype=np.uint8)
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, **stored)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
+    """Read a saved model; a damaged, tampered or foreign file raises ``ValueError`` and executes nothing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from closecall import CloseKClassifier
+    >>> model = CloseKClassifier(k=2).fit([[-2.0], [-1.0], [1.0], [2.0]], ["no", "no", "yes", "yes"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(folder + "/model.npz")
+    ...     load_model(folder + "/model.npz").predict([[0.5]]).tolist()
+    ['yes']
+    """
+    stored = _read(path)
+    given = stored.pop("checksum", None)
+    if given is None or "header" not in stored or given.tobytes() != _checksum(stored):
+        raise ValueError(f"{os.fspath(path)!r} is damaged or was changed: its checksum does not match; save it anew")
+    header = json.loads(stored["header"].tobytes())
+    if header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise ValueError(f"{os.fspath(path)!r} has format {header.get('format')!r} version {header.get('version')!r}; "
+                         f"this release reads {FORMAT!r} version {VERSION}")  # fmt: skip
+    if header["class"] not in CLASSES:
+        raise ValueError(f"{os.fspath(path)!r} names an unknown class {header['class']!r}")
+    from .. import linear  # late: the classifiers import this module
+
+    kind = getattr(linear, header["class"])
+    if expected is not None and not issubclass(kind, expected):
+        raise ValueError(f"{os.fspath(path)!r} holds a {header['class']}; load it with {header['class']}.load")
+    model = kind(**{key: _decode(value, stored) for key, value in header["params"].items()})
+    for key, value in header["fitted"].items():
+        setattr(model, key, _decode(value, stored))
+    return model
+
+
+def _read(path: str | PathLike[str]) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError, NotImplementedError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is not a complete saved model ({error}); save it anew") from None
+
+
+def _checksum(stored: dict[str, Array]) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(stored):
+        array = np.ascontiguousarray(stored[name])
+        digest.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
+    """JSON for plain data; arrays go aside and leave their name; containers carry their kind."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return {"kind": "scalar", "value": _encode(np.asarray(value), name, arrays)}
+    if isinstance(value, np.ndarray):
+        plain = value
+        if value.dtype == object:
+            if not all(isinstance(item, str) for item in value.ravel()):
+                raise TypeError(f"{name} is an array of objects; labels must be numbers, booleans or strings")
+            plain = value.astype(str)
+        arrays[name] = plain
+        return {"kind": "array", "name": name, "object": value.dtype == object}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, f"{name}.{place}", arrays) for place, item in enumerate(value)]
+        return {"kind": "tuple" if isinstance(value, tuple) else "list", "items": items}
+    if isinstance(value, dict):
+        pairs = [
+            [_encode(key, f"{name}.{place}.key", arrays), _encode(item, f"{name}.{place}", arrays)]
+            for place, (key, item) in enumerate(value.items())
+        ]
+        return {"kind": "dict", "items": pairs}
+    raise TypeError(f"{name} is a {type(value).__name__}, which is not plain data")
+
+
+def _decode(value: Any, stored: dict[str, Array]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kind = value["kind"]
+    if kind == "scalar":
+        return _decode(value["value"], stored)[()]
+    if kind == "array":
+        array = stored[value["name"]]
+        return array.astype(object) if value["object"] else array
+    if kind == "dict":
+        return {_decode(key, stored): _decode(item, stored) for key, item in value["items"]}
+    items = [_decode(item, stored) for item in value["items"]]
+    return tuple(items) if kind == "tuple" else items

@@ -15,7 +15,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from closecall.theory import best_intercept, log_growth, minimum_errors, risk_bound
-from closecall.theory.cover import find_conflict, lightest_cover
+from closecall.theory.cover import _disjoint, _solve_cover, find_conflict, lightest_cover
+from closecall.theory.hemisphere import densest_hemisphere
+from closecall.theory.optimum import _evaluate, _reduce
 
 
 def errors_of(scores, y, mass):
@@ -172,6 +174,16 @@ def test_the_minimum_does_not_depend_on_the_frame():
         check(optimum, frame, y, mass)
 
 
+def test_errors_do_not_hang_on_the_last_bits():
+    """Under w = (1, 1, 1) the first two rows score 0.1 both; cancellation tells them apart, and must not."""
+    X = np.array([[1e8, 0.1, -1e8], [0, 0.1, 0], [1e8, 0, 0], [0, 1, 0], [0, 0, 1e8]])
+    task = _reduce(X, np.array([-1, 1, 1, 1, 1]), np.ones(5))
+    assert task.columns.tolist() == [0, 1, 2]
+    found = _evaluate(task, task.scales)
+    assert found.coef.tolist() == [1, 1, 1]
+    assert found.errors == 1
+
+
 def test_dependent_features_do_not_count():
     rng = np.random.default_rng(5)
     X, y, mass = lattice_problem(rng, 40, 2, 5)
@@ -243,6 +255,29 @@ def test_a_conflict_is_minimal_and_cannot_be_met():
         assert 2 <= len(conflict) <= 7
         assert not separable(vectors[conflict])
         assert all(separable(vectors[np.delete(conflict, i)]) for i in range(len(conflict)))
+
+
+@pytest.mark.parametrize("weights", [np.ones(10), np.arange(1.0, 11.0), np.linspace(0.1, 1.3, 10)])
+def test_a_cover_is_the_lightest_of_all_subsets(weights):
+    rng = np.random.default_rng(9)
+    subsets = np.array(list(itertools.product([False, True], repeat=10)))
+    for _ in range(5):
+        conflicts = [np.sort(rng.choice(10, rng.integers(2, 5), replace=False)) for _ in range(12)]
+        covers = np.all([subsets[:, conflict].any(axis=1) for conflict in conflicts], axis=0)
+        bound, cover = _solve_cover(conflicts, weights, 10.0)
+        assert bound == pytest.approx((subsets[covers] @ weights).min())
+        assert weights[cover].sum() == pytest.approx(bound)
+        assert 0 < _disjoint(conflicts, weights) <= bound + 1e-9
+
+
+def test_half_planes_know_antiparallel_from_parallel():
+    """Directions within the tolerance of each other, on either side of the line where angles wrap round."""
+    tiny = 1e-17
+    upward = np.array([[1.0, tiny], [-1.0, tiny], [0.0, 1.0]])
+    assert densest_hemisphere(upward, np.array([2.0, 3.0, 4.0]), 1e-9)[0] == 2
+    for direction in ([1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, -tiny]):
+        cost, inside = densest_hemisphere(np.outer([1, 2, 3, -1], direction), np.ones(4), 1e-9)
+        assert (cost, inside.tolist()) == (1, [True, True, True, False])
 
 
 def test_the_cover_of_nothing_is_nothing():

@@ -87,7 +87,8 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
     head = np.take_along_axis(pivots, lead[:, None], axis=1)[:, :, None]
     tail = np.take_along_axis(pivots, others, axis=1)[:, :, None]
     # Elimination by cross-multiplication instead of division keeps whole numbers whole, hence exact.
-    rest = (columns[others] * head - columns[lead][:, None] * tail) * np.sign(head)
+    # A negative head turns all of them round, which no half-space notices.
+    rest = columns[others] * head - columns[lead][:, None] * tail
     size = np.abs(head[:, 0]) * np.abs(vectors).max(axis=1)
     return rest, np.abs(rest).max(axis=1) <= tolerance * size, pivots @ columns
 

@@ -229,11 +229,13 @@ def _summarise(job: Job, store: Store) -> None:
 
 
 def _print_table(table: Table) -> None:
-    shown = RichTable(title=escape(table.title), title_justify="left", title_style="bold")
+    shown = RichTable()
     for place, name in enumerate(table.header):
         shown.add_column(escape(name), justify="right" if place else "left")
     for row in table.rows:
         shown.add_row(*map(escape, row))
+    # Above the table, not as its title, which would be broken to the table's width.
+    out.print(escape(table.title), style="bold", soft_wrap=True)
     out.print(shown)
 
 

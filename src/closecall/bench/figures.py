@@ -53,12 +53,12 @@ def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
     for name in dict.fromkeys(point["set"] for point in points):
         dots = (
             alt.Chart(_data([point for point in points if point["set"] == name]))
-            .mark_point(size=12, filled=True, opacity=0.4)
+            .mark_point(size=12, filled=True, opacity=0.6, strokeWidth=0)
             .encode(
                 x=alt.X("side:Q", title=None, axis=None),
                 y=alt.Y("x:Q", title=None, scale=alt.Scale(domain=[-1.05, 1.05])),
                 shape=alt.Shape("label:N", title="class", scale=alt.Scale(range=["circle", "cross"])),
-                color=alt.value("#999999"),
+                fill=alt.Fill("label:N", title="class", scale=alt.Scale(range=["#bbbbbb", "#444444"])),
             )
         )
         rules = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
         sections.append(section)
         yield from write_section(section, folder / section.name)
     page = folder / "report.html"
-    _write(page, to_html(sections, store))
+    _write(page, to_html(sections, store, folder))
     yield page
 
 
@@ -96,11 +95,11 @@ class _Chart:
     specification: str
 
 
-def to_html(sections: Sequence[Section], store: Store) -> str:
-    """The whole report as one page without any reference to the outside."""
+def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
+    """The whole report as one page without any reference to the outside; the pictures are those already written."""
     template = resources.files(__package__).joinpath("templates/report.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    charts = {section.name: list(_charts(section, place)) for place, section in enumerate(sections)}
+    charts = {section.name: list(_charts(section, place, folder)) for place, section in enumerate(sections)}
     runs = store.runs()
     return environment.from_string(template).render(
         sections=sections,
@@ -113,9 +112,9 @@ def to_html(sections: Sequence[Section], store: Store) -> str:
     )
 
 
-def _charts(section: Section, place: int) -> Iterator[_Chart]:
+def _charts(section: Section, place: int, folder: Path) -> Iterator[_Chart]:
     for number, (name, chart) in enumerate(section.charts.items()):
         specification = chart.to_json(indent=None)
-        picture = vl_convert.vegalite_to_svg(json.loads(specification))
+        picture = (folder / section.name / f"{_stem(name)}.svg").read_text(encoding="utf-8")
         # Inside a script element only "<" could end it; JSON may spell it by its code.
         yield _Chart(f"chart-{place}-{number}", name, picture, specification.replace("<", "\\u003c"))

@@ -179,7 +179,8 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
     pairs: dict[tuple[str, str], Comparison] = {}
     for i, base in enumerate(methods):
         for j in range(i + 1, len(methods)):
-            p = rule.test(scores[:, i], scores[:, j])
+            # One split cannot be tested: nothing is significant then, and points can still be counted.
+            p = rule.test(scores[:, i], scores[:, j]) if scores.shape[-1] > 1 else np.ones(len(scores))
             p = holm(p) if rule.corrected else p
             gains = scores[:, j].mean(axis=-1) - scores[:, i].mean(axis=-1)
             pairs[base, methods[j]] = Comparison(base, methods[j], gains, p)

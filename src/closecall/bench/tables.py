@@ -50,6 +50,8 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
         f"{len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, {scores.model} model, "
         f"protocol {scores.protocol}."
     ]
+    if scores.splits == 1:
+        notes.append("One split cannot be tested: no difference counts as significant.")
     if scores.holes:
         holes = "; ".join(f"{title(hole.dataset)} ({hole.why})" for hole in scores.holes)
         notes.append(f"Left out, {len(scores.holes)} data sets: {holes}.")
@@ -129,29 +131,38 @@ def _beside(ours: float, theirs: float, digits: int) -> str:
 
 
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
-    """Mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``."""
+    """Mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
+
+    With ``published`` each data set of Table 3 has two more lines: the paper's errors and the differences.
+    """
     pairs = stats.compare(scores.test(loss), METHODS, scores.protocol) if len(scores.datasets) else {}
     errors = 100 * (1 - scores.test(loss).mean(axis=-1))
     rows: list[tuple[str, ...]] = []
     records: list[Row] = []
     for i, dataset in enumerate(scores.datasets):
-        cells = []
+        name = title(dataset)
+        p = [1.0 if method == "average" else float(pairs["average", method].p[i]) for method in METHODS]
+        stars = ["*" if each < stats.SIGNIFICANCE else "" for each in p]
+        rows.append((name, *(f"{error:.2f}{star}" for error, star in zip(errors[i], stars, strict=True))))
+        theirs = [table3_error(name, loss, method) if published else None for method in METHODS]
+        given = [value for value in theirs if value is not None]
+        if given:
+            rows.append(("  paper", *(f"{value:.2f}" for value in given)))
+            rows.append(
+                ("  difference", *(f"{ours - value:+.2f}" for ours, value in zip(errors[i], given, strict=True)))
+            )
         for j, method in enumerate(METHODS):
-            theirs = table3_error(title(dataset), loss, method) if published else None
-            p = 1.0 if method == "average" else float(pairs["average", method].p[i])
-            star = "*" if p < stats.SIGNIFICANCE else ""
-            cells.append(_beside(errors[i, j], np.nan if theirs is None else theirs, 2) + star)
             record: Row = {
-                "protocol": scores.protocol, "model": scores.model, "loss": loss, "dataset": title(dataset),
+                "protocol": scores.protocol, "model": scores.model, "loss": loss, "dataset": name,
                 "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]), "method": method,
-                "error": errors[i, j], "gain_over_average": errors[i, METHODS.index("average")] - errors[i, j], "p": p,
+                "error": float(errors[i, j]), "p": p[j],
+                "gain_over_average": float(errors[i, METHODS.index("average")] - errors[i, j]),
             }  # fmt: skip
             if published:
-                record |= {"published": theirs, "difference": None if theirs is None else errors[i, j] - theirs}
+                value = theirs[j]
+                record |= {"published": value, "difference": None if value is None else float(errors[i, j]) - value}
             records.append(record)
-        rows.append((title(dataset), *cells))
     notes = ["Mean test error in percent; * differs from average (p < 0.05 by the protocol's test)."]
-    notes += ["Second number: ours minus the paper's Table 3."] if published else []
     return Table(
         f"errors-{scores.protocol}-{scores.model}-{loss}",
         f"Test errors: {scores.model}, {loss}, protocol {scores.protocol}",

@@ -1,0 +1,350 @@
+"""From records to tables, files and the page: right numbers, right places, holes stated, hostile names harmless."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closecall.bench import figures, stats, synthetic, tables
+from closecall.bench.jobs import Job, from_json, prepare
+from closecall.bench.plan import TARGETS, Cell, Options, Size
+from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
+from closecall.bench.record import ROW, Record
+from closecall.bench.render import WIDTH, escape_latex, pairs_latex, to_csv, to_latex, to_markdown
+from closecall.bench.report import stored_jobs, write_report
+from closecall.bench.results import LABELS, Hole, Scores, gather, title
+from closecall.bench.sections import build
+from closecall.bench.store import Store
+
+HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
+
+
+def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare"), protocol: str = "sound") -> Scores:
+    """Scores in which close decay is ahead by 10 points on the first set and level on the others."""
+    rng = np.random.default_rng(0)
+    shape = (len(LOSSES), len(names), len(LABELS), 25)
+    values = {name: 0.7 + 0.02 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
+    values["test"][:, 0, METHODS.index("close_decay")] += 0.1
+    sizes = np.tile([554, 6], (len(names), 1))
+    holes = (Hole("openml100:3", "not at hand"), Hole(HOSTILE, "1 of 25 cells failed, e.g. ValueError: <b>"))
+    return Scores(protocol, "linear", names, sizes, tuple(LABELS), values, holes, 300)
+
+
+def all_tables(scores: Scores) -> list[tables.Table]:
+    published = [get_table("table1"), get_table("table4")]
+    starts = [tables.start_table(scores, scores, ("least_squares", "zeros"), loss) for loss in LOSSES]
+    thirds = [tables.error_table(scores, loss, published=True) for loss in LOSSES]
+    return [*tables.suite_tables(scores, published), *starts, *thirds]
+
+
+def test_pair_table_is_beside_the_published_one() -> None:
+    scores = made()
+    table = tables.pair_table(scores, "hinge", "significant", get_table("table1"))
+    place = METHODS.index("average"), METHODS.index("close_decay")
+    ours = stats.win_fractions(scores.test("hinge"), METHODS, "sound", "significant")[place]
+    theirs = get_table("table1").fractions("linear", "hinge")[place]
+    assert ours == pytest.approx(1 / 3)
+    assert table.rows[place[0]][1 + place[1]] == f"{ours:.2f} {ours - theirs:+.2f}"
+    (record,) = [r for r in table.records if (r["beaten"], r["by"]) == ("average", "close_decay")]
+    assert (record["wins"], record["datasets"]) == (1, 3)
+    assert record["difference"] == pytest.approx(ours - theirs)
+    # 0.25 of 93 sets is 23, whose Clopper-Pearson interval is that of the record.
+    assert (record["published_low"], record["published_high"]) == stats.fraction_interval(23, 93)
+    assert any("monk" not in note and "Left out, 2 data sets" in note for note in table.notes)
+
+
+def test_error_table_shows_errors_stars_and_table3() -> None:
+    scores = made()
+    table = tables.error_table(scores, "logistic", published=True)
+    error = 100 * (1 - scores.test("logistic", ("close_decay",))[0].mean())
+    published = table3_error("monk3", "logistic", "close_decay")
+    assert published is not None
+    place = 1 + METHODS.index("close_decay")
+    assert [row[0] for row in table.rows] == ["monk3", "  paper", "  difference", "adult", "flare"]
+    assert [row[place] for row in table.rows[:3]] == [f"{error:.2f}*", "11.01", f"{error - published:+.2f}"]
+    assert "*" not in "".join(table.rows[3])
+    assert len(tables.error_table(scores, "logistic").rows) == 3
+
+
+def test_gain_table_leads_with_the_largest_gain_and_its_p() -> None:
+    table = tables.gain_table(made(), "logistic")
+    assert table.rows[0][0] == "monk3"
+    assert float(table.rows[0][3]) == pytest.approx(10, abs=1.5)
+    assert table.rows[0][4] == "< 0.0001"
+    p = stats.holm(stats.corrected_test(made().test("logistic")[:, 3], made().test("logistic")[:, 1]))
+    assert table.records[0]["p"] == pytest.approx(p[0])
+
+
+def test_method_table_counts_wins_and_gaps() -> None:
+    scores = made()
+    table = tables.method_table(scores, "hinge")
+    decay = table.records[METHODS.index("close_decay")]
+    assert (decay["wins"], decay["losses"], decay["joint_wins"]) == (1, 0, 1)
+    gap = scores.of("train", "hinge", ("close_decay",)).mean() - scores.test("hinge", ("close_decay",)).mean()
+    assert decay["gap"] == pytest.approx(gap)
+    assert [record["method"] for record in table.records] == list(LABELS)
+    assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(LABELS) + 1) / 2)
+
+
+def test_across_table_is_wilcoxon_with_holm() -> None:
+    scores = made()
+    table = tables.across_table(scores, "logistic")
+    assert len(table.records) == 10
+    raw = np.array([record["p"] for record in table.records])
+    np.testing.assert_allclose([record["p_holm"] for record in table.records], stats.holm(raw))
+
+
+def test_start_table_measures_the_change() -> None:
+    first, second = made(), made()
+    second.values["test"][:, 1, METHODS.index("top")] -= 0.03
+    table = tables.start_table(first, second, ("least_squares", "zeros"), "hinge")
+    top = table.records[METHODS.index("top")]
+    assert top["largest_change"] == pytest.approx(0.03)
+    assert top["datasets_beyond_1_point"] == 1
+    assert table.records[0]["largest_change"] == 0
+
+
+@pytest.mark.parametrize("table", all_tables(made()), ids=lambda table: table.name)
+def test_markdown_fits_80_columns_and_csv_has_every_record(table: tables.Table) -> None:
+    lines = to_markdown(table).splitlines()
+    wide = [line for line in lines if len(line) > WIDTH and not line.startswith("#")]
+    # A single word that is longer than the page cannot be broken; everything else fits.
+    assert all(max(map(len, line.split())) > WIDTH - 2 for line in wide), wide
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+    rows = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert len(rows) == len(table.records)
+    for row, record in zip(rows, table.records, strict=True):
+        for name, value in record.items():
+            if isinstance(value, float) and not np.isnan(value):
+                assert float(row[name]) == value  # unrounded
+
+
+def test_long_and_hostile_names_are_text_everywhere() -> None:
+    names = (HOSTILE, "pmlb:GAMETES_Epistasis_2-Way_1000atts_0.4H_EDM-1_EDM-1_1")
+    table = tables.error_table(made(names), "hinge", published=True)
+    text = to_markdown(table)
+    assert "<script>" not in text.replace(r"\<script\>", "")
+    assert all(len(line) <= WIDTH for line in text.splitlines() if line.startswith("|"))
+    latex = to_latex(table)
+    assert r"\textless{}script\textgreater{}" in latex
+    assert "GAMETES\\_Epistasis" in latex
+    formula = tables.Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
+    assert to_csv(formula).splitlines()[1:] == ["'=cmd|' /C calc'!A0", "'@x"]
+
+
+def test_latex_has_the_papers_layout() -> None:
+    network = Scores(**{**made(protocol="paper").__dict__, "model": "network"})
+    text = pairs_latex([made(protocol="paper"), network], "significant", get_table("table1"), ["50 % & more"])
+    assert text.count(r"\midrule") == 6  # ours, paper, difference for each model
+    assert r"\multicolumn{5}{c}{Logistic} & \multicolumn{5}{c}{Hinge}" in text
+    rows = [line for line in text.splitlines() if line.startswith("& ")]
+    assert len(rows) == 30
+    assert {line.count("&") for line in rows} == {11}
+    printed = [cell.strip() for cell in rows[7].removesuffix(r"\\").split("&")[2:]]  # the paper's atk row
+    theirs = np.hstack([get_table("table1").fractions("linear", loss)[2] for loss in LOSSES])
+    assert printed == ["" if np.isnan(value) else f"{value:.2f}" for value in theirs]
+
+
+@pytest.mark.skipif(
+    not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="needs a TeX: pdflatex, tectonic"
+)
+def test_latex_compiles(tmp_path: Path) -> None:
+    body = "\n".join([to_latex(table) for table in all_tables(made((HOSTILE, "pmlb:monk3")))])
+    body += pairs_latex([made()], "joint", None, ["note"])
+    head = "\\documentclass{article}\\usepackage{booktabs,multirow}\\begin{document}\n"
+    (tmp_path / "all.tex").write_text(head + body + "\\end{document}\n")
+    tex = shutil.which("pdflatex")
+    command = [tex, "-interaction=nonstopmode", "-halt-on-error", "all.tex"] if tex else ["tectonic", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_escape_latex_leaves_nothing_special() -> None:
+    escaped = escape_latex("\\{}$&#^_~%<>")
+    assert re.sub(r"\\[a-zA-Z]+\{\}|\\[{}$&#_%]", "", escaped) == ""
+
+
+def toy_store(
+    path: Path, names: tuple[str, ...], splits: int = 3, protocols: tuple[str, ...] | None = None
+) -> tuple[Store, Job]:
+    """A store with made-up rows for every cell of an overview but the last data set's last split, which failed."""
+    sizes = tuple(Size("embedded", name, str(i), 100, 4, 40) for i, name in enumerate(names))
+    options = Options(splits=splits, protocols=protocols)
+    job = Job(TARGETS["overview"], ("embedded",), options, sizes, (Hole("embedded:gone", "no file"),))
+    store = Store(path, write=True)
+    store.begin_run(
+        {"jobs": [job.as_json()]},
+        {"python": "3", "revision": None, "packages": {}, "blas": [], "platform": "x", "cores": 2},
+    )
+    rng = np.random.default_rng(1)
+    for cell in job.cells():
+        if cell.dataset == names[-1] and cell.split == splits - 1:
+            store.add(cell, Record(cell.key, "failed", error="ValueError: <i>constant</i> columns"))
+            continue
+        rows = np.zeros(2 * len(METHODS) * 2, ROW)
+        rows["loss"] = np.repeat(LOSSES, len(METHODS) * 2)
+        rows["method"] = np.tile(np.repeat(METHODS, 2), 2)
+        rows["k"], rows["alpha"] = np.resize([10, 50], len(rows)), 1.0
+        for part, size in zip(("train", "validation", "test"), (50, 25, 25), strict=True):
+            rows[part] = rng.integers(size // 2, size, len(rows))
+        store.add(cell, Record(cell.key, "done", rows, (50, 25, 25), 4, 0.1))
+    return store, job
+
+
+def test_gather_takes_what_validation_chose_from_complete_sets(tmp_path: Path) -> None:
+    store, job = toy_store(tmp_path / "s.sqlite", ("embedded:a", "embedded:b", "embedded:c"))
+    with store:
+        found = gather(store, job.cells(), job.holes)
+        assert [(scores.protocol, scores.datasets) for scores in found] == [
+            ("paper", ("embedded:a", "embedded:b")),
+            ("sound", ("embedded:a", "embedded:b")),
+        ]
+        reasons = {hole.dataset: hole.why for hole in found[0].holes}
+        assert reasons["embedded:gone"] == "no file"
+        assert "1 of 3 cells failed, e.g. ValueError: <i>constant</i> columns" in reasons["embedded:c"]
+        cell = next(c for c in job.cells() if (c.dataset, c.split, c.protocol) == ("embedded:b", 2, "sound"))
+        (record,) = store.records([cell.key])
+        pair = record.rows[(record.rows["loss"] == "hinge") & (record.rows["method"] == "atk")]
+        best = max(pair, key=lambda row: (row["validation"], row["k"]))
+        assert found[1].test("hinge", ("atk",))[1, 0, 2] == best["test"] / 25
+        assert found[1].of("k", "hinge", ("atk",))[1, 0, 2] == best["k"] / 50
+        assert found[1].methods == METHODS  # no baseline was run
+
+
+class Page(html.parser.HTMLParser):
+    """Collects what a browser would load, the charts' JSON and the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.tags: list[str] = []
+        self.charts: list[str] = []
+        self.text = ""
+        self._json = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = dict(attrs)
+        self.loads += [str(given[name]) for name in ("src", "srcset", "data") if given.get(name)]
+        if tag in ("a", "link") and given.get("href") and not str(given["href"]).startswith("#"):
+            self.loads.append(str(given["href"]))
+        self._json = given.get("type") == "application/json"
+
+    def handle_data(self, data: str) -> None:
+        if self._json:
+            self.charts.append(data)
+            self._json = False
+        else:
+            self.text += data
+
+
+def test_the_page_is_whole_escaped_and_alone(tmp_path: Path) -> None:
+    names = ("embedded:a", "file:<img src=x onerror=alert(1)>.csv", "embedded:c")
+    store, job = toy_store(tmp_path / "s.sqlite", names, protocols=("paper",))
+    with store:
+        assert [each.as_json() for each in stored_jobs(store)] == [
+            from_json(json.loads(json.dumps(job.as_json()))).as_json()
+        ]
+        paths = list(write_report(store, tmp_path / "out"))
+    page = Page()
+    page.feed(paths[-1].read_text())
+    assert page.loads == []
+    assert "img" not in page.tags
+    assert page.tags.count("figure") == len(page.charts) == 4
+    for chart in page.charts:
+        assert json.loads(chart)["$schema"].startswith("https://vega.github.io/schema/vega-lite")
+    assert "onerror=alert(1)" in page.text
+    assert "Not at hand: gone: no file" in page.text
+    assert "<i>constant</i>" in page.text
+    suffixes = {path.suffix for path in paths}
+    assert suffixes == {".csv", ".md", ".tex", ".svg", ".png", ".pdf", ".html"}
+    assert all(path.parent.parent == tmp_path / "out" or path.name == "report.html" for path in paths)
+    assert all(path.stat().st_size for path in paths)
+    assert (tmp_path / "out/overview/ranks-paper-linear.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out/overview/ranks-paper-linear.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_an_empty_job_says_so(tmp_path: Path) -> None:
+    store, job = toy_store(tmp_path / "s.sqlite", ("embedded:only",))
+    with store:
+        section = build(job, store)
+    assert section.tables == []
+    assert any("No data set is complete" in note for note in section.notes)
+
+
+def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
+    (job,) = prepare(["figure5"], Options(splits=2, protocols=("sound",)), suite="embedded", only=["wdbc"])
+    with Store(tmp_path / "s.sqlite", write=True) as store:
+        store.begin_run({}, {})
+        for cell in job.cells():
+            if cell.level not in (0, 256, 800):
+                continue
+            rows = np.zeros(2 * len(METHODS), ROW)
+            rows["loss"], rows["method"] = np.repeat(LOSSES, len(METHODS)), np.tile(METHODS, 2)
+            rows["test"] = 20 if cell.contamination == "outliers" else 24
+            store.add(cell, Record(cell.key, "done", rows, (50, 25, 25), 30, 0.1))
+        section = build(job, store)
+    table = next(table for table in section.tables if "hinge" in table.title)
+    rows = {row[0]: row[1] for row in table.rows}
+    assert rows == {
+        "0 outliers": "96.00", "256 outliers": "80.00", "0 imbalance": "96.00", "800 imbalance": "96.00",
+        "0 ambiguity": "96.00", "800 ambiguity": "96.00",
+    }  # fmt: skip
+    assert any("12800 imbalance" in note and "not run" in note for note in section.notes)
+    majority = {row[0]: row[-1] for row in table.rows}
+    assert majority["800 imbalance"] == f"{100 * (357 + 800) / (569 + 800):.2f}"
+
+
+def test_synthetic_sections_tell_what_is_true() -> None:
+    """Close decay reaches the optimum of the ambiguous set within an error or two; average is tens of errors off."""
+    points, lines, table = synthetic.figure1_results(300, draws=3)
+    excess = {
+        (row[0], method): float(cell) for row in table.rows for method, cell in zip(METHODS, row[1:-1], strict=True)
+    }
+    for name in ("easy", "imbalance", "outlier", "ambiguous"):
+        assert excess[f"{name}, alpha 1e-05", "close_decay"] <= 4, name
+    assert excess["ambiguous, alpha 1e-05", "average"] > 15
+    assert len(points) == 500 + 500 + 501 + 500
+    assert {(line["set"], line["method"]) for line in lines} == {(p["set"], m) for p in points for m in METHODS}
+    assert figures.boundaries(points, lines).to_dict()["$schema"]
+    examples = synthetic.examples_results(300)
+    one = {r["method"]: r for r in examples.records if r["example"] == "1"}
+    assert one["average"]["errors"] == 2 * synthetic.EXAMPLE1_SIZE
+    assert one["close"]["errors_from_right_side"] == one["close"]["best_possible"] == 2
+    two = {r["method"]: r for r in examples.records if r["example"] == "2"}
+    assert two["close_decay"]["errors"] <= two["close_decay"]["best_possible"] + 40
+    assert two["average"]["errors"] / two["average"]["n"] == pytest.approx(0.32, abs=0.01)
+
+
+def test_one_split_can_be_tabulated_but_not_tested() -> None:
+    scores = made()
+    one = Scores(**{**scores.__dict__, "values": {name: values[..., :1] for name, values in scores.values.items()}})
+    table = tables.pair_table(one, "hinge", "significant")
+    assert {record["wins"] for record in table.records} == {0}
+    assert any("cannot be tested" in note for note in table.notes)
+
+
+def test_titles() -> None:
+    assert title("openml100:31") == "credit-g"
+    assert title("no such thing") == "no such thing"
+
+
+def test_charts_are_valid_vega_lite() -> None:
+    scores = made()
+    for chart in (figures.scatter(scores), figures.chosen_k(scores), figures.gains(scores, "hinge")):
+        content = chart.to_dict()  # validates against the schema
+        assert content["$schema"]
+
+
+def test_a_cell_knows_its_group() -> None:
+    cell = Cell("s", "d", "c", 7, "linear", "paper")
+    assert cell.group == Cell("s", "d", "c", 0, "linear", "paper")

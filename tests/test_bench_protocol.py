@@ -10,11 +10,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from closecall.bench.baselines import BASELINES, exact_intercepts, sklearn_baselines
+from closecall.bench.baselines import exact_intercepts, sklearn_baselines
 from closecall.bench.plan import ALPHAS, Cell, rng_for
 from closecall.bench.protocol import Division, divide, grid, rows_of, run_cell, score_linear
 from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.record import choose
+from closecall.bench.record import BASELINES, choose
 from closecall.data import Dataset, load_dataset
 from closecall.objective import Problem
 
@@ -211,3 +211,16 @@ def test_exact_intercept_by_brute_force() -> None:
         cuts = [-np.inf, *np.sort(scores), np.inf]
         best = max(int((np.where(scores > cut, 1, -1) == y).sum()) for cut in cuts)
         assert int((y * (scores + intercept) > 0).sum()) == best
+
+
+def test_a_network_cell() -> None:
+    pytest.importorskip("torch", reason="install closecall[torch]")
+    data = load_dataset("embedded:mux6")
+    cell = cell_of(data, "sound", model="network", max_iter=30)
+    record = run_cell(cell)
+    assert len(record.rows) == len(grid(record.sizes[0]))
+    assert {(row["loss"], row["method"]) for row in record.rows} == {(loss, m) for loss in LOSSES for m in METHODS}
+    again = run_cell(cell)
+    np.testing.assert_array_equal(again.rows["test"], record.rows["test"])
+    mild = record.rows[(record.rows["method"] == "average") & (record.rows["alpha"] <= 1)]
+    assert mild["train"].max() > 0.8 * record.sizes[0]  # it learns: the classes are balanced

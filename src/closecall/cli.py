@@ -30,7 +30,6 @@ from closecall.bench.drive import Event, drive
 from closecall.bench.execute import Dask, Engine, Local
 from closecall.bench.jobs import Job, prepare
 from closecall.bench.plan import MAX_ITER, SPLITS, STARTS, TARGETS, Options, Task
-from closecall.bench.protocol import run_cell
 from closecall.bench.published import LOSSES
 from closecall.bench.results import gather, title
 from closecall.bench.store import Store, StoreError
@@ -123,6 +122,8 @@ def reproduce(
 
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
+    from closecall.bench.protocol import run_cell  # brings scikit-learn: the other commands start without it
+
     options = _options(splits, max_iter, protocol, models, start)
     engine = _engine(workers, scheduler, dask_workers)
     jobs = _jobs(targets, suite, datasets, options, data_dir, download)

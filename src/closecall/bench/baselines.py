@@ -26,14 +26,6 @@ from closecall.theory import best_intercept
 
 from .record import PARTS, ROW, choose
 
-#: The baselines by name, with what the reader sees.
-BASELINES = {
-    "average_exact_intercept": "average, exact intercept",
-    "logistic_regression": "LogisticRegression",
-    "linear_svc": "LinearSVC",
-    "tuned_threshold": "TunedThresholdClassifierCV",
-}
-
 
 def exact_intercepts(coef: Array, X: Array, y: Array) -> Array:
     """For each row of ``coef`` (problems, features) the intercept with the fewest training errors (problems,).

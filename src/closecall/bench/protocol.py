@@ -223,9 +223,15 @@ def score_linear(rows: Array, coef: Array, intercept: Array, division: Division)
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    from .networks import network_rows
+    from .networks import correct_counts
 
-    return network_rows(division, grid(division.sizes[0]), cell)
+    problems = grid(division.sizes[0])
+    rows = rows_of(problems)
+    correct, rows["n_iter"] = correct_counts(division.X, division.y, problems, cell)
+    for part, counts in zip(PARTS, correct, strict=True):
+        rows[part] = counts
+    rows["objective"] = np.nan
+    return rows
 
 
 _MODELS: dict[str, Callable[[Division, Cell], Array]] = {"linear": _linear_rows, "network": _network_rows}

@@ -28,6 +28,14 @@ ROW = np.dtype(
 )
 PARTS = ("train", "validation", "test")
 
+#: The baselines by name, with what the reader sees.
+BASELINES = {
+    "average_exact_intercept": "average, exact intercept",
+    "logistic_regression": "LogisticRegression",
+    "linear_svc": "LinearSVC",
+    "tuned_threshold": "TunedThresholdClassifierCV",
+}
+
 #: Protocol -> the order in which equals on the validation part are told apart, most important first; larger wins.
 TIES: dict[str, tuple[str, str]] = {"paper": ("alpha", "k"), "sound": ("k", "alpha")}
 

@@ -12,10 +12,9 @@ from closecall.data import DataError
 from closecall.data.sources import resolve
 from closecall.data.tables import OPENML100
 
-from .baselines import BASELINES
 from .plan import Cell
 from .published import LOSSES, METHODS
-from .record import PARTS, choose
+from .record import BASELINES, PARTS, choose
 from .store import Store
 
 #: What a reader sees for each method.

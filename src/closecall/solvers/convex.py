@@ -1,9 +1,9 @@
-"""The convex phase: `average` problems by a batched L-BFGS that never goes uphill.
+"""The convex phase: `average` problems, by second-order steps where they are cheap, else by a batched L-BFGS.
 
-All problems advance together, one pass over the data for each trial point, but every row has its own line search,
-memory and stopping. Coordinates are scaled by the majoriser ``c * spectrum + alpha``, so that a unit step is safe.
-The hinge is rounded over a width mu that each row narrows on its own (Huber's rounding): at width mu its minimum is
-within mu / 2 for each example *on the kink*, and a few dozen quasi-Newton steps a width beat any subgradient method.
+Neither goes uphill. In the L-BFGS all problems advance together, one pass over the data for each trial point, but
+every row has its own line search, memory and stopping. Its coordinates are scaled by the majoriser
+``c * spectrum + alpha``, so that a unit step is safe. There the hinge is rounded over a width mu that each row narrows
+on its own (Huber's rounding): at width mu its minimum is within mu / 2 for each example *on the kink*.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from .._names import Array
 from ..losses import get_loss
 from .design import Design
 from .kernels import Mass, minus_slope
+from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, interior_hinge, newton_logistic
 
 MEMORY = 10
 NARROWING = 0.25  # each width is a quarter of the last
 _ARMIJO = 1e-4
+#: Losses whose average has second-order steps.
+SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
+_TOGETHER = 1 << 18  # problems x samples that take second-order steps together
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,17 @@ class Roots:
     loss: list[str]
     fold: Array
     alpha: Array
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a minimisation is allowed: see :func:`minimize`."""
+
+    passes: int
+    tol: float
+    block_rows: int
+    snapshot: int | None
+    beat: Callable[[int], None]
 
 
 @dataclass
@@ -91,7 +106,7 @@ def minimize(
     block_rows: int,
     snapshot: int | None = None,
     beat: Callable[[int], None] | None = None,
-) -> tuple[Array, Array, Array, Array]:
+) -> Found:
     """Minimise the average problems.
 
     Parameters
@@ -103,7 +118,8 @@ def minimize(
     passes : int
         How often each row may look at the data.
     tol : float
-        A row has converged when three passes in a row each lower its objective by less than ``tol ** 2`` of it.
+        A row has converged when its gap (hinge), its Newton decrement (logistic) or each of its last three drops is
+        under ``tol ** 2`` of its objective.
     block_rows : int
         Rows evaluated together.
     snapshot : int, optional
@@ -116,17 +132,44 @@ def minimize(
     coordinates, used, converged, snapshots
         Arrays (rows, coordinates), (rows,), (rows,), (rows, coordinates).
     """
-    final, used = start.copy(), np.full(len(start), passes)
-    converged, snapshots = np.zeros(len(start), dtype=bool), start.copy()
-    if not len(start) or passes < 1:
-        return final, used, converged, snapshots
-    active = np.arange(len(start))
-    state, narrowest = _begin(design, roots, masses, start, tol, block_rows)
-    noise = 8 * np.finfo(design.signed.dtype).eps
-    for number in range(2, passes + 1):  # the first pass was the start's own
+    found = start.copy(), np.full(len(start), passes), np.zeros(len(start), dtype=bool), start.copy()
+    if passes < 1:
+        return found
+    limits = Limits(passes, tol, block_rows, snapshot, beat or (lambda number: None))
+    dense = isinstance(design.signed, np.ndarray) and design.rank <= LARGEST_RANK
+    cheap = dense and design.samples * design.rank <= LARGEST_DESIGN
+    for loss, fold in sorted({*zip(roots.loss, roots.fold.tolist(), strict=True)}):
+        same = np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold))
+        second = cheap and loss in SECOND_ORDER
+        size = max(1, _TOGETHER // design.samples) if second else len(same)
+        run = second_order if second else quasi_newton
+        for part in (same[begin : begin + size] for begin in range(0, len(same), size)):
+            pieces = run(design, loss, masses[fold], roots.alpha[part], start[part], limits)
+            for whole, piece in zip(found, pieces, strict=True):
+                whole[part] = piece
+    return found
+
+
+def second_order(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
+    """Minimise average problems of one loss and fold by Newton or interior-point steps."""
+    rows = design.signed if loss == "logistic" else design.signed.astype(np.float64)
+    inside = mass.values > 0
+    if not inside.all():
+        rows = rows[inside]
+    return SECOND_ORDER[loss](
+        rows, mass.values[inside].astype(np.float64), alpha[:, None] * design.penalized, start,
+        passes=limits.passes, tol=limits.tol, snapshot=limits.snapshot, beat=limits.beat,
+    )  # fmt: skip
+
+
+def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
+    """Minimise average problems of one loss and fold by L-BFGS."""
+    book, tol = Book(start, limits.passes, limits.snapshot), limits.tol
+    state, narrowest = _begin(design, loss, mass, alpha, start, limits)
+    noise, number = 8 * np.finfo(design.signed.dtype).eps, 1
+    for number in range(2, limits.passes + 1):  # the first pass was the start's own
         trial = state.C + state.trial[:, None] * state.direction / state.scale
-        value, gradient = _evaluate(design, roots, masses, active, trial, state.width, block_rows)
-        value, gradient = _add_penalty(design, roots.alpha[active], trial, value, gradient)
+        value, gradient = _evaluate(design, loss, mass, alpha, trial, state.width, limits.block_rows)
         good = value <= state.value + _ARMIJO * state.trial * state.slope + noise * np.abs(state.value)
         stuck = ~good & (state.trial < 1e-6)
         drop = state.value - value
@@ -136,36 +179,24 @@ def minimize(
         enough = np.where(state.width > narrowest, np.maximum(tol * state.width, tol**2), tol**2)
         small = (good & (drop <= enough * np.abs(state.value))) | stuck
         state.calm = np.where(small, state.calm + 1, np.where(good, 0, state.calm))
-        _narrow(design, roots, masses, active, state, narrowest, tol, block_rows, stuck)
+        _narrow(design, loss, mass, alpha, state, narrowest, limits.block_rows, stuck)
         _turn(state, good | stuck)
         done = (state.calm >= 3) & (state.width <= narrowest) | ~np.isfinite(value) & stuck
-        if snapshot == number:
-            snapshots[:] = final
-            snapshots[active] = state.C
-        final[active] = state.C
-        if done.any():
-            used[active[done]], converged[active[done]] = number, True
-            active, state = active[~done], state.keep(np.flatnonzero(~done))
-        if beat is not None:
-            beat(number)
-        if not active.size:
+        kept = book.note(number, state.C, done)
+        limits.beat(number)
+        if not kept.size:
             break
-    if snapshot is not None and number < snapshot:
-        snapshots[:] = final
-    return final, used, converged, snapshots
+        if done.any():
+            state, alpha = state.keep(kept), alpha[kept]
+    return book.close(number)
 
 
-def _begin(
-    design: Design, roots: Roots, masses: list[Mass], start: Array, tol: float, block_rows: int
-) -> tuple[_State, float]:
-    narrowest = min(max(tol, 1e-5), 1.0)
-    rows = np.arange(len(start))
-    kinked = np.array([not np.isfinite(get_loss(loss).curvature) for loss in roots.loss])
-    width = np.where(kinked, 1.0, narrowest)
-    curvature = np.array([min(get_loss(loss).curvature, 4.0) for loss in roots.loss])
-    scale = np.sqrt(curvature[:, None] * design.spectrum + roots.alpha[:, None] * design.penalized)
-    value, gradient = _evaluate(design, roots, masses, rows, start, width, block_rows)
-    value, gradient = _add_penalty(design, roots.alpha, start, value, gradient)
+def _begin(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> tuple[_State, float]:
+    narrowest = min(max(limits.tol, 1e-5), 1.0)
+    curvature = get_loss(loss).curvature
+    width = np.full(len(start), narrowest if np.isfinite(curvature) else 1.0)
+    scale = np.sqrt(min(curvature, 4.0) * design.spectrum + alpha[:, None] * design.penalized)
+    value, gradient = _evaluate(design, loss, mass, alpha, start, width, limits.block_rows)
     shape = (MEMORY, *start.shape)
     state = _State(
         start.copy(), value, gradient, scale, width, np.zeros_like(start), np.zeros(len(start)), np.ones(len(start)),
@@ -176,26 +207,18 @@ def _begin(
 
 
 def _evaluate(
-    design: Design, roots: Roots, masses: list[Mass], rows: Array, C: Array, width: Array, block_rows: int
+    design: Design, loss: str, mass: Mass, alpha: Array, C: Array, width: Array, block_rows: int
 ) -> tuple[Array, Array]:
-    """Sums of losses and their gradients at C, without the penalty; ``rows`` says which root each row of C is."""
-    value, gradient = np.empty(len(rows)), np.empty_like(C)
-    keys = np.array([f"{roots.loss[row]}|{roots.fold[row]}" for row in rows])
-    for key in np.unique(keys):
-        group = np.flatnonzero(keys == key)
-        loss, mass = roots.loss[rows[group[0]]], masses[roots.fold[rows[group[0]]]]
-        for begin in range(0, len(group), block_rows):
-            part = group[begin : begin + block_rows]
-            negative = design.negative_margins(C[part])
-            losses, pull = rounded(loss, negative, width[part, None].astype(negative.dtype))
-            if not (mass.unit and mass.outside is None):
-                losses, pull = losses * mass.values, pull * mass.values
-            value[part] = losses.sum(axis=1, dtype=np.float64)
-            gradient[part] = design.gradient(pull)
-    return value, gradient
-
-
-def _add_penalty(design: Design, alpha: Array, C: Array, value: Array, gradient: Array) -> tuple[Array, Array]:
+    """Objectives and gradients at C."""
+    value, gradient = np.empty(len(C)), np.empty_like(C)
+    for begin in range(0, len(C), block_rows):
+        part = slice(begin, begin + block_rows)
+        negative = design.negative_margins(C[part])
+        losses, pull = rounded(loss, negative, width[part, None].astype(negative.dtype))
+        if not (mass.unit and mass.outside is None):
+            losses, pull = losses * mass.values, pull * mass.values
+        value[part] = losses.sum(axis=1, dtype=np.float64)
+        gradient[part] = design.gradient(pull)
     shrink = alpha[:, None] * design.penalized * C
     return value + 0.5 * (shrink * C).sum(axis=1), gradient + shrink
 
@@ -215,17 +238,16 @@ def _accept(state: _State, good: Array, trial: Array, value: Array, gradient: Ar
 
 
 def _narrow(
-    design: Design, roots: Roots, masses: list[Mass], active: Array, state: _State, narrowest: float, tol: float,
-    block_rows: int, stuck: Array,
-) -> None:  # fmt: skip
+    design: Design, loss: str, mass: Mass, alpha: Array, state: _State, narrowest: float, block_rows: int, stuck: Array
+) -> None:
     """Rows that have settled at their width go on to the next; their value and gradient change with it."""
     ready = np.flatnonzero((state.width > narrowest) & ((state.calm >= 2) | stuck))
     if not ready.size:
         return
     state.width[ready] = np.maximum(state.width[ready] * NARROWING, narrowest)
-    value, gradient = _evaluate(design, roots, masses, active[ready], state.C[ready], state.width[ready], block_rows)
-    value, gradient = _add_penalty(design, roots.alpha[active[ready]], state.C[ready], value, gradient)
-    state.value[ready], state.gradient[ready] = value, gradient
+    state.value[ready], state.gradient[ready] = _evaluate(
+        design, loss, mass, alpha[ready], state.C[ready], state.width[ready], block_rows
+    )
     state.calm[ready] = 0
 
 

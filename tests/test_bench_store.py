@@ -167,7 +167,7 @@ def test_plans() -> None:
         ({"splits": 0}, "at least 1"),
         ({"protocols": ("fair",)}, "unknown protocol 'fair'; choose one of: paper, sound"),
         ({"models": ("tree",)}, "unknown model 'tree'; choose one of: linear, network"),
-        ({"start": "random"}, "unknown start"),
+        ({"start": "north"}, "unknown start"),
     ],
 )
 def test_bad_options_are_refused(given: dict[str, object], message: str) -> None:

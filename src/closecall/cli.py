@@ -40,6 +40,8 @@ COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, 2, 3
 
 #: How many failures are told one by one; a mistake that hits every cell should not fill the screen.
 _TROUBLES = 20
+#: How many missing data sets are explained one by one; the report explains them all.
+_HOLES = 3
 
 app = typer.Typer(
     help="Reproduce the close-k paper: every table and figure, resumable.", no_args_is_help=True, add_completion=False
@@ -241,12 +243,16 @@ def _print_table(table: Table) -> None:
 
 
 def _say_holes(jobs: list[Job], as_json: bool) -> None:
-    holes = dict.fromkeys(hole for job in jobs for hole in job.holes)
-    for hole in holes:
-        if as_json:
+    holes = list(dict.fromkeys(hole for job in jobs for hole in job.holes))
+    if as_json:
+        for hole in holes:
             print(json.dumps({"kind": "hole", "dataset": hole.dataset, "why": hole.why}))
-        else:
-            err.print(f"left out: {escape(hole.dataset)}: {escape(hole.why)}", style="yellow", soft_wrap=True)
+        return
+    for hole in holes[:_HOLES]:
+        err.print(f"left out: {escape(hole.dataset)}: {escape(hole.why)}", style="yellow", soft_wrap=True)
+    if len(holes) > _HOLES:
+        names = ", ".join(title(hole.dataset) for hole in holes[_HOLES:])
+        err.print(f"left out as well, {len(holes) - _HOLES} data sets: {escape(names)}", style="yellow", soft_wrap=True)
 
 
 @app.command()
@@ -276,11 +282,10 @@ def plan(
     for job in jobs:
         tasks = job.tasks()
         left = [task for task in tasks if task.cell.key not in done]
-        share = sum(task.cost for task in left) / (sum(task.cost for task in tasks) or 1)
         rows.append(
             {
                 "target": job.name, "datasets": len(job.sizes), "holes": len(job.holes), "cells": len(tasks),
-                "left": len(left), "work_left": round(share, 4),
+                "left": len(left), "core_minutes_left": round(sum(task.cost for task in left) / 60, 1),
                 "largest": title(tasks[0].cell.dataset) if tasks else "",
             }
         )  # fmt: skip

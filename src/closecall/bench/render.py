@@ -78,7 +78,8 @@ def to_markdown(table: Table) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    return re.sub(r"([|<>`\\])", r"\\\1", text).replace("\n", " ")
+    # "<" opens a tag only before a letter, "/", "!" or "?"; "p < 0.05" stays readable as it is.
+    return re.sub(r"([|`\\]|<(?=[A-Za-z/!?]))", r"\\\1", text).replace("\n", " ")
 
 
 def _cut(text: str, width: int) -> str:

@@ -65,6 +65,8 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
     for table in section.tables:
         for suffix, render in _RENDERERS.items():
             yield _write(folder / f"{_stem(table.name)}.{suffix}", render(table))
+    if section.notes:
+        yield _write(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
     for name, text in section.latex.items():
         yield _write(folder / f"paper-layout-{_stem(name)}.tex", text)
     for name, chart in section.charts.items():

@@ -53,16 +53,17 @@ def build(job: Job, store: Store) -> Section:
     return section
 
 
-def _all_scores(job: Job, store: Store) -> list[Scores]:
-    return gather(store, job.cells(), job.holes)
-
-
-def _incomplete(section: Section, scores: Scores) -> bool:
-    if scores.datasets:
-        return False
-    section.notes.append(f"No data set is complete yet under {scores.protocol}, {scores.model}: run it again.")
-    section.notes += [f"Left out: {title(hole.dataset)}: {hole.why}" for hole in scores.holes]
-    return True
+def _complete(section: Section, job: Job, store: Store) -> list[Scores]:
+    """The scores that have at least one complete data set; the notes say what is missing."""
+    found = gather(store, job.cells(), job.holes)
+    for scores in found:
+        missing = [hole for hole in scores.holes if hole not in job.holes]
+        where = f"under {scores.protocol}, {scores.model}"
+        notes = [f"Left out {where}: {title(hole.dataset)}: {hole.why}" for hole in missing]
+        if not scores.datasets:
+            notes.insert(0, f"No data set is complete yet {where}: run it again.")
+        section.notes += [note for note in notes if note not in section.notes]
+    return [scores for scores in found if scores.datasets]
 
 
 def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
@@ -72,7 +73,7 @@ def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
 
 
 def _suite(section: Section, job: Job, store: Store, criteria: tuple[str, ...] = CRITERIA) -> None:
-    found = [scores for scores in _all_scores(job, store) if not _incomplete(section, scores)]
+    found = _complete(section, job, store)
     published = _published(job)
     for scores in found:
         section.tables += suite_tables(scores, published, criteria=criteria)
@@ -118,32 +119,27 @@ def _overview(section: Section, job: Job, store: Store) -> None:
 
 
 def _errors(section: Section, job: Job, store: Store) -> None:
-    for scores in _all_scores(job, store):
-        if not _incomplete(section, scores):
-            beside = job.suites == ("fan8",) and scores.model == "linear"
-            section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
-            section.tables += [method_table(scores, loss) for loss in LOSSES]
-            section.tables += _start_tables(job, store, scores)
+    for scores in _complete(section, job, store):
+        beside = job.suites == ("fan8",) and scores.model == "linear"
+        section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
+        section.tables += [method_table(scores, loss) for loss in LOSSES]
+        section.tables += _start_tables(job, store, scores)
 
 
 def _scatter(section: Section, job: Job, store: Store) -> None:
-    for scores in _all_scores(job, store):
-        if not _incomplete(section, scores):
-            section.charts[f"scatter-{scores.protocol}-{scores.model}"] = figures.scatter(scores)
+    for scores in _complete(section, job, store):
+        section.charts[f"scatter-{scores.protocol}-{scores.model}"] = figures.scatter(scores)
 
 
 def _figure3(section: Section, job: Job, store: Store) -> None:
     _scatter(section, job, store)
-    section.tables += [
-        error_table(scores, loss) for scores in _all_scores(job, store) if scores.datasets for loss in LOSSES
-    ]
+    section.tables += [error_table(scores, loss) for scores in _complete(section, job, store) for loss in LOSSES]
 
 
 def _chosen(section: Section, job: Job, store: Store) -> None:
-    for scores in _all_scores(job, store):
-        if not _incomplete(section, scores):
-            section.charts[f"chosen-k-{scores.protocol}-{scores.model}"] = figures.chosen_k(scores)
-            section.tables.append(_chosen_table(scores))
+    for scores in _complete(section, job, store):
+        section.charts[f"chosen-k-{scores.protocol}-{scores.model}"] = figures.chosen_k(scores)
+        section.tables.append(_chosen_table(scores))
 
 
 def _chosen_table(scores: Scores) -> Table:

@@ -53,8 +53,11 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
     if scores.splits == 1:
         notes.append("One split cannot be tested: no difference counts as significant.")
     if scores.holes:
-        holes = "; ".join(f"{title(hole.dataset)} ({hole.why})" for hole in scores.holes)
-        notes.append(f"Left out, {len(scores.holes)} data sets: {holes}.")
+        # Many reasons under every table would bury it: beyond a few, names here and reasons with the section.
+        few = len(scores.holes) <= 4
+        holes = [f"{title(hole.dataset)} ({hole.why})" if few else title(hole.dataset) for hole in scores.holes]
+        reasons = "" if few else "; notes.md says why"
+        notes.append(f"Left out, {len(holes)} data sets: {'; '.join(holes)}{reasons}.")
     return tuple(notes)
 
 

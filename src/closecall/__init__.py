@@ -8,21 +8,39 @@ from .losses import LOSSES, get_loss
 from .objective import Problem
 
 if TYPE_CHECKING:
-    from .linear import AggregateLossClassifier, CloseKClassifier
+    from .linear import (
+        AggregateLossClassifier,
+        AggregateLossClassifierCV,
+        CloseKClassifier,
+        CloseKClassifierCV,
+        load_model,
+    )
 
 __all__ = [
     "AGGREGATES",
     "LOSSES",
     "AggregateLossClassifier",
+    "AggregateLossClassifierCV",
     "CloseKClassifier",
+    "CloseKClassifierCV",
     "Problem",
     "get_aggregate",
     "get_loss",
+    "load_model",
 ]
 __version__ = "0.1.0"
 
 #: Names that need scikit-learn, which loads pandas where it is installed: fetched when first asked for.
-_LATE = dict.fromkeys(("AggregateLossClassifier", "CloseKClassifier"), "closecall.linear")
+_LATE = dict.fromkeys(
+    (
+        "AggregateLossClassifier",
+        "AggregateLossClassifierCV",
+        "CloseKClassifier",
+        "CloseKClassifierCV",
+        "load_model",
+    ),
+    "closecall.linear",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,5 +2,12 @@
 
 from .classifier import AggregateLossClassifier, CloseKClassifier
 from .persistence import load_model
+from .search import AggregateLossClassifierCV, CloseKClassifierCV
 
-__all__ = ["AggregateLossClassifier", "CloseKClassifier", "load_model"]
+__all__ = [
+    "AggregateLossClassifier",
+    "AggregateLossClassifierCV",
+    "CloseKClassifier",
+    "CloseKClassifierCV",
+    "load_model",
+]

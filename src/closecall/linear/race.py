@@ -1,0 +1,166 @@
+"""The race: which settings are solved on which folds, and what the guard makes of the winners.
+
+Every baseline runs on every fold. The challengers first run a heat: every second alpha, each k, two folds. The best
+three and the leader's neighbours in alpha then run on all folds. Measured against the full grid on the PMLB sets, the
+race chooses as well with a fifth of the solves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from ..aggregates import get_aggregate
+from .fitting import Options, Parts, fit_models, scores_of
+from .guard import Comparison, Setting, compare, order, paired_examples, paired_folds
+from .splits import Splits
+from .training import Training
+
+HEAT_FOLDS = 2
+FINALISTS = 3
+
+#: (coef, intercept, fold) -> score of a model on a fold's test rows.
+Scorer = Callable[[Array, Array, Array], float]
+
+
+@dataclass
+class Race:
+    """Settings by folds: models, scores, and the choice among them.
+
+    Parameters
+    ----------
+    training : Training
+    splits : list of Splits
+        The folds that choose, then fresh ones that only confirm.
+    options : Options
+    scorer : callable or None
+        ``(coef, intercept, rows) -> score``; None is accuracy, weighted by mass.
+    """
+
+    training: Training
+    splits: list[Splits]
+    options: Options
+    scorer: Scorer | None
+    guard: float
+    settings: list[Setting] = field(default_factory=list)
+    models: dict[tuple[int, int, int], tuple[Array, Array]] = field(default_factory=dict)
+    comparisons: list[Comparison] = field(default_factory=list)
+
+    def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
+        """Race the settings and return the position of the one to take."""
+        groups = []
+        for group in (*baselines, challengers):
+            groups.append(np.arange(len(self.settings), len(self.settings) + len(group)))
+            self.settings += group
+        folds = len(self.splits[0])
+        self.solve([(int(setting), fold) for group in groups[:-1] for setting in group for fold in range(folds)])
+        if self.guard == 0 or folds <= HEAT_FOLDS:
+            self.solve([(int(setting), fold) for setting in groups[-1] for fold in range(folds)])
+        elif groups[-1].size:
+            self._heat(groups[-1])
+        if self.guard == 0:
+            return int(self._ranked(np.concatenate(groups))[0])
+        return self._guarded([int(self._ranked(group)[0]) for group in groups if group.size])
+
+    def _heat(self, challengers: Array) -> None:
+        alphas = sorted({self.settings[place].alpha for place in challengers})
+        coarse = alphas[1::2] if len(alphas) > 3 else alphas
+        runners = [int(place) for place in challengers if self.settings[place].alpha in coarse]
+        self.solve([(place, fold) for place in runners for fold in range(HEAT_FOLDS)])
+        leaders = [int(place) for place in self._ranked(np.array(runners))[:FINALISTS]]
+        best = self.settings[leaders[0]]
+        at = alphas.index(best.alpha)
+        near = {alphas[place] for place in (at - 1, at + 1) if 0 <= place < len(alphas)}
+        for place in challengers:
+            other = self.settings[place]
+            if other.alpha in near and (other.loss, other.aggregate, other.k) == (best.loss, best.aggregate, best.k):
+                leaders.append(int(place))
+        self.solve([(place, fold) for place in leaders for fold in range(len(self.splits[0]))])
+
+    def solve(self, pairs: Sequence[tuple[int, int]], which: int = 0) -> None:
+        """Solve (setting, fold) pairs of one of the splits in one batch; those solved before are skipped."""
+        pairs = [pair for pair in dict.fromkeys(pairs) if (which, *pair) not in self.models]
+        if not pairs:
+            return
+        split = self.splits[which]
+        parts = Parts(split.group, split.train, np.array([fold for _, fold in pairs]))
+        chosen = [self.settings[place] for place, _ in pairs]
+        found = fit_models(
+            self.training, [setting.problem for setting in chosen], self.options,
+            parts=parts, exact=[setting.exact_intercept for setting in chosen],
+        )  # fmt: skip
+        for row, pair in enumerate(pairs):
+            self.models[(which, *pair)] = found.coef[row], found.intercept[row]
+
+    def scores(self, which: int = 0) -> Array:
+        """Scores (settings, folds); NaN where a setting did not run."""
+        split = self.splits[which]
+        table = np.full((len(self.settings), len(split)), np.nan)
+        for fold in range(len(split)):
+            rows = np.flatnonzero(split.test[fold][split.group])
+            places = [place for place in range(len(self.settings)) if (which, place, fold) in self.models]
+            if not places:
+                continue
+            if self.scorer is None:
+                mass = self.training.mass[rows]
+                table[places, fold] = self._hits(which, places, fold, rows) @ mass / mass.sum()
+            else:
+                table[places, fold] = [self.scorer(*self.models[which, place, fold], rows) for place in places]
+        return table
+
+    def _hits(self, which: int, places: Sequence[int], fold: int, rows: Array) -> Array:
+        """Whether each model is right (settings, rows)."""
+        models = [self.models[which, place, fold] for place in places]
+        coef, intercept = (np.stack(part) for part in zip(*models, strict=True))
+        return hits(self.training.X[rows], self.training.codes[rows], coef, intercept)
+
+    def _ranked(self, places: Array) -> Array:
+        """Positions from best to worst among those that ran on the most folds."""
+        table = self.scores()[places]
+        ran = (~np.isnan(table)).sum(axis=1)
+        kept = np.flatnonzero(ran == ran.max())
+        total = float(self.training.mass.sum())
+        chosen = [self.settings[places[place]] for place in kept]
+        masses = np.array([get_aggregate(s.aggregate).counts(s.k, None, total)[0] for s in chosen])
+        return places[kept[order(chosen, np.nanmean(table[kept], axis=1), masses)]]
+
+    def _guarded(self, winners: list[int]) -> int:
+        """The first winner, unless a later one gains enough."""
+        for which in range(1, len(self.splits)):
+            self.solve([(place, fold) for place in winners for fold in range(len(self.splits[which]))], which)
+        held = winners[0]
+        for challenger in winners[1:]:
+            gain, error = self._gain(challenger, held)
+            outcome = compare(self.settings[challenger], self.settings[held], gain, error, self.guard)
+            self.comparisons.append(outcome)
+            held = challenger if outcome.taken else held
+        return held
+
+    def _gain(self, challenger: int, held: int) -> tuple[float, float]:
+        if self.scorer is not None:  # a score of a fold has no examples to pair
+            tables = [self.scores(which) for which in range(len(self.splits))]
+            return paired_folds(np.mean([table[challenger] - table[held] for table in tables], axis=0))
+        gains, seen = np.zeros(len(self.training.mass)), np.zeros(len(self.training.mass))
+        for which, split in enumerate(self.splits):
+            for fold in range(len(split)):
+                rows = np.flatnonzero(split.test[fold][split.group])
+                first, second = self._hits(which, [challenger, held], fold, rows)
+                gains[rows] += first.astype(float) - second
+                seen[rows] += 1
+        tested = seen > 0
+        return paired_examples(gains[tested] / seen[tested], self.training.mass[tested])
+
+
+def hits(X: Any, codes: Array, coef: Array, intercept: Array) -> Array:
+    """Whether models with coef (settings, scores, features) predict the codes (settings, samples), in blocks."""
+    right = np.empty((len(coef), len(codes)), dtype=bool)
+    size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
+    for begin in range(0, len(coef), size):
+        scores = scores_of(X, coef[begin : begin + size], intercept[begin : begin + size])
+        found = (scores[:, :, 0] > 0).astype(int) if scores.shape[2] == 1 else scores.argmax(axis=2)
+        right[begin : begin + size] = found == codes
+    return right

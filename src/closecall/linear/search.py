@@ -1,0 +1,372 @@
+"""Classifiers that choose alpha, k and whether close-k is worth it by cross-validation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import check_scoring
+
+from .._names import Array, lookup
+from ..aggregates import AGGREGATES, Count
+from ..losses import LOSSES
+from .base import LinearClassifier
+from .calibration import CALIBRATIONS, calibrate
+from .fitting import Options, close_calls, fit_models
+from .guard import Setting
+from .multiclass import JOINT
+from .race import Race, Scorer
+from .splits import make_splits
+from .training import Training, check_training
+
+#: The paper's grid of alphas, and the k of the search as fractions of the training mass.
+ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
+KS = (0.01, 0.1, 0.4)
+#: Repeats of fresh folds on which the winners are confirmed.
+REPEATS = 2
+
+
+class _Search(LinearClassifier):
+    """Cross-validated choice; the subclasses only choose what is a parameter."""
+
+    loss: str | Sequence[str]
+    aggregate: str | Sequence[str]
+    alphas: Any
+    ks: Any
+    cv: Any
+    scoring: Any
+    guard: float
+    refit: bool
+    max_iter: int
+    tol: float
+    fit_intercept: bool
+    penalize_intercept: bool
+    class_weight: Any
+    multiclass: str
+    calibration: str | None
+    n_jobs: int | None
+    random_state: Any
+    verbose: int
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
+        """Search, choose and refit on all rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix (samples, features)
+            Not scaled here: put a StandardScaler in front.
+        y : array (samples,)
+        sample_weight : array (samples,), optional
+            Masses, in training and in scoring.
+        groups : array (samples,), optional
+            For a ``cv`` that splits by groups.
+
+        Returns
+        -------
+        self
+        """
+        losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
+        alphas, ks = _check_grid(self.alphas, "alphas"), _check_grid(self.ks, "ks")
+        if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+        if self.calibration is not None:
+            lookup(CALIBRATIONS, self.calibration, "calibration")
+        training = check_training(self, X, y, sample_weight, self.class_weight)
+        self.classes_ = training.classes
+        baselines, challengers = self._grid(losses, aggregates, alphas, ks, training)
+        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer(training),
+                    float(self.guard))  # fmt: skip
+        best = race.run(baselines, challengers)
+        self._report(race, best)
+        if self.refit:
+            self._refit(training, race.settings[best])
+        if self.verbose:
+            print(f"[{type(self).__name__}] " + self.guard_report_["reason"])
+        return self
+
+    def _grid(
+        self, losses: list[str], aggregates: list[str], alphas: list[Any], ks: list[Any], training: Training
+    ) -> tuple[list[list[Setting]], list[Setting]]:
+        """Baselines (`average`, then with exact intercept) and challengers."""
+        plain = [Setting(loss, "average", None, alpha) for loss in losses for alpha in alphas]
+        baselines = [plain]
+        if self.fit_intercept and not (self.multiclass in JOINT and len(training.classes) > 2):
+            baselines.append([Setting(s.loss, "average", None, s.alpha, True) for s in plain])
+        challengers = [
+            Setting(loss, aggregate, k, alpha)
+            for loss in losses
+            for aggregate in aggregates
+            if aggregate != "average"
+            for k in (ks if "k" in AGGREGATES[aggregate].takes else [None])
+            for alpha in alphas
+        ]
+        return baselines, challengers
+
+    def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
+        splits = [make_splits(self.cv, training, X, y, groups)]
+        if self.cv is None or isinstance(self.cv, int | np.integer):  # of other splitters there is no fresh kind
+            splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
+        return splits
+
+    def _options(self, dtype: Any) -> Options:
+        jobs = 1 if self.n_jobs is None else int(self.n_jobs)
+        threads = jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
+        return Options(
+            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass,
+            dtype=dtype, threads=threads,
+        )  # fmt: skip
+
+    def _scorer(self, training: Training) -> Scorer | None:
+        if self.scoring is None or self.scoring == "accuracy":
+            return None
+        shell = LinearClassifier()
+        shell.classes_, shell.n_features_in_ = training.classes, training.X.shape[1]
+        scoring = check_scoring(shell, scoring=self.scoring)
+
+        def score(coef: Array, intercept: Array, rows: Array) -> float:
+            shell.coef_, shell.intercept_ = coef, intercept
+            labels, mass = training.classes[training.codes[rows]], training.mass[rows]
+            if (mass == mass[0]).all():  # some scorers take no weights; equal ones need none
+                return float(scoring(shell, training.X[rows], labels))
+            return float(scoring(shell, training.X[rows], labels, sample_weight=mass))
+
+        return score
+
+    def _report(self, race: Race, best: int) -> None:
+        table = race.scores()
+        settings, chosen = race.settings, race.settings[best]
+        ran = (~np.isnan(table)).sum(axis=1)
+        means = np.full(len(table), np.nan)
+        means[ran > 0] = np.nanmean(table[ran > 0], axis=1)
+        spread = np.full(len(table), np.nan)
+        spread[ran > 0] = np.nanstd(table[ran > 0], axis=1)
+        self.cv_results_: dict[str, Any] = {
+            "params": [asdict(setting) for setting in settings],
+            "param_loss": np.array([setting.loss for setting in settings]),
+            "param_aggregate": np.array([setting.aggregate for setting in settings]),
+            "param_k": np.array([np.nan if setting.k is None else setting.k for setting in settings], dtype=float),
+            "param_alpha": np.array([setting.alpha for setting in settings]),
+            "param_exact_intercept": np.array([setting.exact_intercept for setting in settings]),
+            "n_folds": ran,
+            "mean_test_score": means,
+            "std_test_score": spread,
+            **{f"split{fold}_test_score": table[:, fold] for fold in range(table.shape[1])},
+        }
+        self.best_index_, self.best_score_, self.best_params_ = best, float(means[best]), asdict(chosen)
+        self.loss_, self.aggregate_, self.alpha_ = chosen.loss, chosen.aggregate, chosen.alpha
+        lines = [str(outcome) for outcome in race.comparisons]
+        if not lines:
+            lines = [f"{chosen.kind} (k={chosen.k}, alpha={chosen.alpha:g}) has the best mean score of all settings"]
+        self.guard_report_: dict[str, Any] = {
+            "guard": float(self.guard),
+            "fresh_folds": sum(len(split) for split in race.splits[1:]),
+            "comparisons": [asdict(outcome) for outcome in race.comparisons],
+            "reason": "; ".join(lines),
+        }
+
+    def _refit(self, training: Training, chosen: Setting) -> None:
+        options, problem = self._options(None), chosen.problem
+        models = fit_models(training, [problem], options, exact=chosen.exact_intercept)
+        dtype = training.X.dtype
+        self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
+        self.n_iter_ = models.n_iter[0]
+        self.k_ = AGGREGATES[chosen.aggregate].counts(chosen.k, None, float(training.mass.sum()))[0]
+        self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass)
+        if self.calibration is not None:
+            self.calibrators_ = calibrate(
+                self.calibration, training, problem, options,
+                exact=chosen.exact_intercept, random_state=self.random_state,
+            )  # fmt: skip
+
+
+def _names(given: str | Sequence[str], table: Any, kind: str) -> list[str]:
+    names = [given] if isinstance(given, str) else list(given)
+    if not names:
+        raise ValueError(f"{kind} is empty; give one or more of: {', '.join(sorted(table))}")
+    for name in names:
+        lookup(table, name, kind)
+    return names
+
+
+def _check_grid(given: Any, name: str) -> list[Any]:
+    values: list[Count] = list(np.atleast_1d(np.asarray(given, dtype=object)))
+    if not values:
+        raise ValueError(f"{name} is empty; give at least one value")
+    if name == "alphas":
+        for value in values:
+            if not isinstance(value, int | float | np.number) or not 0 <= value < np.inf:
+                raise ValueError(f"alphas contains {value!r}; every alpha must be a finite number >= 0")
+        return sorted({float(value) for value in values})  # type: ignore[arg-type]
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+class AggregateLossClassifierCV(_Search):
+    """:class:`AggregateLossClassifier` with alpha, k and, if asked, loss and aggregate chosen by cross-validation.
+
+    The search always races `average` and `average` with the exact intercept, and leaves them only when the gain is
+    real: the guard. All folds and settings of a round of the race are one batched solve.
+
+    Parameters
+    ----------
+    loss : str or sequence of str
+        One loss, or those to choose from.
+    aggregate : str or sequence of str
+        One aggregate, or those to choose from; `average` is always among them.
+    alphas : sequence of float
+        L2 strengths to choose from.
+    ks : sequence of int, float or None
+        Counts or fractions of the training mass to choose from.
+    cv : int, splitter, iterable of (train, test) or None
+        None: five stratified folds, fewer if a class has fewer members. With None or a number the winners are also
+        confirmed on fresh folds.
+    scoring : str, callable or None
+        None is accuracy. Others are compared fold by fold instead of example by example.
+    guard : float
+        How many standard errors a gain over `average` must exceed; 0 takes the best mean of the whole grid, as the
+        paper does.
+    refit : bool
+        Fit the choice on all rows; without it only the results of the search are there.
+    max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, random_state
+        As in :class:`AggregateLossClassifier`.
+    n_jobs : int or None
+        Threads of the solver; -1 for all cores.
+    verbose : int
+        Above 0: print the guard's reason.
+
+    Attributes
+    ----------
+    cv_results_ : dict of arrays
+        Every setting with its scores; NaN on folds that the race spared it.
+    best_params_, best_index_, best_score_
+        The setting taken; ``best_score_`` is the mean over the folds that chose it.
+    guard_report_ : dict
+        What was compared, in numbers, and ``reason`` in words.
+    alpha_, k_, loss_, aggregate_, coef_, intercept_, classes_, n_iter_, support_
+        Of the setting taken, fitted on all rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(200, n_features=5, flip_y=0.1, random_state=0)
+    >>> model = AggregateLossClassifierCV(loss=["logistic", "hinge"], alphas=[0.1, 1, 10]).fit(X, y)
+    >>> model.best_params_["loss"] in ("logistic", "hinge"), len(model.guard_report_["comparisons"])
+    (True, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str | Sequence[str] = "logistic",
+        aggregate: str | Sequence[str] = "close_decay",
+        alphas: Any = ALPHAS,
+        ks: Any = KS,
+        cv: Any = None,
+        scoring: Any = None,
+        guard: float = 2.0,
+        refit: bool = True,
+        max_iter: int = 150,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "ovr",
+        calibration: str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.aggregate = aggregate
+        self.alphas = alphas
+        self.ks = ks
+        self.cv = cv
+        self.scoring = scoring
+        self.guard = guard
+        self.refit = refit
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.class_weight = class_weight
+        self.multiclass = multiclass
+        self.calibration = calibration
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class CloseKClassifierCV(_Search):
+    """Close-k where it pays, logistic regression where it does not, chosen by cross-validation.
+
+    :class:`AggregateLossClassifierCV` with ``aggregate="close_decay"``.
+
+    Parameters
+    ----------
+    alphas : sequence of float
+        L2 strengths to choose from.
+    ks : sequence of int, float or None
+        Counts or fractions of the training mass to choose from.
+    cv, scoring, guard, refit, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, \
+calibration, n_jobs, random_state, verbose
+        As in :class:`AggregateLossClassifierCV`.
+
+    Attributes
+    ----------
+    cv_results_, best_params_, best_index_, best_score_, guard_report_, alpha_, k_, loss_, aggregate_, coef_, \
+intercept_, classes_, n_iter_, support_
+        As in :class:`AggregateLossClassifierCV`.
+
+    Examples
+    --------
+    A fifth of the positives lies far away on the wrong side, and the folds agree that close-k is better:
+
+    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
+    >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])
+    >>> model = CloseKClassifierCV().fit(X, y)
+    >>> model.aggregate_, round(model.score(X, y), 2)
+    ('close_decay', 0.88)
+    """
+
+    aggregate = "close_decay"
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = ALPHAS,
+        ks: Any = KS,
+        cv: Any = None,
+        scoring: Any = None,
+        guard: float = 2.0,
+        refit: bool = True,
+        loss: str | Sequence[str] = "logistic",
+        max_iter: int = 150,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "ovr",
+        calibration: str | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.alphas = alphas
+        self.ks = ks
+        self.cv = cv
+        self.scoring = scoring
+        self.guard = guard
+        self.refit = refit
+        self.loss = loss
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.penalize_intercept = penalize_intercept
+        self.class_weight = class_weight
+        self.multiclass = multiclass
+        self.calibration = calibration
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,101 @@
+"""Folds as groups of rows: what the search trains and tests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold, check_cv
+
+from .._names import Array
+from .training import Training
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Train and test sets.
+
+    Parameters
+    ----------
+    group : array (samples,)
+        Rows of one group belong to the same sets.
+    train, test : boolean arrays (folds, groups)
+    """
+
+    group: Array
+    train: Array
+    test: Array
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+
+def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
+    """Splits of the training rows.
+
+    Parameters
+    ----------
+    cv : int, splitter, iterable of (train, test) or None
+        None: five stratified folds, fewer if a class has fewer examples. A whole number: exactly that many.
+    training : Training
+    X, y : as given to ``fit``
+        Splitters and index pairs refer to these rows.
+    groups : array (samples,) or None
+        Handed to a splitter that needs them.
+    seed : int
+        Other stratified folds of the same kind.
+    """
+    if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
+        return _stratified(None if cv is None else int(cv), training, seed)
+    pairs = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    if not pairs:
+        raise ValueError("cv yields no split; give at least one (train, test) pair")
+    member = np.zeros((2 * len(pairs), len(y)), dtype=bool)
+    for fold, (train, test) in enumerate(pairs):
+        member[fold, train] = True
+        member[len(pairs) + fold, test] = True
+    member = member[:, training.rows]
+    # Unique columns come sorted, so that the number of a group does not depend on the order of the rows.
+    patterns, group = np.unique(member, axis=1, return_inverse=True)
+    splits = Splits(np.ravel(group), patterns[: len(pairs)], patterns[len(pairs) :])
+    return _check(splits, training)
+
+
+def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
+    """Stratified folds: scikit-learn's own for seed 0, others shuffled by the rows' hashes, whatever their order."""
+    counts = np.bincount(training.codes)
+    rare, least = training.classes[counts.argmin()], int(counts.min())
+    if least < 2:
+        raise ValueError(
+            f"class {rare!r} has {least} example(s); cross-validation needs two or more of each class: drop or merge "
+            "the class, or give a validation split as cv=[(train, test)]"
+        )
+    if cv is not None and not 2 <= cv <= least:
+        raise ValueError(
+            f"cv={cv} folds need 2 <= cv <= members of every class, and class {rare!r} has {least}; "
+            "use a smaller cv, or cv=None to choose the number of folds"
+        )
+    folds = min(FOLDS, least) if cv is None else int(cv)
+    order = np.arange(len(training.codes))
+    if seed:  # an odd factor permutes the hashes; equal rows stay together and their order is of no consequence
+        order = np.lexsort((training.codes, training.hashes * np.uint64(2 * seed + 1)))
+    group = np.empty(len(order), dtype=int)
+    for fold, (_, held) in enumerate(StratifiedKFold(folds).split(order, training.codes[order])):
+        group[order[held]] = fold
+    test = np.eye(folds, dtype=bool)
+    return Splits(group, ~test, test)
+
+
+def _check(splits: Splits, training: Training) -> Splits:
+    for fold in range(len(splits)):
+        if not splits.test[fold][splits.group].any():
+            raise ValueError(f"split {fold} of cv has no test rows of positive weight; drop it")
+        trained = np.unique(training.codes[splits.train[fold][splits.group]])
+        if len(trained) < len(training.classes):
+            lost = np.setdiff1d(np.arange(len(training.classes)), trained)[0]
+            raise ValueError(f"split {fold} of cv trains without class {training.classes[lost]!r}; use stratified "
+                             "splits, or fewer of them")  # fmt: skip
+    return splits

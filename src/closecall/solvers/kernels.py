@@ -105,11 +105,12 @@ def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
         edges = ordered[rows, places]
         return edges[:, None], ordered[rows, np.minimum(places + 1, samples - 1)] == edges
     edges, ties = np.empty(len(keys), dtype=keys.dtype), np.empty(len(keys), dtype=bool)
-    for place in np.unique(places):  # one SIMD partition for all rows of equal k
-        same = places == place
-        ordered = np.partition(keys if same.all() else keys[same], place, axis=1)
-        edges[same] = ordered[:, place]
-        ties[same] = ordered[:, place + 1 :].min(axis=1, initial=np.inf) == ordered[:, place]
+    ends = [*(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
+    for begin, end in zip([0, *ends], ends, strict=False):  # one SIMD partition for neighbours of equal k
+        place = places[begin]
+        ordered = np.partition(keys[begin:end], place, axis=1)
+        edges[begin:end] = ordered[:, place]
+        ties[begin:end] = ordered[:, place + 1 :].min(axis=1, initial=np.inf) == ordered[:, place]
     return edges[:, None], ties
 
 
@@ -197,7 +198,7 @@ def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array)
         return design.gradient(finish(raw) * weights)
     chosen = np.flatnonzero(weights.ravel())
     pull = finish(raw.ravel()[chosen]).reshape(len(raw), 1, count)
-    return (pull @ design.signed[(chosen % samples).reshape(len(raw), count)])[:, 0].astype(np.float64)
+    return (pull @ design.signed[(chosen % samples).reshape(len(raw), count)])[:, 0]
 
 
 def pull_all(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:

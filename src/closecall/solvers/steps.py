@@ -17,10 +17,13 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
+from . import candidates
 from .candidates import Scout, make_scout
 from .design import Design
 from .kernels import PULLS, Mass
 
+#: Rows of a block, and the first of them.
+Block = tuple[slice | Array, int]
 WINDOW = 10
 #: Margins smaller than this (root mean square) are measured against it: the best of some problems is w = 0.
 SMALL_MARGIN = 0.01
@@ -77,12 +80,12 @@ def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]
     return table, decays
 
 
-def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k: Array, blocks: list[Array]) -> Array:
+def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k: Array, blocks: list[Block]) -> Array:
     """Gradients of the aggregate losses at C, (rows, coordinates), without the penalty."""
     gradient = np.empty_like(C)
-    for part in blocks:
-        first = part[0]
-        negative = design.negative_margins(C[part])
+    rounded = C.astype(design.signed.dtype)
+    for part, first in blocks:
+        negative = design.negative_margins(rounded[part])
         pull = PULLS[rows.aggregate[first]]
         gradient[part] = pull(design, rows.loss[first], negative, k[part], rows.m[part], masses[rows.fold[first]])
     return gradient
@@ -98,6 +101,8 @@ class Scouts:
 
     def find(self, rows: Rows, active: Array, fixed: Array) -> Array:
         """Which of the active rows have a scout; only rows whose k is final (``fixed``) are considered."""
+        if self.design.samples < candidates.FROM_SAMPLES:
+            return np.zeros(len(rows), dtype=bool)
         closes = fixed & ((rows.aggregate == "close") | (rows.aggregate == "close_decay"))
         for position in np.flatnonzero(closes):
             row, mass = int(active[position]), self.masses[rows.fold[position]]
@@ -113,17 +118,21 @@ class Scouts:
                 gradient[position] = scout.gradient(C[position], float(k[position]))
 
 
-def make_blocks(rows: Rows, block_rows: int, chosen: Array) -> list[Array]:
-    """Indices of rows that are evaluated together: one fold, loss and kind of pull, at most ``block_rows``."""
-    blocks: list[Array] = []
-    rows, index = rows.take(chosen), chosen
-    if not len(rows):
+def make_blocks(rows: Rows, block_rows: int, chosen: Array) -> list[Block]:
+    """Rows that are evaluated together: one fold, loss and kind of pull, at most ``block_rows``; and the first of each.
+
+    Neighbours are a slice, so that nothing is copied.
+    """
+    blocks: list[Block] = []
+    if not chosen.size:
         return blocks
-    pulls = np.array([PULLS[name].__name__ for name in rows.aggregate])
-    change = (rows.fold[1:] != rows.fold[:-1]) | (rows.loss[1:] != rows.loss[:-1]) | (pulls[1:] != pulls[:-1])
-    for group in np.split(index, np.flatnonzero(change) + 1):
-        pieces = -(-len(group) // block_rows)
-        blocks += np.array_split(group, pieces)
+    pulls = np.array([PULLS[name].__name__ for name in rows.aggregate[chosen]])
+    fold, loss = rows.fold[chosen], rows.loss[chosen]
+    change = (fold[1:] != fold[:-1]) | (loss[1:] != loss[:-1]) | (pulls[1:] != pulls[:-1])
+    for group in np.split(chosen, np.flatnonzero(change) + 1):
+        for part in np.array_split(group, -(-len(group) // block_rows)):
+            first, last = int(part[0]), int(part[-1])
+            blocks.append((slice(first, last + 1) if last - first + 1 == len(part) else part, first))
     return blocks
 
 
@@ -192,41 +201,46 @@ class _Walk:
         self.scouts = Scouts(design, masses)
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
-        self.mark, self.divisor = self.C.copy(), None
+        self.mark, self.single = self.C.copy(), rows.aggregate == "top"
         self.arrange()
 
     def arrange(self) -> None:
-        """Sort the rows into those with a scout and blocks of the others."""
+        """Sort the rows into those with a scout and blocks of the others; compute what holds until rows leave."""
         fixed = ~self.decays | (self.step >= self.last)
+        self.falling = not fixed.all()  # before the last third k changes at every step
         self.scouted = self.scouts.find(self.rows, self.active, fixed)
         self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.scouted))
+        self.shrink = self.rows.alpha[:, None] * self.design.penalized
+        self.cut()
+
+    def cut(self) -> None:
+        """k of this step, and the majoriser that goes with it."""
+        self.k = self.table[np.minimum(self.step, self.last), self.active]
+        pulling = np.where(self.single, 1.0, np.maximum(self.k - self.rows.m, 0.0))
+        carried = self.curvature * share_of_gram(pulling, self.design.rank, self.total)
+        self.divisor = carried[:, None] * self.design.spectrum + self.shrink
 
     def advance(self) -> None:
         """One majorising step of every row."""
-        design, alpha = self.design, self.rows.alpha[:, None]
-        if (self.decays & (self.step == self.last)).any():
-            self.arrange()
-        k = self.table[np.minimum(self.step, self.last), self.active]
-        gradient = block_gradients(design, self.rows, self.masses, self.C, k, self.blocks)
-        self.scouts.fill(gradient, self.scouted, self.active, self.C, k)
-        gradient += alpha * design.penalized * self.C
-        if self.divisor is None or (self.decays & (self.step <= self.last)).any():
-            pulling = np.where(self.rows.aggregate == "top", 1.0, np.maximum(k - self.rows.m, 0.0))
-            carried = self.curvature * share_of_gram(pulling, design.rank, self.total)
-            self.divisor = carried[:, None] * design.spectrum + alpha * design.penalized
-        move = gradient
+        if self.falling:
+            if (self.decays & (self.step == self.last)).any():
+                self.arrange()
+            self.cut()
+        move = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
+        self.scouts.fill(move, self.scouted, self.active, self.C, self.k)
+        move += self.shrink * self.C
         move /= self.divisor
-        move *= -self.eta[:, None]
-        self.C += move
-        self.path += np.sqrt(move**2 @ design.spectrum)
+        move *= self.eta[:, None]
+        self.C -= move
+        self.path += np.sqrt(np.square(move, out=move) @ self.design.spectrum)
         self.count += 1
 
     def judge(self, tol: float) -> Array:
         """Close the windows that are full: halve the steps of rows that chatter, say which rows have settled."""
-        falling = self.decays & (self.step < self.last)  # before the last third nothing is judged, nothing leaves
-        if falling.any():
-            self._open(falling)
         judged = self.count == WINDOW
+        if self.falling:  # before the last third nothing is judged, nothing leaves; the first window opens with it
+            judged &= ~self.decays | (self.step >= self.last)
+            self._open(self.decays & (self.step == self.last - 1))
         if not judged.any():
             return judged
         spectrum = self.design.spectrum
@@ -238,11 +252,12 @@ class _Walk:
         return settled
 
     def _open(self, rows: Array) -> None:
-        self.count[rows], self.path[rows], self.mark[rows] = 0, 0.0, self.C[rows]
+        if rows.any():
+            self.count[rows], self.path[rows], self.mark[rows] = 0, 0.0, self.C[rows]
 
     def keep(self, rows: Array) -> None:
         """Go on with these rows only."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature"):
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "single"):
             setattr(self, name, getattr(self, name)[rows])
-        self.rows, self.divisor = self.rows.take(rows), None
+        self.rows = self.rows.take(rows)
         self.arrange()

@@ -77,12 +77,13 @@ def sizes(records: Sequence[Record]) -> Any:
     ----------
     records : records with ``dataset``, ``suite``, ``rows``, ``features``
     """
+    decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
     return (
         alt.Chart(_data(records))
         .mark_point(filled=True, size=40, opacity=0.7)
         .encode(
-            x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples"),
-            y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features"),
+            x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples", axis=decades),
+            y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features", axis=decades),
             color=alt.Color("suite:N", title=None),
             tooltip=["dataset:N", "rows:Q", "features:Q"],
         )
@@ -176,7 +177,9 @@ def simulations(records: Sequence[Record]) -> Any:
             shown = [{**record, "method": LABELS[record["method"]]} for record in chosen]
             # Outlier counts double from step to step; symlog keeps the zero.
             scale = alt.Scale(type="symlog") if name == "outliers" else alt.Scale()
-            x = alt.X("level:Q", title=f"{name} added", scale=scale)
+            levels = list(dict.fromkeys(record["level"] for record in chosen))
+            axis = alt.Axis(values=levels, labelOverlap=True, format="d")
+            x = alt.X("level:Q", title=f"{name} added", scale=scale, axis=axis)
             y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
             tips = ["method:N", "level:Q", "accuracy:Q"]
             lines = alt.Chart(_data(shown)).mark_line(point=True).encode(x=x, y=y, color=_method_colour(), tooltip=tips)

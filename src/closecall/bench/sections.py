@@ -208,8 +208,8 @@ def _figure5(section: Section, job: Job, store: Store) -> None:
             if records:
                 stem = f"figure5-{title(size.name)}-{protocol}-{model}"
                 section.charts[stem] = figures.simulations(records)
-                splits = len({cell.split for cell in chosen})
-                section.tables += [_simulation_table(stem, records, loss, splits) for loss in LOSSES]
+                note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
+                section.tables += [_simulation_table(stem, records, loss, note) for loss in LOSSES]
 
 
 def _simulated(cells: list[Cell], size: Size, store: Store) -> tuple[list[Row], list[Hole]]:
@@ -247,7 +247,7 @@ def majority(size: Size, contamination: str, level: int) -> float:
     return max(negatives + added[0], size.positives + added[1]) / total
 
 
-def _simulation_table(stem: str, records: list[Row], loss: str, splits: int) -> Table:
+def _simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
     mine = [record for record in records if record["loss"] == loss]
     rows = []
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
@@ -255,7 +255,7 @@ def _simulation_table(stem: str, records: list[Row], loss: str, splits: int) -> 
         rows.append((f"{level} {name}", *(f"{r['accuracy']:.2f}" for r in here), f"{here[0]['majority']:.2f}"))
     heading = f"Figure 5, test accuracy (%): {mine[0]['model']}, {loss}, protocol {mine[0]['protocol']}"
     header = ("added", *(LABELS[method] for method in METHODS), "majority")
-    return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (f"{splits} splits.",))
+    return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (note,))
 
 
 Builder = Callable[[Section, Job, Store], None]

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.losses import MARGIN_LOSSES  # noqa: E402
-from closecall.nn.selection import Selector, _cut_numpy, _cut_sorted  # noqa: E402
+from closecall.nn.selection import Selector, cut_numpy, cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7
 #: Settings under which each aggregate is put through the transformations, on at least 12 losses.
@@ -115,8 +115,8 @@ def test_the_cut_on_an_accelerator_is_the_cut_on_the_cpu(weighted: bool) -> None
     keys = rng.integers(0, 9, (40, 25)) / 4
     mass = rng.integers(0, 3, (40, 25)) + 0.5 if weighted else None
     wanted = rng.uniform(0, 25, (40, 1))
-    ours = _cut_numpy(keys, mass, wanted)
-    other = _cut_sorted(torch.tensor(keys), None if mass is None else torch.tensor(mass), torch.tensor(wanted))
+    ours = cut_numpy(keys, mass, wanted)
+    other = cut_sorted(torch.tensor(keys), None if mass is None else torch.tensor(mass), torch.tensor(wanted))
     for one, two in zip(ours, other, strict=True):
         np.testing.assert_array_equal(one, two.numpy())
 
@@ -125,9 +125,9 @@ def test_long_weighted_rows_are_cut_like_short_ones(monkeypatch: pytest.MonkeyPa
     rng = np.random.default_rng(0)
     keys, mass = rng.integers(0, 40, (30, 200)) / 8, rng.integers(0, 3, (30, 200)) / 2
     wanted = np.concatenate([rng.uniform(0, 110, (28, 1)), [[0.0]], [[math.inf]]])
-    short = _cut_numpy(keys, mass, wanted)
+    short = cut_numpy(keys, mass, wanted)
     monkeypatch.setattr("closecall.nn.selection.LONG", 4)
-    for one, two in zip(short, _cut_numpy(keys, mass, wanted), strict=True):
+    for one, two in zip(short, cut_numpy(keys, mass, wanted), strict=True):
         np.testing.assert_array_equal(one, two)
 
 

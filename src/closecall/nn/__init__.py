@@ -6,6 +6,8 @@ except ImportError as error:
     raise ImportError('closecall.nn needs PyTorch: pip install "closecall[torch]"') from error
 
 from . import functional
+from .classifier import ResidualMLPClassifier, ResidualMLPClassifierCV
+from .layers import ResidualMLP
 from .losses import logit_losses, margins
 from .modules import (
     AggregateLoss,
@@ -17,6 +19,7 @@ from .modules import (
     TopKLoss,
     TrimmedLoss,
 )
+from .network import NetworkGrid, train_grid
 from .reducers import Average, AverageTopK, CloseK, Maximal, RankedRange, Reducer, TopK, Trimmed
 from .schedule import KDecay
 
@@ -31,9 +34,13 @@ __all__ = [
     "KDecay",
     "Maximal",
     "MaximalLoss",
+    "NetworkGrid",
     "RankedRange",
     "RankedRangeLoss",
     "Reducer",
+    "ResidualMLP",
+    "ResidualMLPClassifier",
+    "ResidualMLPClassifierCV",
     "TopK",
     "TopKLoss",
     "Trimmed",
@@ -41,4 +48,5 @@ __all__ = [
     "functional",
     "logit_losses",
     "margins",
+    "train_grid",
 ]

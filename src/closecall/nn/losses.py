@@ -31,6 +31,18 @@ MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "focal": lambda margins: torch.sigmoid(-margins) ** FOCAL_GAMMA * -F.logsigmoid(margins),
 }
+#: Margins -> derivatives of those losses by the margin.
+MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "logistic": lambda margins: -torch.sigmoid(-margins),
+    "hinge": lambda margins: -(margins < 1).to(margins.dtype),
+    "squared_hinge": lambda margins: -2 * F.relu(1 - margins),
+    "ramp": lambda margins: -(margins.abs() < 1).to(margins.dtype),
+    "modified_huber": lambda margins: -2 * (1 - margins).clamp(0, 2),
+    "focal": lambda margins: (
+        torch.sigmoid(-margins) ** FOCAL_GAMMA
+        * (FOCAL_GAMMA * torch.sigmoid(margins) * F.logsigmoid(margins) - torch.sigmoid(-margins))
+    ),
+}
 #: Names that only make sense with a logit for each class, and the margin loss that says how close a call is.
 CLASS_LOSSES = {"cross_entropy": "logistic", "crammer_singer": "hinge"}
 

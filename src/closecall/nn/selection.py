@@ -48,9 +48,9 @@ def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Ten
     if mass is not None:
         check_mass(mass)
     if keys.device.type == "cpu":
-        rows = _cut_numpy(keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy())
+        rows = cut_numpy(keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy())
         return tuple(torch.from_numpy(row) for row in rows)
-    return _cut_sorted(keys, mass, wanted)
+    return cut_sorted(keys, mass, wanted)
 
 
 @_cut.register_fake  # type: ignore[untyped-decorator]
@@ -87,33 +87,63 @@ def check_mass(mass: Tensor) -> None:
     require((mass > 0).any(dim=-1).all(), "sample weights are zero everywhere; at least one must be positive")
 
 
-def _cut_numpy(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Array, Array]:
-    # On the CPU np.partition is several times faster than torch's sort, topk and kthvalue.
-    if mass is not None:
-        return _cut_weighted(keys, mass, wanted)
+def cut_numpy(
+    keys: Array, mass: Array | None, wanted: Array, copies: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """The cut on the CPU, where np.partition is several times faster than torch's sort, topk and kthvalue.
+
+    Parameters
+    ----------
+    keys : array (rows, samples)
+    mass : array (rows, samples) or None
+    wanted : array (rows, 1)
+    copies : array of int, optional
+        For small whole masses: each sample's number as often as its mass says. Then weights need no sorting either.
+
+    Returns
+    -------
+    edge, inside, tied : array (rows, 1)
+    """
+    if mass is not None and copies is None:
+        edge = _weighted_edge(keys, mass, wanted)
+    else:
+        edge = _edge(keys if copies is None else keys[:, copies], wanted)
+    parts = keys < edge, keys == edge
+    if mass is None:
+        sums = (np.count_nonzero(part, axis=1) for part in parts)
+    else:
+        sums = (np.einsum("ij,ij->i", mass, part, dtype=wanted.dtype) for part in parts)
+    inside, tied = (each.astype(wanted.dtype)[:, None] for each in sums)
+    return edge, inside, tied
+
+
+def _edge(keys: Array, wanted: Array) -> Array:
     place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
     edge = np.empty((len(keys), 1), dtype=keys.dtype)
     for where in np.unique(place):  # rows of a grid share few different k
         chosen = place == where
         some = keys if chosen.all() else keys[chosen]
         edge[chosen, 0] = np.partition(some, where, axis=1)[:, where]
-    inside = np.count_nonzero(keys < edge, axis=1, keepdims=True).astype(wanted.dtype)
-    tied = np.count_nonzero(keys == edge, axis=1, keepdims=True).astype(wanted.dtype)
-    return edge, inside, tied
+    return edge
 
 
-def _cut_weighted(keys: Array, mass: Array, wanted: Array) -> tuple[Array, Array, Array]:
-    edge = np.empty((len(keys), 1), dtype=keys.dtype)
-    for row, target in enumerate(wanted[:, 0]):
-        edge[row] = _weighted_edge(keys[row], mass[row], target)
-    inside, tied = (
-        (mass * part).sum(axis=1, keepdims=True, dtype=wanted.dtype) for part in (keys < edge, keys == edge)
-    )
-    return edge, inside, tied
+def _weighted_edge(keys: Array, mass: Array, wanted: Array) -> Array:
+    if keys.shape[1] <= LONG:
+        return _edge_by_sorting(keys, mass, wanted)
+    return np.array([[_edge_by_halving(*row)] for row in zip(keys, mass, wanted[:, 0], strict=True)])
 
 
-def _weighted_edge(keys: Array, mass: Array, target: float) -> Any:
-    # The key at which the cumulative mass reaches the target: halve long rows around their median, then sort.
+def _edge_by_sorting(keys: Array, mass: Array, wanted: Array) -> Array:
+    order = np.argsort(keys, axis=1)
+    cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1, dtype=wanted.dtype)
+    # Past the end (rounding, or more wanted than there is) the k-th place is the last key that has mass.
+    reach = np.minimum(wanted, cumulative[:, -1:])
+    place = (cumulative < reach).sum(axis=1, keepdims=True)
+    return np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
+
+
+def _edge_by_halving(keys: Array, mass: Array, target: float) -> Any:
+    # One long row: keep the half around the median in which the target lies, until sorting is cheap.
     if target >= mass.sum(dtype=float):
         return keys[mass > 0].max()
     while keys.size > LONG:
@@ -121,20 +151,17 @@ def _weighted_edge(keys: Array, mass: Array, target: float) -> Any:
         low, tied = keys < middle, keys == middle
         below, until = (mass * low).sum(dtype=float), (mass * (low | tied)).sum(dtype=float)
         if target <= below and low.any():
-            keys, mass = keys[low], mass[low]
+            keys, mass = np.compress(low, keys), np.compress(low, mass)  # twice as fast as indexing with a mask
         elif target <= until:
             return middle
         else:
-            keys, mass, target = keys[keys > middle], mass[keys > middle], target - until
-    order = np.argsort(keys)
-    cumulative = np.cumsum(mass[order], dtype=float)
-    # Rounding must not push the place past the end; the last key that has mass is the end.
-    place = min(np.searchsorted(cumulative, target), np.searchsorted(cumulative, cumulative[-1]))
-    return keys[order[place]]
+            high = keys > middle
+            keys, mass, target = np.compress(high, keys), np.compress(high, mass), target - until
+    return _edge_by_sorting(keys[None], mass[None], np.array([[target]]))[0, 0]
 
 
-def _cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # The same in torch, for accelerators, where sorting is fast and a copy to the host is not.
+def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same as :func:`cut_numpy` in torch, for accelerators, where sorting is fast and a copy to the host is not."""
     mass = torch.ones_like(keys) if mass is None else mass
     ordered, order = keys.sort(dim=1)
     cumulative = mass.gather(1, order).cumsum(dim=1, dtype=wanted.dtype)

@@ -1,0 +1,193 @@
+"""Descent: a block of networks of one loss and aggregate through its steps, forward, selection, backward, Adam."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from closecall._names import Array
+from closecall.losses import get_loss
+from closecall.schedules import first_final_step
+
+from .functional import WEIGH
+from .layers import Parameters, backward, forward, scores_of
+from .losses import MARGIN_LOSSES, MARGIN_SLOPES
+from .paths import Path, counts
+from .selection import Cut, Selector, count_dtype, cut_numpy, cut_sorted
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples as tensors, on their device.
+
+    Parameters
+    ----------
+    inputs : tensor (features + 1, samples)
+        The last row is ones.
+    targets : tensor (samples,)
+        Signs, or class numbers.
+    mass : tensor (samples,) or None
+        None if all are one.
+    total : float
+        The mass of all examples.
+    outputs : int
+        One, or the number of classes.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    mass: Tensor | None
+    total: float
+    outputs: int
+
+    def margins(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Margins (rows, samples) of scores (rows, outputs, samples), and with classes the best other class."""
+        if self.outputs == 1:
+            return scores[:, 0] * self.targets, None
+        chosen = self.targets.expand(len(scores), 1, -1)
+        other = scores.scatter(1, chosen, -math.inf).max(dim=1, keepdim=True)
+        return (scores.gather(1, chosen) - other.values)[:, 0], other.indices
+
+    def spread(self, pulls: Tensor, second: Tensor | None) -> Tensor:
+        """Derivatives by the scores (rows, outputs, samples), of derivatives by the margins (rows, samples)."""
+        if second is None:
+            return (pulls * self.targets)[:, None]
+        out = pulls.new_zeros(len(pulls), self.outputs, pulls.shape[1])
+        out.scatter_(1, self.targets.expand(len(pulls), 1, -1), pulls[:, None])
+        return out.scatter_(1, second, -pulls[:, None])
+
+
+@dataclass(frozen=True)
+class RowSelector(Selector):
+    """A selector for data that is known to be sound: no checks, no dispatch, and copies instead of small masses."""
+
+    copies: Array | None = None
+
+    @classmethod
+    def of(cls, data: Data, rows: int) -> RowSelector:
+        """The selector for so many networks on the same data."""
+        if data.mass is None:
+            return cls(None)
+        mass = data.mass.cpu().numpy()
+        few = bool((mass == np.round(mass)).all()) and data.total <= 4 * mass.size
+        copies = np.repeat(np.arange(mass.size), mass.astype(int)) if few else None
+        return cls(data.mass.expand(rows, -1), copies)
+
+    def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
+        """The cut of each row of keys (rows, samples) at the mass wanted (rows, 1)."""
+        if keys.device.type != "cpu":
+            return Cut(*cut_sorted(keys, self.mass, wanted))
+        mass = None if self.mass is None else self.mass.numpy()
+        return Cut(*map(torch.from_numpy, cut_numpy(keys.numpy(), mass, wanted.numpy(), self.copies)))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all rows."""
+
+    max_iter: int
+    learning_rate: float
+    penalize_intercept: bool
+
+    def rate(self, step: int) -> float:
+        """The step size at a step: constant, then falling to zero over the last third so that the end is still."""
+        left = (self.max_iter + 1 - step) / (self.max_iter + 1 - first_final_step(self.max_iter))
+        return self.learning_rate * min(1.0, left)
+
+
+class State(NamedTuple):
+    """Networks under way: parameters and Adam's running mean and mean square of the gradients."""
+
+    parameters: Parameters
+    mean: Parameters
+    square: Parameters
+
+    def rows(self, index: Any) -> State:
+        """The networks at these rows."""
+        return State(*(each.rows(index) for each in self))
+
+    def descend(self, gradients: Parameters, step: int, rate: float) -> None:
+        """One step of Adam (Kingma & Ba 2015), in place."""
+        correction = math.sqrt(1 - BETAS[1] ** step)
+        for value, mean, square, gradient in zip(*self, gradients, strict=True):
+            mean.lerp_(gradient, 1 - BETAS[0])
+            square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            scale = square.sqrt().div_(correction).add_(EPSILON)
+            value.addcdiv_(mean, scale, value=-rate / (1 - BETAS[0] ** step))
+
+
+def pull(scores: Tensor, data: Data, select: Selector, loss: str, aggregate: str, k: Tensor, m: Tensor) -> Tensor:
+    """Derivatives (rows, outputs, samples) of the aggregates of one loss by the scores; k and m are (rows, 1)."""
+    margins, second = data.margins(scores)
+    losses = MARGIN_LOSSES[loss](margins)
+    weights = WEIGH[aggregate](select, losses, (losses - get_loss(loss).threshold).abs(), k, m)
+    return data.spread(weights * MARGIN_SLOPES[loss](margins), second)
+
+
+class Watch:
+    """Early stopping: remembers each row's best parameters on the validation data."""
+
+    def __init__(self, data: Data, rows: int, patience: int) -> None:
+        self.data, self.patience = data, patience
+        self.best = torch.full((rows,), -1.0)
+        self.stale = torch.zeros(rows, dtype=torch.int64)
+        self.kept: Parameters | None = None
+
+    def look(self, parameters: Parameters) -> bool:
+        """Compare with the best so far; true when no row has improved for as long as patience goes."""
+        right = self.data.margins(scores_of(parameters, self.data.inputs))[0] > 0
+        mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
+        found = (right * mass).sum(dim=1).double().cpu()
+        better = found > self.best
+        if self.kept is None:
+            self.kept = Parameters(*(each.clone() for each in parameters))
+        for kept, current in zip(self.kept, parameters, strict=True):
+            kept[better] = current[better]
+        self.best = torch.where(better, found, self.best)
+        self.stale = torch.where(better, 0, self.stale + 1)
+        return bool((self.stale >= self.patience).all())
+
+
+def walk(
+    state: State,
+    paths: Sequence[Path],
+    span: range,
+    data: Data,
+    settings: Settings,
+    watch: Watch | None,
+    tick: Callable[[int], None],
+) -> int:
+    """Take a block of rows of one loss and aggregate through a span of steps, in place; the last step taken."""
+    loss, aggregate = paths[0].loss, paths[0].aggregate
+    shape = (*state.parameters.on_inputs.shape[:2], data.inputs.shape[1])
+    acts, pulls = (torch.empty(shape, dtype=data.inputs.dtype, device=data.inputs.device) for _ in range(2))
+    alphas = data.inputs.new_tensor([path.alpha for path in paths])[:, None, None]
+    penalized = None if settings.penalize_intercept else -1
+    k_at, m = counts(paths, data.total, settings.max_iter)
+    select = RowSelector.of(data, len(paths))
+
+    def column(values: Array) -> Tensor:
+        return torch.as_tensor(values, dtype=count_dtype(data.inputs.device), device=data.inputs.device)
+
+    outputs = slice(2 * state.parameters.hidden, None)
+    for step in span:
+        forward(state.parameters, data.inputs, out=acts)
+        pulls[:, outputs] = pull(acts[:, outputs], data, select, loss, aggregate, column(k_at(step)), column(m))
+        gradients = backward(state.parameters, data.inputs, acts, pulls)
+        gradients.on_inputs[..., :penalized] += alphas * state.parameters.on_inputs[..., :penalized]
+        gradients.on_first.addcmul_(alphas, state.parameters.on_first)
+        gradients.on_second.addcmul_(alphas, state.parameters.on_second)
+        state.descend(gradients, step, settings.rate(step))
+        tick(len(paths))
+        waits = aggregate == "close_decay" and step < first_final_step(settings.max_iter)
+        if watch is not None and not waits and watch.look(state.parameters):
+            break
+    return step

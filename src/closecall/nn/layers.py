@@ -1,0 +1,161 @@
+"""The paper's network as arrays: many networks of one shape, forward and backward, written out by hand.
+
+Two hidden ReLU layers of h units with skip connections: the second layer sees [x, h1], the output [x, h1, h2]. Nothing
+is concatenated: a layer that sees two things is the sum of two products, and all that is multiplied with x stands in
+one matrix. A step is then three products forward and five backward for all rows together.
+
+Arrays are (rows, units, samples): configurations first, samples last.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WIDE = 2**22  # activations at a time when only scores are wanted
+
+
+class Parameters(NamedTuple):
+    """The weights of many networks. With h hidden units and o outputs:
+
+    ``on_inputs`` (rows, 2h + o, features + 1) multiplies x (last column: intercepts), for both layers and the output;
+    ``on_first`` (rows, h + o, h) multiplies h1; ``on_second`` (rows, o, h) multiplies h2.
+    """
+
+    on_inputs: Tensor
+    on_first: Tensor
+    on_second: Tensor
+
+    def rows(self, index: Any) -> Parameters:
+        """The networks at these rows (a view for a slice, a copy for a list)."""
+        return Parameters(*(each[index] for each in self))
+
+    def to(self, **options: Any) -> Parameters:
+        """The same on another device or in another dtype."""
+        return Parameters(*(each.to(**options) for each in self))
+
+    @property
+    def hidden(self) -> int:
+        """h, the units of a hidden layer."""
+        return self.on_second.shape[2]
+
+
+def start(features: int, hidden: int, outputs: int, seed: int) -> Parameters:
+    """One random start, (1, ...): uniform within 1/sqrt(fan-in), as torch's linear layers have it.
+
+    Examples
+    --------
+    >>> [tuple(each.shape) for each in start(features=6, hidden=4, outputs=1, seed=0)]
+    [(1, 9, 7), (1, 5, 4), (1, 1, 4)]
+    """
+    rng = np.random.default_rng(seed)
+    fans = np.repeat([features, features + hidden, features + 2 * hidden], [hidden, hidden, outputs])
+    bounds = (1 / np.sqrt(np.maximum(fans, 1)))[:, None]
+    drawn = [bounds * rng.uniform(-1, 1, (2 * hidden + outputs, features + 1))]
+    drawn.append(bounds[hidden:] * rng.uniform(-1, 1, (hidden + outputs, hidden)))
+    drawn.append(bounds[2 * hidden :] * rng.uniform(-1, 1, (outputs, hidden)))
+    return Parameters(*(torch.from_numpy(each[None]) for each in drawn))
+
+
+def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -> Tensor:
+    """Activations (rows, 2h + o, samples) of inputs (features + 1, samples): h1, h2, then the scores.
+
+    Examples
+    --------
+    >>> parameters = start(features=2, hidden=2, outputs=1, seed=0)
+    >>> forward(parameters, torch.ones(3, 5, dtype=torch.float64)).shape
+    torch.Size([1, 5, 5])
+    """
+    on_inputs, on_first, on_second = parameters
+    hidden = parameters.hidden
+    rows, units, _ = on_inputs.shape
+    flat = None if out is None else out.view(rows * units, -1)
+    acts = torch.mm(on_inputs.reshape(rows * units, -1), inputs, out=flat).view(rows, units, -1)
+    first = acts[:, :hidden].relu_()
+    acts[:, hidden:].baddbmm_(on_first, first)
+    second = acts[:, hidden : 2 * hidden].relu_()
+    acts[:, 2 * hidden :].baddbmm_(on_second, second)
+    return acts
+
+
+def backward(parameters: Parameters, inputs: Tensor, acts: Tensor, pulls: Tensor) -> Parameters:
+    """Gradients of the parameters.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    inputs : tensor (features + 1, samples)
+    acts : tensor (rows, 2h + o, samples)
+        From :func:`forward`.
+    pulls : tensor (rows, 2h + o, samples)
+        The derivatives by the scores in the last o units; the rest is overwritten.
+    """
+    _, on_first, on_second = parameters
+    hidden = parameters.hidden
+    first, second, scores = acts[:, :hidden], pulls[:, hidden : 2 * hidden], pulls[:, 2 * hidden :]
+    by_second = scores @ acts[:, hidden : 2 * hidden].mT
+    torch.bmm(on_second.mT, scores, out=second)
+    second.mul_(acts[:, hidden : 2 * hidden].sign())  # the ReLU's slope: its output is 0 or positive
+    by_first = pulls[:, hidden:] @ first.mT
+    torch.bmm(on_first.mT, pulls[:, hidden:], out=pulls[:, :hidden])
+    pulls[:, :hidden].mul_(first.sign())
+    by_inputs = (pulls.view(-1, inputs.shape[1]) @ inputs.T).view_as(parameters.on_inputs)
+    return Parameters(by_inputs, by_first, by_second)
+
+
+def scores_of(parameters: Parameters, inputs: Tensor) -> Tensor:
+    """Scores (rows, outputs, samples) of inputs (features + 1, samples), a block of samples at a time."""
+    width = max(1, WIDE // parameters.on_inputs[:, :, 0].numel())
+    parts = [forward(parameters, part)[:, 2 * parameters.hidden :] for part in inputs.split(width, dim=1)]
+    return torch.cat([part.clone() for part in parts], dim=2)
+
+
+class ResidualMLP(nn.Module):  # type: ignore[misc]
+    """One such network as a plain module, for any training loop.
+
+    Parameters
+    ----------
+    features : int
+    hidden : int, optional
+        Units of each hidden layer; as many as features unless said, as in the paper.
+    outputs : int
+        One logit for two classes, else one for each class.
+
+    Examples
+    --------
+    >>> ResidualMLP(6)(torch.zeros(3, 6)).shape
+    torch.Size([3, 1])
+    """
+
+    def __init__(self, features: int, hidden: int | None = None, outputs: int = 1) -> None:
+        super().__init__()
+        hidden = features if hidden is None else hidden
+        self.first = nn.Linear(features, hidden)
+        self.second = nn.Linear(features + hidden, hidden)
+        self.output = nn.Linear(features + 2 * hidden, outputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (samples, outputs) of inputs (samples, features)."""
+        seen = torch.cat([inputs, torch.relu(self.first(inputs))], dim=1)
+        seen = torch.cat([seen, torch.relu(self.second(seen))], dim=1)
+        return self.output(seen)
+
+    @classmethod
+    def of(cls, parameters: Parameters, row: int = 0) -> ResidualMLP:
+        """The module that computes what row ``row`` of the parameters computes."""
+        on_inputs, on_first, on_second = (each[row].detach() for each in parameters)
+        hidden, outputs = parameters.hidden, len(on_second)
+        module = cls(on_inputs.shape[1] - 1, hidden, outputs).to(on_inputs)
+        seen = {
+            module.first: (on_inputs[:hidden],),
+            module.second: (on_inputs[hidden : 2 * hidden], on_first[:hidden]),
+            module.output: (on_inputs[2 * hidden :], on_first[hidden:], on_second),
+        }
+        with torch.no_grad():
+            for layer, (by_inputs, *by_hidden) in seen.items():
+                layer.weight.copy_(torch.cat([by_inputs[:, :-1], *by_hidden], dim=1))
+                layer.bias.copy_(by_inputs[:, -1])
+        return module

@@ -1,0 +1,83 @@
+"""Paths: what decides the steps of a network in a grid. Problems that walk the same path are trained once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.aggregates import get_aggregate
+from closecall.objective import Problem
+from closecall.schedules import decay, last_convex_step
+
+
+@dataclass(frozen=True, order=True)
+class Path:
+    """What decides a row's steps; problems with equal paths are one row."""
+
+    loss: str
+    aggregate: str
+    m: float
+    k: float
+    alpha: float
+
+
+def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
+    """The path of a problem, in the convex third of a decay run or outside it.
+
+    Examples
+    --------
+    >>> path_of(Problem("hinge", "close_decay", k=10), 100.0, convex=True)
+    Path(loss='hinge', aggregate='average', m=0.0, k=inf, alpha=1.0)
+    """
+    aggregate = get_aggregate(problem.aggregate)
+    k, m = aggregate.counts(problem.k, problem.m, total)
+    takes_all = k >= total or (aggregate.decays and convex)
+    if problem.aggregate == "average" or (takes_all and problem.aggregate in ("atk", "close", "close_decay")):
+        return Path(problem.loss, "average", 0.0, math.inf, float(problem.alpha))
+    return Path(problem.loss, problem.aggregate, m, math.inf if k >= total else k, float(problem.alpha))
+
+
+def spans(problems: Sequence[Problem], total: float, steps: int) -> list[tuple[range, list[Path]]]:
+    """Steps and the path of each problem in them: two spans if anything decays, else one."""
+    split = last_convex_step(steps) if any(get_aggregate(each.aggregate).decays for each in problems) else 0
+    parts = [(range(1, split + 1), True), (range(split + 1, steps + 1), False)]
+    return [(span, [path_of(each, total, convex=convex) for each in problems]) for span, convex in parts if span]
+
+
+def blocks(paths: Sequence[Path], size: int) -> Iterator[tuple[slice, Sequence[Path]]]:
+    """Cut sorted paths into blocks of at most ``size`` rows that share loss and aggregate."""
+    begin = 0
+    for _, group in groupby(paths, key=lambda path: (path.loss, path.aggregate)):
+        members = list(group)
+        for first in range(0, len(members), size):
+            part = members[first : first + size]
+            yield slice(begin + first, begin + first + len(part)), part
+        begin += len(members)
+
+
+def counts(paths: Sequence[Path], total: float, steps: int) -> tuple[Callable[[int], Array], Array]:
+    """k (rows, 1) as a function of the step, and m (rows, 1), of paths that share an aggregate.
+
+    Examples
+    --------
+    >>> k_at, m = counts([Path("hinge", "close_decay", 0.0, 10.0, 1.0)], total=100.0, steps=9)
+    >>> [k_at(step).item() for step in (1, 4, 9)]
+    [100.0, 70.0, 10.0]
+    """
+    still, m = (
+        np.array([[each] for each in column]) for column in zip(*((path.k, path.m) for path in paths), strict=True)
+    )
+    if not get_aggregate(paths[0].aggregate).decays:
+        return lambda step: still, m
+    schedules = {path.k: decay(path.k, total, steps) for path in paths}
+
+    def k_at(step: int) -> Array:
+        now = {k: schedule(step) for k, schedule in schedules.items()}
+        return np.array([[now[path.k]] for path in paths])
+
+    return k_at, m

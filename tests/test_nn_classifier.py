@@ -1,0 +1,127 @@
+"""ResidualMLPClassifier and ResidualMLPClassifierCV as scikit-learn classifiers."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+
+from closecall.nn import ResidualMLPClassifier, ResidualMLPClassifierCV  # noqa: E402
+
+QUICK = {"max_iter": 12, "learning_rate": 0.3, "hidden": 3}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        ResidualMLPClassifier(alpha=0.01, **QUICK),
+        ResidualMLPClassifierCV(alphas=[0.01], ks=[0.5], cv=2, **QUICK),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_scikit_learn_finds_no_fault(estimator: Any) -> None:
+    results = check_estimator(estimator, on_skip=None)
+    assert [each["check_name"] for each in results if each["status"] not in ("passed", "skipped")] == []
+    # The one check that may be skipped needs SCIPY_ARRAY_API and says so.
+    assert {each["check_name"] for each in results if each["status"] == "skipped"} <= {"check_array_api_input"}
+
+
+def test_it_learns_moons_and_three_classes() -> None:
+    X, y = make_moons(300, noise=0.15, random_state=0)
+    labels = np.array(["no", "yes"])[y]
+    model = make_pipeline(StandardScaler(), ResidualMLPClassifier(hidden=8, alpha=1e-3, random_state=0))
+    assert model.fit(X[:200], labels[:200]).score(X[200:], labels[200:]) > 0.93
+    X, y = make_blobs(300, centers=[[0, 3], [3, -2], [-3, -2]], random_state=0)
+    model = ResidualMLPClassifier(loss="hinge", aggregate="atk", k=0.5, random_state=0).fit(X[:200], y[:200] + 5)
+    assert model.decision_function(X).shape == (300, 3)
+    assert model.score(X[200:], y[200:] + 5) > 0.93
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_a_seed_decides_everything(early_stopping: bool) -> None:
+    X, y = make_moons(150, noise=0.2, random_state=0)
+    settings: dict[str, Any] = {"max_iter": 40, "early_stopping": early_stopping, "patience": 5}
+    one, two, three = (
+        ResidualMLPClassifier(random_state=seed, **settings).fit(X, y).decision_function(X) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(one, two)
+    assert not np.allclose(one, three)
+
+
+def test_early_stopping_stops() -> None:
+    X, y = make_moons(300, noise=0.3, random_state=0)
+    model = ResidualMLPClassifier(
+        aggregate="average", k=None, hidden=8, max_iter=1000, early_stopping=True, patience=20, random_state=0
+    ).fit(X, y)
+    assert 20 < model.n_iter_ < 1000
+    assert model.score(X, y) > 0.8
+
+
+def test_weights_are_copies() -> None:
+    X, y = make_moons(60, noise=0.2, random_state=0)
+    mass = np.random.default_rng(0).integers(0, 3, 60)
+    copies = np.repeat(np.arange(60), mass)
+    for aggregate in ("average", "close_decay"):
+        model = ResidualMLPClassifier(aggregate=aggregate, max_iter=60, random_state=0)
+        weighted = model.fit(X, y, mass).decision_function(X)
+        assert np.array_equal(model.fit(X[copies], y[copies]).decision_function(X), weighted)
+
+
+def test_the_grid_by_cross_validation() -> None:
+    X, y = make_moons(120, noise=0.2, random_state=0)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    told: list[Any] = []
+    settings: dict[str, Any] = {"max_iter": 60, "random_state": 0}
+    model = ResidualMLPClassifierCV(
+        aggregates=("close_decay", "maximal"), alphas=[0.01, 1.0], cv=folds, callback=told.append, **settings
+    ).fit(X, y)
+    # 2 averages, close_decay with k = 10 and two alphas (80 examples a fold), maximal with two alphas.
+    assert model.cv_results_["fold_scores"].shape == (3, 6)
+    assert model.guard_report_["average"].aggregate == "average"
+    assert model.score(X, y) > 0.8
+    assert told
+    alone = ResidualMLPClassifier(**model.best_params_, **settings).fit(X, y)
+    np.testing.assert_array_equal(alone.decision_function(X), model.decision_function(X))
+
+
+def test_the_guard_keeps_average_unless_the_gain_is_real() -> None:
+    X, y = make_moons(120, noise=0.25, random_state=1)
+    settings: dict[str, Any] = {"alphas": [0.1], "cv": 3, "max_iter": 60, "random_state": 0}
+    guarded = ResidualMLPClassifierCV(guard=1e9, **settings).fit(X, y)
+    assert guarded.best_params_ == {"aggregate": "average", "k": None, "alpha": 0.1}
+    free = ResidualMLPClassifierCV(guard=0, **settings).fit(X, y)
+    chosen = max(free.cv_results_["mean_test_score"])
+    row = [tuple(each) for each in free.cv_results_["params"]].index(tuple(free.best_params_.values()))
+    assert free.cv_results_["mean_test_score"][row] == chosen
+
+
+def test_it_fits_into_the_ecosystem() -> None:
+    X, y = make_moons(80, noise=0.2, random_state=0)
+    search = GridSearchCV(ResidualMLPClassifier(max_iter=20, random_state=0), {"k": [0.1, None]}, cv=2).fit(X, y)
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert np.array_equal(copy.decision_function(X), search.decision_function(X))
+    assert not hasattr(copy, "predict_proba")
+
+
+def test_bad_input_is_explained() -> None:
+    X, y = make_moons(40, random_state=0)
+    for settings, message in (
+        ({"loss": "square"}, "choose one of"),
+        ({"aggregate": "median"}, "choose one of"),
+        ({"k": 41}, "k=41 exceeds"),
+        ({"alpha": -1.0}, "alpha=-1"),
+        ({"device": "abacus"}, "device='abacus' is not available"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ResidualMLPClassifier(**settings).fit(X, y)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one class only"):
+        ResidualMLPClassifier().fit(X, y, sample_weight=y)

@@ -1,0 +1,95 @@
+"""What the site makes while it is built: the gallery's pictures and page, the changelog, the results if there are any.
+
+An example of the gallery is a file ``examples/gallery_*.py`` with a docstring (title, blank line, text) and a function
+``draw()`` that returns a matplotlib figure.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parent.parent
+#: Sphinx roles in docstrings, as they come out of Markdown.
+ROLE = re.compile(r":(?:func|class|mod|data|meth|attr|obj):<code>~?([^<]+)</code>")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated files to the site's."""
+    pages = {"gallery.md": gallery_page(), "changelog.md": (ROOT / "CHANGELOG.md").read_text()}
+    results = Path(config["docs_dir"]) / "results"
+    if not (results / "index.md").exists():
+        pages["results/index.md"] = results_page(results)
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
+    for path in example_paths():
+        files.append(File.generated(config, f"gallery/{path.stem}.svg", content=picture(path)))
+    return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Show the docstrings' cross-references as plain code."""
+    return ROLE.sub(r"<code>\1</code>", html)
+
+
+def example_paths() -> list[Path]:
+    """The gallery's examples, by name."""
+    return sorted((ROOT / "examples").glob("gallery_*.py"))
+
+
+def describe(path: Path) -> tuple[str, str]:
+    """Title and text of an example, without running it."""
+    doc = ast.get_docstring(ast.parse(path.read_text())) or path.stem
+    title, _, text = doc.partition("\n\n")
+    return title.rstrip("."), text
+
+
+def picture(path: Path) -> bytes:
+    """Run an example and return its figure as SVG, the same bytes for the same figure."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none", "font.size": 9}):
+        figure = runpy.run_path(str(path))["draw"]()
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+        pyplot.close(figure)
+    return buffer.getvalue()
+
+
+def gallery_page() -> str:
+    """The gallery's Markdown: each example with its picture and its source."""
+    parts = ["# Gallery", "Every picture was drawn while this page was built, by the code under it.\n"]
+    for path in example_paths():
+        title, text = describe(path)
+        source = "\n".join("    " + line for line in path.read_text().rstrip().splitlines())
+        parts.append(f"## {title}\n\n{text}\n\n![{title}](gallery/{path.stem}.svg)\n")
+        parts.append(f'??? example "examples/{path.name}"\n\n    ```py\n{source}\n    ```\n')
+    return "\n".join(parts)
+
+
+def results_page(folder: Path) -> str:
+    """The tables that the benchmark left in docs/results, or how to make them."""
+    parts = ["# Results"]
+    tables = sorted(folder.glob("*.csv")) if folder.is_dir() else []
+    if not tables:
+        parts.append(
+            "No results are published with this version yet. [Reproducing the paper](../reproduce.md) says how to "
+            "make them; the first command there needs no download and takes a few minutes."
+        )
+    for path in tables:
+        with path.open(newline="", encoding="utf-8") as file:
+            header, *rows = list(csv.reader(file))
+        lines = [header, ["---"] * len(header), *rows]
+        cells = [" | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in line) for line in lines]
+        parts.append(f"## {path.stem}\n\n" + "\n".join(f"| {line} |" for line in cells))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,31 @@
+"""Who is looked at.
+
+Every aggregate is a weight on each example. Here are forty examples by their logistic loss, and whom each aggregate
+weighs with k = 10: average top-k takes the largest losses, close-k those nearest log 2, the loss on the boundary.
+"""
+
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+from closecall import get_aggregate, get_loss
+
+SHOWN = {"average": {}, "maximal": {}, "top": {"k": 10}, "atk": {"k": 10}, "close": {"k": 10}}
+
+
+def draw() -> Figure:
+    """One row of examples for each aggregate, larger where they carry weight."""
+    loss = get_loss("logistic")
+    losses = loss.value(np.linspace(4, -3, 40))
+    figure, axis = pyplot.subplots(figsize=(8, 2.8), layout="constrained")
+    for place, (name, counts) in enumerate(reversed(SHOWN.items())):
+        weights = get_aggregate(name).weights(losses, threshold=loss.threshold, **counts)
+        axis.scatter(losses, np.full(40, place), s=4 + 60 * weights, c=np.where(weights > 0, "tab:red", "tab:gray"))
+    axis.axvline(loss.threshold, color="black", lw=1, ls=":")
+    axis.set_yticks(range(len(SHOWN)), list(reversed(SHOWN)))
+    axis.set_xlabel("loss of the example (dotted: the decision boundary, log 2; wrong to the right of it)")
+    return figure
+
+
+if __name__ == "__main__":
+    draw().savefig("weights.svg")

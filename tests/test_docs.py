@@ -1,0 +1,225 @@
+"""The documentation tells the truth: its code runs, its commands parse, its links lead somewhere.
+
+The blocks of a page run in order in one namespace. A ``text`` block right after a ``python`` block is what it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib.util
+import io
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.S | re.M)
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?)(?: *\{.*\})?$", re.M)
+#: Words that belong to other places: machines, other projects' plumbing, how the text came about.
+FORBIDDEN = re.compile(
+    r"/work\b|/opt/|/home/|/root/|SPEC\.md|DESIGN\.md|\bissues?\b|\bTODO\b|PLACEHOLDER|index-url", re.I
+)
+
+
+class Block(NamedTuple):
+    language: str
+    body: str
+    line: int
+    output: str | None
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    found = list(FENCE.finditer(text))
+    for place, match in enumerate(found):
+        body = re.sub(rf"^{match['indent']}", "", match["body"], flags=re.M)
+        after = found[place + 1] if place + 1 < len(found) else None
+        printed = after and after["language"] == "text" and not text[match.end() : after.start()].strip()
+        yield Block(match["language"], body, text.count("\n", 0, match.start()) + 1, after["body"] if printed else None)
+
+
+def prose_of(text: str) -> str:
+    return re.sub(r"`[^`\n]+`", "", FENCE.sub("", text))
+
+
+def run_python(block: Block, page: Path, names: dict[str, object]) -> None:
+    """Run one block; its lines keep their numbers in a traceback, its output is compared where the page shows it."""
+    printed = io.StringIO()
+    code = compile("\n" * block.line + block.body, str(page), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
+    if block.output is not None:
+        same = doctest.OutputChecker().check_output(
+            block.output, printed.getvalue(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert same, f"{page.name}:{block.line} prints\n{printed.getvalue()}\nbut shows\n{block.output}"
+
+
+@pytest.mark.parametrize(("body", "output"), [("print(1 + 1)", "3\n"), ("print(undefined)", None), ("1 / 0", None)])
+def test_a_wrong_block_is_caught(body: str, output: str | None) -> None:
+    with pytest.raises((AssertionError, NameError, ZeroDivisionError)):
+        run_python(Block("python", body, 1, output), ROOT / "README.md", {})
+
+
+def needs_torch(block: Block) -> bool:
+    return bool(re.search(r"^\s*(?:import|from) (?:torch|closecall\.nn)\b", block.body, re.M))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    names: dict[str, object] = {"__name__": "page"}
+    torch_is_here, missing = importlib.util.find_spec("torch") is not None, False
+    blocks = [block for block in blocks_of(page.read_text()) if block.language == "python"]
+    for place, block in enumerate(blocks):
+        missing |= needs_torch(block) and not torch_is_here
+        if missing and any(map(needs_torch, blocks[: place + 1])):
+            continue
+        run_python(block, page, names)
+    if missing:
+        pytest.skip('some blocks need torch: pip install "closecall[torch]"')
+
+
+def commands_of(body: str) -> Iterator[list[str]]:
+    """The simple commands of a shell block, without redirections and comments."""
+    for line in body.replace("\\\n", " ").splitlines():
+        for part in re.split(r"\||&&|;", line.split(" > ")[0].rstrip("& ")):
+            words = shlex.split(part, comments=True)
+            while words and re.fullmatch(r"\w+=\S*", words[0]):
+                words = words[1:]
+            if words:
+                yield words[2:] if words[:2] == ["srun", "--ntasks=1"] else words
+
+
+SHELL = [
+    pytest.param(block, id=f"{name_of(page)}:{block.line}")
+    for page in PAGES
+    for block in blocks_of(page.read_text())
+    if block.language in ("bash", "sh")
+]
+
+
+def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line accepts the arguments; what only lists or plans is run."""
+    pytest.importorskip("typer", reason='the command needs: pip install "closecall[bench,plots]"')
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from closecall import cli
+    from closecall.bench.plan import get_targets
+
+    monkeypatch.setenv("CLOSECALL_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    if arguments[0].startswith("--"):
+        assert CliRunner().invoke(cli.app, arguments).exit_code == 0
+        return
+    name, *rest = arguments
+    commands = get_command(cli.app).commands
+    assert name in commands, f"there is no command {name!r}"
+    with commands[name].make_context(name, list(rest)) as context:
+        if "targets" in context.params:
+            get_targets(context.params["targets"] or ["overview"])
+    if name in ("plan", "datasets"):
+        result = CliRunner().invoke(cli.app, [name, *rest])
+        assert result.exit_code in (cli.COMPLETE, cli.INCOMPLETE), result.output
+
+
+@pytest.mark.parametrize("block", SHELL)
+def test_shell_blocks(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["bash", "-n"], input=block.body, text=True, check=True)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    for command in commands_of(block.body):
+        if command[0] == "closecall":
+            check_closecall(command[1:], tmp_path, monkeypatch)
+        elif command[0] == "make":
+            assert set(command[1:]) <= targets
+        elif command[0] == "python" and command[1].endswith(".py"):
+            assert (ROOT / command[1]).exists()
+        for asked in re.findall(r"closecall\[([a-z,]+)\]", " ".join(command)):
+            assert set(asked.split(",")) <= set(extras)
+
+
+@pytest.mark.parametrize("arguments", ["repoduce", "reproduce table9", "reproduce --split 3", "plan --splits many"])
+def test_a_wrong_command_is_caught(arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage_error = pytest.importorskip("typer").BadParameter.__mro__[1]
+    with pytest.raises((AssertionError, ValueError, usage_error)):
+        check_closecall(arguments.split(), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_yaml_blocks_are_yaml(page: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    for block in blocks_of(page.read_text()):
+        if block.language == "yaml":
+            assert list(yaml.safe_load_all(block.body))
+
+
+def anchor_of(heading: str) -> str:
+    from markdown.extensions.toc import slugify
+
+    return str(slugify(re.sub(r"[`*]", "", heading), "-"))
+
+
+#: Pages that docs/hooks.py writes while the site is built.
+GENERATED = {"gallery.md", "changelog.md", "results/index.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    pytest.importorskip("markdown")
+    for link in LINK.findall(prose_of(page.read_text())):
+        target, _, anchor = link.partition("#")
+        if re.match(r"https?://|mailto:", link):
+            continue
+        found = (page.parent / target).resolve() if target else page
+        if found.is_relative_to(ROOT / "docs") and found.relative_to(ROOT / "docs").as_posix() in GENERATED:
+            continue
+        assert found.exists(), f"{name_of(page)} links to {link}"
+        if anchor and not found.is_relative_to(ROOT / "docs" / "reference"):
+            assert anchor in {anchor_of(heading) for heading in HEADING.findall(FENCE.sub("", found.read_text()))}, link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_speak_of_the_project_alone(page: Path) -> None:
+    assert FORBIDDEN.findall(page.read_text()) == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    listed = set(re.findall(r"- ([\w/-]+\.md)$", nav, re.M))
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES[1:]}
+    assert listed - GENERATED <= written, "the navigation names a page that does not exist"
+    assert {page for page in written if not page.startswith("results/")} <= listed, "a page cannot be found"
+
+
+def test_the_reference_names_what_exists() -> None:
+    for path in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        for name in re.findall(r"^::: (\S+)", path.read_text(), re.M):
+            module, _, attribute = name.rpartition(".")
+            if importlib.util.find_spec("torch") is None and name.startswith("closecall.nn"):
+                continue
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError:
+                assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_the_readme_picture_is_small_and_self_contained() -> None:
+    picture = ROOT / "docs" / "assets" / "close-calls.svg"
+    text = picture.read_text()
+    assert picture.stat().st_size < 200_000
+    assert not re.search(r"""(?:href|src)=["'](?!#)|url\((?!#)|@import""", text)

@@ -25,8 +25,8 @@ from .training import Training, check_training
 #: The paper's grid of alphas, and the k of the search as fractions of the training mass.
 ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
 KS = (0.01, 0.1, 0.4)
-#: Repeats of fresh folds on which the winners are confirmed.
-REPEATS = 2
+#: How often the winners are confirmed on fresh folds.
+REPEATS = 1
 
 
 class _Search(LinearClassifier):
@@ -77,7 +77,7 @@ class _Search(LinearClassifier):
         training = check_training(self, X, y, sample_weight, self.class_weight)
         self.classes_ = training.classes
         baselines, challengers = self._grid(losses, aggregates, alphas, ks, training)
-        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer(training),
+        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
                     float(self.guard))  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
@@ -225,8 +225,8 @@ class AggregateLossClassifierCV(_Search):
     scoring : str, callable or None
         None is accuracy. Others are compared fold by fold instead of example by example.
     guard : float
-        How many standard errors a gain over `average` must exceed; 0 takes the best mean of the whole grid, as the
-        paper does.
+        How many standard errors a gain over `average` must exceed (one more for the exact intercept alone); 0 takes
+        the best mean of the whole grid, as the paper does.
     refit : bool
         Fit the choice on all rows; without it only the results of the search are there.
     max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, random_state
@@ -265,7 +265,7 @@ class AggregateLossClassifierCV(_Search):
         ks: Any = KS,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = 2.0,
+        guard: float = 1.5,
         refit: bool = True,
         max_iter: int = 150,
         tol: float = 1e-3,
@@ -339,7 +339,7 @@ intercept_, classes_, n_iter_, support_
         ks: Any = KS,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = 2.0,
+        guard: float = 1.5,
         refit: bool = True,
         loss: str | Sequence[str] = "logistic",
         max_iter: int = 150,

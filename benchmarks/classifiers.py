@@ -1,0 +1,186 @@
+"""Compare ``CloseKClassifierCV()`` as it comes with LogisticRegressionCV, with and without a tuned threshold.
+
+    python benchmarks/classifiers.py --out results.jsonl        run (resumes: what the file holds is not run again)
+    python benchmarks/classifiers.py --out results.jsonl --table    print the table of what is there
+    python benchmarks/classifiers.py --speed                    print the times of fitting beside scikit-learn's
+
+The data are the PMLB sets of the paper with at most ``--max-values`` values, read from the data directory (set
+CLOSECALL_DATA). A split is a stratified 75/25 one with its number as seed. A StandardScaler, fitted on the training
+part, stands in front of every side, and every side searches the same eleven strengths with five folds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import sklearn
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.model_selection import GridSearchCV, StratifiedShuffleSplit, TunedThresholdClassifierCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import closecall
+from closecall.bench.stats import corrected_test, fraction_interval, holm
+from closecall.data import available, load_dataset
+
+ALPHAS = np.logspace(-5, 5, 11)
+TEST_SIZE = 0.25
+
+
+def logistic_cv(folds: int) -> Any:
+    return LogisticRegressionCV(Cs=1 / ALPHAS[::-1], cv=folds)
+
+
+def tuned_threshold(folds: int) -> Any:
+    """LogisticRegressionCV's choice of C, then the threshold moved for accuracy by cross-validation."""
+    inner = GridSearchCV(LogisticRegression(), {"C": 1 / ALPHAS[::-1]}, cv=folds)
+    return TunedThresholdClassifierCV(inner, scoring="accuracy", cv=folds)
+
+
+METHODS: dict[str, Callable[[int], Any]] = {
+    "close": lambda folds: closecall.CloseKClassifierCV(),
+    "logistic": logistic_cv,
+    "threshold": tuned_threshold,
+}
+
+
+def data_sets(max_values: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    for member in available("pmlb94"):
+        if member.at_hand:
+            data = load_dataset(member.name)
+            X, y = data.matrix_paper(), data.signs()
+            if X.size <= max_values:
+                yield member.title, X, y
+
+
+def run_one(name: str, X: np.ndarray, y: np.ndarray, split: int, method: str) -> dict[str, Any]:
+    parts = StratifiedShuffleSplit(1, test_size=TEST_SIZE, random_state=split).split(X, y)
+    train, test = next(parts)
+    folds = min(5, int(np.unique(y[train], return_counts=True)[1].min()))
+    model = make_pipeline(StandardScaler(), METHODS[method](folds))
+    begin = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's convergence and deprecation notices
+        model.fit(X[train], y[train])
+    seconds = time.process_time() - begin
+    record = {"set": name, "split": split, "method": method, "accuracy": model.score(X[test], y[test])}
+    record |= {"seconds": round(seconds, 4), "version": closecall.__version__, "sklearn": sklearn.__version__}
+    if method == "close":
+        record["chosen"] = model[-1].best_params_
+    return record
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Records of the file; a line that a killed run left half written is dropped."""
+    records = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def run(path: Path, splits: int, max_values: int, only: list[str]) -> None:
+    done = {(r["set"], r["split"], r["method"]) for r in read(path)}
+    sets = [item for item in data_sets(max_values) if not only or item[0] in only]
+    with path.open("a") as file:
+        file.write("\n" if path.stat().st_size and not path.read_text().endswith("\n") else "")
+        for split in range(splits):  # splits outside: a table of few splits over all sets comes first
+            for name, X, y in sets:
+                for method in METHODS:
+                    if (name, split, method) not in done:
+                        file.write(json.dumps(run_one(name, X, y, split, method)) + "\n")
+                        file.flush()
+
+
+def table(path: Path) -> None:
+    scores: dict[str, dict[str, dict[int, float]]] = {}
+    for record in read(path):
+        scores.setdefault(record["set"], {}).setdefault(record["method"], {})[record["split"]] = record["accuracy"]
+    print(f"{'data set':62} splits  close  logistic  threshold   gain  (t)   corrected p")
+    rows: dict[str, list[tuple[str, float, float]]] = {"logistic": [], "threshold": []}
+    for name, by_method in sorted(scores.items()):
+        shared = sorted(set.intersection(*(set(by_method.get(method, {})) for method in METHODS)))
+        if len(shared) < 2:
+            continue
+        values = {method: np.array([by_method[method][split] for split in shared]) for method in METHODS}
+        for rival in rows:
+            p = float(corrected_test(values["close"], values[rival], test_over_train=TEST_SIZE / (1 - TEST_SIZE)))
+            rows[rival].append((name, 100 * float((values["close"] - values[rival]).mean()), p))
+        means = [100 * values[method].mean() for method in METHODS]
+        last = {rival: outcomes[-1] for rival, outcomes in rows.items()}
+        print(f"{name:62} {len(shared):6} {means[0]:6.2f} {means[1]:9.2f} {means[2]:10.2f} {last['logistic'][1]:+6.2f} "
+              f"{last['threshold'][1]:+6.2f}  {last['logistic'][2]:.3f}")  # fmt: skip
+    for rival, outcomes in rows.items():
+        if outcomes:
+            summary(rival, outcomes)
+
+
+def summary(rival: str, outcomes: list[tuple[str, float, float]]) -> None:
+    """Fractions of the sets, over all and over the halves by alphabet: defaults were chosen on the first half."""
+    gains, p = np.array([gain for _, gain, _ in outcomes]), holm(np.array([p for _, _, p in outcomes]))
+    print(f"\nagainst {rival}, {len(gains)} sets")
+    for label, part in (
+        ("all", slice(None)),
+        ("first half (0, 2, ...)", slice(0, None, 2)),
+        ("second half", slice(1, None, 2)),
+    ):
+        g, q = gains[part], p[part]
+        up, down = g >= 1, g <= -1
+        low, high = fraction_interval(int(up.sum()), len(g))
+        print(f"  {label:24} better by a point {100 * up.mean():5.1f} % (95 %: {100 * low:.0f}-{100 * high:.0f})  "
+              f"worse {100 * down.mean():4.1f} %  significantly better {int(((q < 0.05) & (g > 0)).sum())}, "
+              f"worse {int(((q < 0.05) & (g < 0)).sum())} (Holm)  mean gain {g.mean():+.2f}")  # fmt: skip
+
+
+def speed(repeats: int) -> None:
+    """Processor times of fitting all rows, best of a few, in turns: a busy machine does not blur them."""
+    print(f"{'data set':10} {'rows':>6} {'columns':>7} {'CloseKClassifierCV':>19} {'LogisticRegressionCV':>21} ratio")
+    for name in ("phoneme", "spambase", "adult"):
+        data = load_dataset(f"pmlb:{name}")
+        X, y = StandardScaler().fit_transform(data.matrix_paper()), data.signs()
+        times: dict[str, list[float]] = {"close": [], "logistic": []}
+        for _ in range(repeats):
+            for method, spent in times.items():
+                begin = time.process_time()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    METHODS[method](5).fit(X, y)
+                spent.append(time.process_time() - begin)
+        ours, theirs = min(times["close"]), min(times["logistic"])
+        print(
+            f"{name:10} {X.shape[0]:6} {X.shape[1]:7} {ours:17.2f} s {theirs:19.2f} s {ours / theirs:5.2f}", flush=True
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("classifiers.jsonl"))
+    parser.add_argument("--splits", type=int, default=25)
+    parser.add_argument("--max-values", type=int, default=60_000)
+    parser.add_argument("--sets", nargs="*", default=[], help="only these data sets")
+    parser.add_argument("--table", action="store_true", help="print the table and stop")
+    parser.add_argument("--speed", action="store_true", help="print fitting times and stop")
+    parser.add_argument("--repeats", type=int, default=3, help="of --speed")
+    given = parser.parse_args()
+    if given.speed:
+        speed(given.repeats)
+    elif not given.table:
+        run(given.out, given.splits, given.max_values, given.sets)
+    if not given.speed:
+        table(given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -108,9 +108,8 @@ def _fit_one(
     rows = arrange(training, np.where(positive, sign, -sign), parts.group)
     folds = np.asarray(parts.masks, dtype=np.float64)[:, rows.group]
     init = options.init
-    if not isinstance(init, str):
-        coef, intercept = np.atleast_2d(init[0]), np.atleast_1d(init[1])
-        init = (sign * coef[number], sign * intercept[number])
+    if not isinstance(init, str):  # of one model, or of each problem's
+        init = sign * init[0][..., number, :], sign * init[1][..., number]
     found = solve(
         rows.X, rows.labels.astype(np.float64), problems,
         max_iter=options.max_iter, tol=options.tol, init=init, fit_intercept=options.fit_intercept,

@@ -132,14 +132,21 @@ def solve_joint(
         X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
     )
     found = [
-        _solve_one(_Joint(design, codes, masses[fold], problem, kind, classes), max_iter, tol, init)
-        for problem, fold in zip(problems, fold_of, strict=True)
+        _solve_one(_Joint(design, codes, masses[fold], problem, kind, classes), max_iter, tol, start)
+        for problem, fold, start in zip(problems, fold_of, _each(init, len(problems)), strict=True)
     ]
     pairs = [design.to_parameters(coordinates) for coordinates, _, _ in found]
     coef, intercept = (np.stack(parts) for parts in zip(*pairs, strict=True))
     if fit_intercept and not penalize_intercept:
         intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing
     return coef, intercept, np.array([used for _, used, _ in found]), np.array([done for _, _, done in found])
+
+
+def _each(init: Any, problems: int) -> list[Any]:
+    """The start of each problem: the same for all, or its own."""
+    if isinstance(init, str) or np.ndim(init[0]) == 2:
+        return [init] * problems
+    return list(zip(*init, strict=True))
 
 
 class _Joint:

@@ -24,11 +24,13 @@ from ..objective import Problem, check_data
 from ..schedules import last_convex_step
 from .convex import Roots, minimize
 from .design import Design, least_squares_start, make_design, merge_duplicates
-from .kernels import Mass, make_mass
+from .kernels import Mass, make_mass, weigh
 from .steps import Rows, descend
 
 #: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
 BLOCK_BYTES = 1 << 19
+#: Entries of a design below which BLAS threads wait for each other longer than they work.
+SMALL_DESIGN = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ def solve(
     memory_limit : int
         Bytes that the blocks of margins may take in all.
     threads : int
-        Problems are shared out among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up.
+        Problems are shared out among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up,
+        except that small products take one thread.
     callback : callable, optional
         Receives a :class:`Progress` now and then.
 
@@ -229,7 +232,8 @@ class _Batch:
         first = np.unique(row_of, return_index=True)[1]
         rows, start = self._rows([keys[index] for index in first]), start[first]
         C, used, converged = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows), dtype=bool)
-        with threadpool_limits(1, "blas") if self.threads > 1 else nullcontext():
+        small = self.design.samples * self.design.rank < SMALL_DESIGN
+        with threadpool_limits(1, "blas") if self.threads > 1 or small else nullcontext():
             self._grow_roots(rows, start, C, used, converged)
             stepping = np.flatnonzero(~(self._convex(rows) & (rows.aggregate == "average")))
             self._share(stepping, rows, C, used, converged)
@@ -238,12 +242,8 @@ class _Batch:
     def _key(self, index: int, start: Array) -> tuple[Any, ...]:
         """What makes a row different from another, in the order in which rows are sorted into blocks."""
         problem, fold = self.problems[index], int(self.fold_of[index])
-        _, aggregate, _, m = problem.resolve(self.masses[fold].total, self.steps)
-        k = aggregate.counts(problem.k, problem.m, self.masses[fold].total)[0]
-        name, total = aggregate.name, self.masses[fold].total
-        k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
-        if name == "maximal":
-            k = min(1.0, total)
+        name, total = problem.aggregate, self.masses[fold].total
+        k, m = _counts(problem, total)
         if k >= total and m == 0 and name != "top":
             name = "average"
         return fold, problem.loss, name, k, m, float(problem.alpha), start[index].tobytes()
@@ -337,6 +337,15 @@ class _Batch:
             self.callback(Progress(phase, step, self.steps, active))
 
 
+def _counts(problem: Problem, total: float) -> tuple[float, float]:
+    """k and m of a problem as masses."""
+    k, m = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)
+    if problem.aggregate == "maximal":
+        k = min(1.0, total)
+    k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
+    return k, m
+
+
 def _score(
     X: Any,
     y: Array,
@@ -349,21 +358,22 @@ def _score(
 ) -> tuple[Array, Array]:
     """Objective and 0-1 error of every problem in float64; problems that differ in alpha alone go together."""
     objective, errors = np.empty(len(problems)), np.empty(len(problems))
+    kinds = [make_mass(mass, np.float64) for mass in masses]
     groups: dict[Any, list[int]] = {}
     for row, problem in enumerate(problems):
         groups.setdefault((fold_of[row], problem.loss, problem.aggregate, problem.k, problem.m), []).append(row)
     size = max(1, (1 << 21) // X.shape[0])
     for (fold, loss_name, *_), members in groups.items():
-        mass, loss = masses[fold], get_loss(loss_name)
-        aggregate, problem = get_aggregate(problems[members[0]].aggregate), problems[members[0]]
-        k, m = (np.asarray(count) for count in aggregate.counts(problem.k, problem.m, float(mass.sum())))
+        mass, loss, problem = kinds[fold], get_loss(loss_name), problems[members[0]]
+        k, m = _counts(problem, mass.total)
         for begin in range(0, len(members), size):
             rows = members[begin : begin + size]
             margins = _scores(X, coef[rows], intercept[rows]) * y
             losses = loss.value(margins)
-            weights = aggregate.weigh(losses, mass, loss.threshold, k, m)
-            errors[rows] = (margins <= 0) @ mass
-            objective[rows] = np.where(weights > 0, weights * losses, 0).sum(axis=1)
+            errors[rows] = (margins <= 0) @ mass.values
+            counts = np.full(len(rows), k), np.full(len(rows), m)
+            weights = weigh(problem.aggregate, losses, loss.threshold, *counts, mass)
+            objective[rows] = (weights * np.where(weights > 0, losses, 0)).sum(axis=1)
     penalty = (coef**2).sum(axis=1) + penalize * intercept**2
     return objective + 0.5 * np.array([problem.alpha for problem in problems]) * penalty, errors
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -19,9 +19,10 @@ from .._names import Array
 
 #: Above this many rows *and* columns an eigenbasis costs more than it saves; scale the columns instead.
 EIGEN_LIMIT = 2048
-#: Up to this many entries the transposed design is kept as well: products of a few problems are twice as fast.
+#: Products of a few problems are twice as fast with each coordinate contiguous; gathering examples wants each example
+#: contiguous. Up to this many entries both layouts are kept, beyond only the first.
 TWICE_LIMIT = 1 << 22
-_BLOCK = 1 << 20  # entries of a temporary block of X in float64: 8 MB
+_BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,7 @@ class Design:
     @cached_property
     def across(self) -> Any:
         """The transposed design, (coordinates, samples)."""
-        small = isinstance(self.signed, np.ndarray) and self.signed.size <= TWICE_LIMIT
-        return np.ascontiguousarray(self.signed.T) if small else self.signed.T
+        return np.ascontiguousarray(self.signed.T) if isinstance(self.signed, np.ndarray) else self.signed.T
 
     @property
     def samples(self) -> int:
@@ -107,17 +107,22 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
         return _scaled_design(X, y, masses, bound, kind, dtype)
     mean = _mean(X, bound) if kind == "free" else None
     values, basis = _eigenbasis(X, bound, mean, kind)
-    signed = np.empty((X.shape[0], len(values) + (kind == "free")), dtype=dtype)
+    signed = _empty(X.shape[0], len(values) + (kind == "free"), dtype)
     for rows in _row_blocks(X.shape):
-        block = _columns(X[rows], mean, kind) @ basis
+        block = _columns(X[rows], mean, kind)
         block *= -y[rows, None]
-        signed[rows, : len(values)] = block
+        signed.T[: len(values), rows] = basis.T @ block.T
     if kind == "free":
         signed[:, -1] = -y
         values = np.append(values, bound.sum())
     penalized = np.ones(len(values))
     penalized[len(values) - (kind == "free") :] = 0
     return Design(signed, values, penalized, masses, basis, mean, kind)
+
+
+def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
+    order: Literal["C", "F"] = "C" if samples * coordinates <= TWICE_LIMIT else "F"
+    return np.empty((samples, coordinates), dtype=dtype, order=order)
 
 
 def _row_blocks(shape: tuple[int, int]) -> list[slice]:
@@ -150,7 +155,8 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
         gram = np.zeros((width, width))
         for rows in _row_blocks(X.shape):
             block = _columns(X[rows], mean, kind)
-            gram += (block.T * mass[rows]) @ block
+            block *= np.sqrt(mass[rows, None])
+            gram += block.T @ block  # one symmetric product
         values, vectors = np.linalg.eigh(gram)
         if values[0] > 1e-10 * values[-1]:
             return values, vectors
@@ -175,7 +181,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
         signed = sparse.csr_matrix(sparse.diags(-y.astype(dtype)) @ Z)
         squares = np.asarray(signed.power(2).T @ bound).ravel()
     else:
-        signed = np.empty((X.shape[0], X.shape[1] + (kind != "none")), dtype=dtype)
+        signed = _empty(X.shape[0], X.shape[1] + (kind != "none"), dtype)
         for rows in _row_blocks(X.shape):
             signed[rows, : X.shape[1]] = X[rows]
             signed[rows, X.shape[1] :] = 1

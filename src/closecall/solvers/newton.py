@@ -163,9 +163,7 @@ def interior_hinge(
     book = Book(start, passes, snapshot)
     C, best, lowest = start, start.copy(), np.full(len(start), np.inf)
     margins = -(C @ rows.T)
-    slack = np.maximum(margins - 1, 0) + 1
-    # The four that must stay positive, (4, problems, samples): s, xi, a, c - a.
-    inner = np.stack([slack, slack - (margins - 1), *2 * [np.broadcast_to(mass / 2, margins.shape)]])
+    inner = _centered(margins - 1, mass)
     least, idle, number = np.full(len(C), np.inf), np.zeros(len(C), dtype=int), 1
     for number in range(1, passes + 1):
         value = np.maximum(1 - margins, 0) @ mass + 0.5 * (penalty * C**2).sum(axis=1)
@@ -176,7 +174,7 @@ def interior_hinge(
         idle = np.where(gap < 0.9 * least, 0, idle + 1)  # a gap that no longer shrinks has met rounding
         least = np.fmin(gap, least)
         enough = max(tol**2, _GAP) * np.maximum(lowest, max(tol, 1e-6) * mass.sum())
-        kept = book.note(number, best, (gap <= enough) | (idle == _PATIENCE))
+        kept = book.note(number, best, (gap <= enough) | ((idle >= _PATIENCE) & (gap <= 1e-5 * mass.sum())))
         beat(number)
         if not kept.size:
             break
@@ -186,6 +184,17 @@ def interior_hinge(
         inner[1] = inner[0] - (margins - 1)  # holds s = m + xi - 1 against rounding
         np.maximum(inner, _INNERMOST, out=inner)  # far from denormal numbers, which are slow
     return book.close(number)
+
+
+def _centered(beyond: Array, mass: Array) -> Array:
+    """The four that must stay positive, (4, problems, samples): s, xi, a and c - a, for margins ``1 + beyond``.
+
+    They lie on the central path, a * s = (c - a) * xi = mu with mu the mean mass: the root of a quadratic equation.
+    """
+    mu = mass.mean()
+    width = np.hypot(2 * mu / mass, beyond)
+    slack, short = (2 * mu / mass + width + beyond) / 2, (2 * mu / mass + width - beyond) / 2
+    return np.stack([slack, short, mu / slack, mu / short])
 
 
 def _interior_step(rows: Array, penalty: Array, C: Array, inner: Array, off: Array) -> tuple[Array, Array]:

@@ -1,0 +1,147 @@
+"""`average` reaches the proven optimum for every alpha, and never goes uphill on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from closecall.data import load_dataset
+from closecall.losses import get_loss
+from closecall.objective import Problem, values_and_gradients
+from closecall.solvers import solve
+from closecall.solvers.convex import Limits, quasi_newton, second_order
+from closecall.solvers.design import least_squares_start, make_design
+from closecall.solvers.kernels import make_mass
+from closecall.solvers.newton import Found
+
+ALPHAS = 10.0 ** np.arange(-5, 6)
+WITHIN = 1.0001
+
+
+def logistic_optimum(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
+    """scikit-learn's Newton with Cholesky, to ten digits."""
+    peer = LogisticRegression(C=1 / alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(X, y)
+    margins = y * peer.decision_function(X)
+    return float(np.logaddexp(0, -margins).sum() + alpha / 2 * (peer.coef_**2).sum())
+
+
+def hinge_bound(X: np.ndarray, y: np.ndarray, coef: np.ndarray, alpha: float, penalized: bool = False) -> float:
+    """A lower bound of sum(hinge) + alpha / 2 * ||w||^2: the value of a dual feasible point.
+
+    The dual is max sum(a) - ||sum a y x||^2 / (2 alpha) over 0 <= a <= 1 with sum(a y) = 0 for a free intercept. At the
+    optimum sum(a y x) = alpha w, so HiGHS looks for the largest sum(a) with that equation at the given w; the result is
+    then made feasible exactly and evaluated plainly, so that no tolerance of HiGHS enters the bound.
+    """
+    Z = X if not penalized else np.column_stack([X, np.ones(len(X))])
+    signed = y[:, None] * (Z if penalized else np.column_stack([Z, np.ones(len(X))]))
+    target = alpha * (coef if penalized else np.append(coef, 0.0))
+    dual = linprog(-np.ones(len(y)), A_eq=signed.T, b_eq=target, bounds=(0, 1), method="highs").x
+    if dual is None:
+        return -np.inf
+    a = np.clip(dual, 0, 1)
+    if not penalized:  # shrink the heavier class until the intercept's equation holds
+        sides = a[y > 0].sum(), a[y < 0].sum()
+        a = a * np.where(y > 0, min(sides) / sides[0], min(sides) / sides[1])
+    pull = Z.T @ (a * y)
+    return float(a.sum() - pull @ pull / (2 * alpha))
+
+
+def check_optimum(X: np.ndarray, y: np.ndarray) -> None:
+    problems = [Problem(loss, alpha=float(alpha)) for loss in ("logistic", "hinge") for alpha in ALPHAS]
+    found = solve(X, y, problems)
+    assert found.converged.all()
+    for row, item in enumerate(problems):
+        bound = (
+            logistic_optimum(X, y, item.alpha)
+            if item.loss == "logistic"
+            else hinge_bound(X, y, found.coef[row], item.alpha)
+        )
+        assert bound > 0
+        assert found.objective[row] <= WITHIN * bound, item
+
+
+def load(name: str, place: Path | None = None) -> tuple[np.ndarray, np.ndarray]:
+    data = load_dataset(name, place, download=False)
+    return StandardScaler().fit_transform(data.X), data.signs()
+
+
+def test_average_is_optimal_on_monk3() -> None:
+    check_optimum(*load("monk3"))
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["phoneme", "spambase"])
+def test_average_is_optimal(name: str, shared_data: Path) -> None:
+    check_optimum(*load(name, shared_data))
+
+
+@pytest.mark.parametrize("penalized", [False, True])
+def test_the_hinge_bound_is_a_bound(penalized: bool) -> None:
+    """At a point that is not optimal the bound stays below the optimum: it proves, it does not echo."""
+    X, y = load("monk3")
+    found = solve(X, y, [Problem("hinge", alpha=1.0)], penalize_intercept=penalized, tol=1e-5)
+    coef = np.append(found.coef[0], found.intercept[0]) if penalized else found.coef[0]
+    best = found.objective[0]
+    assert best * (1 - 1e-6) <= hinge_bound(X, y, coef, 1.0, penalized) <= best * (1 + 1e-9)
+    assert hinge_bound(X, y, 0.9 * coef, 1.0, penalized) < best
+
+
+def crowd(seed: int, n: int = 120, d: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-2, 3, d)
+    y = np.where(X @ rng.normal(size=d) + np.abs(X).mean() * rng.normal(size=n) > 0, 1.0, -1.0)
+    return X, y, rng.random(n) + 0.1
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("way", [second_order, quasi_newton])
+def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: type, loss: str) -> None:
+    """More passes never end at a higher objective (to rounding), and the last is the other way's optimum."""
+    X, y, mass = crowd(0)
+    design = make_design(X, y, mass[None], fit_intercept=True, penalize=False, dtype=dtype)
+    alpha = np.array([1e-3, 1.0, 100.0])
+    start = np.repeat(least_squares_start(design), 3, axis=0)
+
+    def objective(passes: int, way: Callable[..., Found] = way) -> np.ndarray:
+        limits = Limits(passes, 1e-4, 64, None, lambda number: None)
+        with np.errstate(over="ignore", under="ignore"):  # as solve does: an exponential may overflow to infinity
+            C = way(design, loss, make_mass(mass, dtype), alpha, start, limits)[0]
+        margins = -(C @ design.signed.T.astype(float))
+        return get_loss(loss).value(margins) @ mass + alpha / 2 * (design.penalized * C**2).sum(axis=1)
+
+    values = np.array([objective(passes) for passes in [*range(1, 25), 40, 100, 2000]])
+    # The L-BFGS rounds the hinge over a width that starts at 1; only what the rounding can hide may rise.
+    slack = 1e-5 if way is second_order or loss == "logistic" else 0.02
+    assert (np.diff(values, axis=0) <= slack * values[:-1]).all()
+    other = objective(5000, quasi_newton if way is second_order else second_order)
+    np.testing.assert_allclose(values[-1], other, rtol=1e-4)
+
+
+@pytest.mark.parametrize("penalize", [False, True])
+def test_logistic_is_scikit_learns(penalize: bool) -> None:
+    X, y, mass = crowd(1)
+    X = StandardScaler().fit_transform(X)
+    Z = np.column_stack([X, np.ones(len(X))]) if penalize else X
+    found = solve(X, y, [Problem(alpha=0.3)], sample_weight=mass, penalize_intercept=penalize, tol=1e-6)
+    peer = LogisticRegression(C=1 / 0.3, solver="newton-cholesky", tol=1e-10, fit_intercept=not penalize)
+    expected = peer.fit(Z, y, sample_weight=mass).coef_[0]
+    mine = np.append(found.coef[0], found.intercept[0]) if penalize else found.coef[0]
+    np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "modified_huber"])
+def test_other_convex_losses_reach_a_stationary_point(loss: str) -> None:
+    X, y, mass = crowd(2)
+    problems = [Problem(loss, alpha=alpha) for alpha in (0.01, 1.0, 100.0)]
+    found = solve(X, y, problems, sample_weight=mass, tol=1e-7, max_iter=5000)
+    _, slope, drift = values_and_gradients(problems, found.coef, found.intercept, X, y, mass=mass)
+    scale = (np.abs(X).T @ mass)[None]
+    assert (np.abs(slope) <= 1e-4 * scale).all()
+    assert (np.abs(drift) <= 1e-4 * mass.sum()).all()

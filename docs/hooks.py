@@ -14,11 +14,16 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
 #: Sphinx roles in docstrings, as they come out of Markdown.
 ROLE = re.compile(r":(?:func|class|mod|data|meth|attr|obj):<code>~?([^<]+)</code>")
+
+
+#: What a browser would fetch from elsewhere; links that a reader may follow are not among it.
+FOREIGN = re.compile(r'<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -37,6 +42,14 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_content(html: str, **_: Any) -> str:
     """Show the docstrings' cross-references as plain code."""
     return ROLE.sub(r"<code>\1</code>", html)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """No page of the site may ask another machine for anything."""
+    for path in sorted(Path(config["site_dir"]).rglob("*.html")):
+        found = FOREIGN.findall(path.read_text(encoding="utf-8"))
+        if found:
+            raise PluginError(f"{path.name} would fetch from elsewhere: {found[0]}")
 
 
 def example_paths() -> list[Path]:

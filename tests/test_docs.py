@@ -218,6 +218,26 @@ def test_the_reference_names_what_exists() -> None:
                 assert hasattr(importlib.import_module(module), attribute), name
 
 
+def test_the_readme_says_so_once_results_are_published() -> None:
+    """Numbers come from docs/results; without them there are none, with them the section has to be filled."""
+    section = re.search(r"<!-- results: begin.*?-->(.*)<!-- results: end -->", (ROOT / "README.md").read_text(), re.S)
+    assert section
+    published = any((ROOT / "docs" / "results").glob("*.csv"))
+    assert published == ("|" in section[1]), "docs/results and the README's results do not fit"
+
+
+def test_the_solver_page_names_the_solvers_numbers() -> None:
+    from closecall.solvers import candidates, design, kernels, newton, steps
+
+    text = (ROOT / "docs" / "theory" / "solver.md").read_text()
+    words = {10: "ten", 40: "fortieth"}
+    assert f"window of {words[steps.WINDOW]} steps" in text
+    assert f"at most a {words[kernels.GATHER]} of n" in text
+    assert f"more than {design.EIGEN_LIMIT:,} rows" in text
+    assert f"From {candidates.FROM_SAMPLES:,} examples on" in text
+    assert f"up to {newton.LARGEST_RANK} coordinates and {round(newton.LARGEST_DESIGN / 1e6)} million entries" in text
+
+
 def test_the_readme_picture_is_small_and_self_contained() -> None:
     picture = ROOT / "docs" / "assets" / "close-calls.svg"
     text = picture.read_text()

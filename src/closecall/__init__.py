@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from .linear import (
         AggregateLossClassifier,
         AggregateLossClassifierCV,
+        BoundaryDisplay,
         CloseKClassifier,
         CloseKClassifierCV,
+        KPathDisplay,
+        diagnose,
         load_model,
     )
 
@@ -21,31 +24,23 @@ __all__ = [
     "LOSSES",
     "AggregateLossClassifier",
     "AggregateLossClassifierCV",
+    "BoundaryDisplay",
     "CloseKClassifier",
     "CloseKClassifierCV",
+    "KPathDisplay",
     "Problem",
+    "diagnose",
     "get_aggregate",
     "get_loss",
     "load_model",
 ]
 __version__ = "0.1.0"
 
-#: Names that need scikit-learn, which loads pandas where it is installed: fetched when first asked for.
-_LATE = dict.fromkeys(
-    (
-        "AggregateLossClassifier",
-        "AggregateLossClassifierCV",
-        "CloseKClassifier",
-        "CloseKClassifierCV",
-        "load_model",
-    ),
-    "closecall.linear",
-)
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
+    # The classifiers need scikit-learn, which loads pandas where it is installed: fetched when first asked for.
+    if name in __all__:
+        return getattr(import_module("closecall.linear"), name)
     raise AttributeError(f"module 'closecall' has no attribute {name!r}")
 
 

@@ -79,6 +79,7 @@ class _Search(LinearClassifier):
         baselines, challengers = self._grid(losses, aggregates, alphas, ks, training)
         race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
                     float(self.guard))  # fmt: skip
+        self.n_training_mass_ = float(training.mass.sum())
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
@@ -244,6 +245,8 @@ class AggregateLossClassifierCV(_Search):
         The setting taken; ``best_score_`` is the mean over the folds that chose it.
     guard_report_ : dict
         What was compared, in numbers, and ``reason`` in words.
+    n_training_mass_ : float
+        Sum of the sample weights, of which a fraction k is taken.
     alpha_, k_, loss_, aggregate_, coef_, intercept_, classes_, n_iter_, support_
         Of the setting taken, fitted on all rows.
 

@@ -1,0 +1,167 @@
+"""Which of the paper's four difficult cases a data set shows, in numbers, and whether close-k is likely to help.
+
+The cases: *imbalance* of the classes, a mass of *easy* examples, *outliers* far on the wrong side, and *ambiguity*:
+classes that overlap. Easy is measured by the losses of logistic regression, which are on a scale of their own;
+outliers and ambiguity by the margins of close-k, because outliers hide themselves from an average by turning it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
+
+from .._names import Array
+from ..objective import Problem
+from .fitting import Options, Parts, fit_models, scores_of
+from .guard import paired_examples
+from .multiclass import top_two_margins
+from .race import hits
+from .splits import make_splits
+from .training import Training, check_training
+
+#: An outlier is misclassified by more than this many median margins.
+FAR = 3.0
+#: An example is easy if its loss is under a tenth of the threshold log 2: its margin exceeds 2.6.
+EASY_SHARE = 0.1
+CLOSE = Problem("logistic", "close_decay", 0.1, 1.0)
+AVERAGE = Problem("logistic", "average", None, 1.0)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One measured case: its number, and a line that reads it."""
+
+    case: str
+    value: float
+    reading: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What :func:`diagnose` found.
+
+    Parameters
+    ----------
+    imbalance : Finding
+        The mass of the smaller class (of the smallest, with more than two).
+    easy : Finding
+        The share of examples with almost no loss.
+    outliers : Finding
+        The share of all margins, by size, that examples far on the wrong side hold: how hard they pull.
+    ambiguity : Finding
+        The error of close-k without the outliers: what is mixed near the boundary.
+    gain : float
+        Cross-validated accuracy of close-k (k = 0.1) minus that of logistic regression, both untuned.
+    standard_error : float
+        Of the gain, paired by examples.
+    likely_to_help : bool
+        Whether the gain exceeds 1.5 standard errors.
+    """
+
+    imbalance: Finding
+    easy: Finding
+    outliers: Finding
+    ambiguity: Finding
+    gain: float
+    standard_error: float
+    likely_to_help: bool
+
+    def __str__(self) -> str:
+        lines = [
+            f"{finding.case:10} {finding.value:6.1%}  {finding.reading}"
+            for finding in (self.imbalance, self.easy, self.outliers, self.ambiguity)
+        ]
+        verdict = "is likely to help" if self.likely_to_help else "shows no clear gain"
+        lines.append(
+            f"close-k {verdict}: {100 * self.gain:+.1f} points over logistic regression in cross-validation "
+            f"(standard error {100 * self.standard_error:.1f}); CloseKClassifierCV decides with tuning"
+        )
+        return "\n".join(lines)
+
+
+def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
+    """Measure the paper's four difficult cases and try close-k once against logistic regression.
+
+    Parameters
+    ----------
+    X : array or sparse matrix (samples, features)
+        Scaled to unit variance here, so that units do not matter.
+    y : array (samples,)
+    sample_weight : array (samples,), optional
+
+    Returns
+    -------
+    Diagnosis
+        Its ``str`` is a table of five lines.
+
+    Examples
+    --------
+    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 10)])[:, None]
+    >>> found = diagnose(X, np.repeat([0, 1, 1], [100, 100, 10]))
+    >>> found.likely_to_help, found.outliers.value > 0.2
+    (True, True)
+    """
+    shell = BaseEstimator()
+    training = check_training(shell, X, y, sample_weight, None)
+    scaler = StandardScaler(with_mean=not sparse.issparse(training.X))
+    training = check_training(
+        shell, scaler.fit_transform(training.X, sample_weight=training.mass), training.classes[training.codes],
+        training.mass, None,
+    )  # fmt: skip
+    options = Options(300, 1e-3, True, False, "ovr")
+    easy, margins = _logistic_losses(training, options), _close_margins(training, options)
+    split = make_splits(None, training, None, None, None, seed=1)
+    folds = len(split)
+    parts = Parts(split.group, split.train, np.tile(np.arange(folds), 2))
+    models = fit_models(training, [AVERAGE] * folds + [CLOSE] * folds, options, parts=parts)
+    gains = np.zeros(len(training.mass))
+    for fold in range(folds):
+        rows = np.flatnonzero(split.test[fold][split.group])
+        pair = [fold, folds + fold]
+        right = hits(training.X[rows], training.codes[rows], models.coef[pair], models.intercept[pair])
+        gains[rows] = right[1].astype(float) - right[0]
+    gain, error = paired_examples(gains, training.mass)
+    return Diagnosis(*_findings(training, easy, margins), gain, error, gain > max(1.5 * error, 1e-12))
+
+
+def _scores(training: Training, problem: Problem, options: Options) -> Array:
+    model = fit_models(training, [problem], options)
+    scores = scores_of(training.X, model.coef[0], model.intercept[0])
+    return np.column_stack([-scores, scores]) / 2 if scores.shape[1] == 1 else scores
+
+
+def _logistic_losses(training: Training, options: Options) -> Array:
+    return np.logaddexp(0, -top_two_margins(_scores(training, AVERAGE, options), training.codes)[0])
+
+
+def _close_margins(training: Training, options: Options) -> Array:
+    return top_two_margins(_scores(training, CLOSE, options), training.codes)[0]
+
+
+def _findings(training: Training, losses: Array, margins: Array) -> tuple[Finding, Finding, Finding, Finding]:
+    mass = training.mass / training.mass.sum()
+    smallest = float(np.bincount(training.codes, mass).min())
+    easy = float(mass[losses < EASY_SHARE * np.log(2)].sum())
+    far = margins < -FAR * np.median(np.abs(margins))
+    pull = mass * np.abs(margins)
+    carried = float(pull[far].sum() / max(pull.sum(), 1e-300))
+    mixed = float(mass[(margins <= 0) & ~far].sum())
+    return (
+        Finding("imbalance", smallest, _read(smallest < 0.2 / (len(training.classes) - 1),
+                "the smallest class is rare; an average loss is ruled by the others", "the classes are balanced")),
+        Finding("easy", easy, _read(easy > 0.5,
+                "most examples are easy and still pull on an average loss", "few examples are trivially easy")),
+        Finding("outliers", carried, _read(carried > 0.05,
+                "of all margins lie far on the wrong side and pull", "of all margins lie far on the wrong side")),
+        Finding("ambiguity", mixed, _read(mixed > 0.15,
+                "are misclassified near the boundary: the classes overlap", "are misclassified near the boundary")),
+    )  # fmt: skip
+
+
+def _read(shows: bool, yes: str, no: str) -> str:
+    return yes if shows else no

@@ -15,10 +15,10 @@ from closecall.objective import Problem
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 from closecall.nn import KDecay, logit_losses, reducers  # noqa: E402
-from closecall.nn.descent import Settings  # noqa: E402
+from closecall.nn.descent import Settings, slopes  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
 from closecall.nn.losses import MARGIN_SLOPES  # noqa: E402
-from closecall.nn.network import Progress, train_grid  # noqa: E402
+from closecall.nn.network import Progress, prepare, train_grid  # noqa: E402
 from closecall.nn.paths import path_of, spans  # noqa: E402
 
 COUNTS: dict[str, dict[str, Any]] = {
@@ -82,11 +82,24 @@ def test_forward_and_backward_are_those_of_the_plain_module(outputs: int) -> Non
     logits = module(rows)
     torch.testing.assert_close(acts[0, 12:], logits.T)
     logits.backward(pulls[0].T)
-    found = backward(parameters, inputs, acts, torch.cat([torch.zeros(1, 12, 20), pulls], dim=1))
+    found = backward(parameters, inputs, acts, pulls)
     # The module that holds the gradients as its parameters has the plain module's gradients.
     theirs = [parameter.grad for parameter in module.parameters()]
     for ours, their in zip(ResidualMLP.of(found).parameters(), theirs, strict=True):
         torch.testing.assert_close(ours.detach(), their)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_going_backward_through_few_examples_is_going_through_all(outputs: int) -> None:
+    X, y = blobs(60, classes=max(outputs, 2))
+    data = prepare(X, y, None, None if outputs == 1 else 3, "cpu", torch.float64)
+    parameters = start(3, 4, outputs, seed=0).rows([0, 0])
+    acts = forward(parameters, data.inputs)
+    pulls = torch.zeros(2, outputs, 60, dtype=torch.float64)
+    pulls[0, :, [3, 50]], pulls[1, 0, 7] = 1.5, -2.0
+    few = slopes(parameters, data, acts, pulls, torch.empty_like(acts))
+    for one, two in zip(few, backward(parameters, data.inputs, acts, pulls), strict=True):
+        torch.testing.assert_close(one, two)
 
 
 @pytest.mark.parametrize("name", LOSSES)

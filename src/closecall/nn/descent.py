@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,11 @@ class Data:
     mass: Tensor | None
     total: float
     outputs: int
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The inputs as rows (samples, features + 1), for picking a few."""
+        return self.inputs.T.contiguous()
 
     def margins(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
         """Margins (rows, samples) of scores (rows, outputs, samples), and with classes the best other class."""
@@ -156,6 +162,22 @@ class Watch:
         return bool((self.stale >= self.patience).all())
 
 
+def slopes(parameters: Parameters, data: Data, acts: Tensor, pulls: Tensor, out: Tensor) -> Parameters:
+    """Gradients of the parameters, going backward through those examples alone that some network pulls at.
+
+    With k close calls among n examples all others have derivative zero. Where at most a third is left it is cheaper to
+    gather them, (rows, features + 1, some), and to go forward and backward through these.
+    """
+    busy = (pulls != 0).any(dim=1)
+    most = int(busy.sum(dim=1).max())
+    if 3 * most >= busy.shape[1]:
+        return backward(parameters, data.inputs, acts, pulls, out)
+    places = busy.to(pulls.dtype).topk(max(most, 1), dim=1, sorted=False).indices
+    inputs = data.rows[places].mT
+    some = pulls.gather(2, places[:, None].expand(-1, pulls.shape[1], -1))
+    return backward(parameters, inputs, forward(parameters, inputs), some)
+
+
 def walk(
     state: State,
     paths: Sequence[Path],
@@ -168,7 +190,7 @@ def walk(
     """Take a block of rows of one loss and aggregate through a span of steps, in place; the last step taken."""
     loss, aggregate = paths[0].loss, paths[0].aggregate
     shape = (*state.parameters.on_inputs.shape[:2], data.inputs.shape[1])
-    acts, pulls = (torch.empty(shape, dtype=data.inputs.dtype, device=data.inputs.device) for _ in range(2))
+    acts, room = (torch.empty(shape, dtype=data.inputs.dtype, device=data.inputs.device) for _ in range(2))
     alphas = data.inputs.new_tensor([path.alpha for path in paths])[:, None, None]
     penalized = None if settings.penalize_intercept else -1
     k_at, m = counts(paths, data.total, settings.max_iter)
@@ -180,8 +202,8 @@ def walk(
     outputs = slice(2 * state.parameters.hidden, None)
     for step in span:
         forward(state.parameters, data.inputs, out=acts)
-        pulls[:, outputs] = pull(acts[:, outputs], data, select, loss, aggregate, column(k_at(step)), column(m))
-        gradients = backward(state.parameters, data.inputs, acts, pulls)
+        pulls = pull(acts[:, outputs], data, select, loss, aggregate, column(k_at(step)), column(m))
+        gradients = slopes(state.parameters, data, acts, pulls, room)
         gradients.on_inputs[..., :penalized] += alphas * state.parameters.on_inputs[..., :penalized]
         gradients.on_first.addcmul_(alphas, state.parameters.on_first)
         gradients.on_second.addcmul_(alphas, state.parameters.on_second)

@@ -61,7 +61,15 @@ def start(features: int, hidden: int, outputs: int, seed: int) -> Parameters:
 
 
 def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -> Tensor:
-    """Activations (rows, 2h + o, samples) of inputs (features + 1, samples): h1, h2, then the scores.
+    """Activations (rows, 2h + o, samples): h1, h2, then the scores.
+
+    Parameters
+    ----------
+    parameters : Parameters
+    inputs : tensor (features + 1, samples) or (rows, features + 1, samples)
+        Shared by all networks, or each with its own.
+    out : tensor (rows, 2h + o, samples), optional
+        Where to put them.
 
     Examples
     --------
@@ -71,9 +79,11 @@ def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -
     """
     on_inputs, on_first, on_second = parameters
     hidden = parameters.hidden
-    rows, units, _ = on_inputs.shape
-    flat = None if out is None else out.view(rows * units, -1)
-    acts = torch.mm(on_inputs.reshape(rows * units, -1), inputs, out=flat).view(rows, units, -1)
+    if inputs.ndim == 3:
+        acts = torch.bmm(on_inputs, inputs)
+    else:  # one product for all networks
+        flat = None if out is None else out.view(-1, inputs.shape[1])
+        acts = torch.mm(on_inputs.reshape(-1, len(inputs)), inputs, out=flat).view(*on_inputs.shape[:2], -1)
     first = acts[:, :hidden].relu_()
     acts[:, hidden:].baddbmm_(on_first, first)
     second = acts[:, hidden : 2 * hidden].relu_()
@@ -81,29 +91,34 @@ def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -
     return acts
 
 
-def backward(parameters: Parameters, inputs: Tensor, acts: Tensor, pulls: Tensor) -> Parameters:
+def backward(
+    parameters: Parameters, inputs: Tensor, acts: Tensor, pulls: Tensor, out: Tensor | None = None
+) -> Parameters:
     """Gradients of the parameters.
 
     Parameters
     ----------
     parameters : Parameters
-    inputs : tensor (features + 1, samples)
-    acts : tensor (rows, 2h + o, samples)
-        From :func:`forward`.
-    pulls : tensor (rows, 2h + o, samples)
-        The derivatives by the scores in the last o units; the rest is overwritten.
+    inputs, acts
+        What :func:`forward` was given and gave.
+    pulls : tensor (rows, o, samples)
+        The derivatives by the scores.
+    out : tensor (rows, 2h + o, samples), optional
+        Room for the derivatives by all units.
     """
     _, on_first, on_second = parameters
     hidden = parameters.hidden
-    first, second, scores = acts[:, :hidden], pulls[:, hidden : 2 * hidden], pulls[:, 2 * hidden :]
-    by_second = scores @ acts[:, hidden : 2 * hidden].mT
-    torch.bmm(on_second.mT, scores, out=second)
-    second.mul_(acts[:, hidden : 2 * hidden].sign())  # the ReLU's slope: its output is 0 or positive
-    by_first = pulls[:, hidden:] @ first.mT
-    torch.bmm(on_first.mT, pulls[:, hidden:], out=pulls[:, :hidden])
-    pulls[:, :hidden].mul_(first.sign())
-    by_inputs = (pulls.view(-1, inputs.shape[1]) @ inputs.T).view_as(parameters.on_inputs)
-    return Parameters(by_inputs, by_first, by_second)
+    by_units = torch.empty_like(acts) if out is None else out
+    by_units[:, 2 * hidden :] = pulls
+    first, second = acts[:, :hidden], acts[:, hidden : 2 * hidden]
+    by_second = pulls @ second.mT
+    torch.bmm(on_second.mT, pulls, out=by_units[:, hidden : 2 * hidden])
+    by_units[:, hidden : 2 * hidden].mul_(second.sign())  # the ReLU's slope: its output is 0 or positive
+    by_first = by_units[:, hidden:] @ first.mT
+    torch.bmm(on_first.mT, by_units[:, hidden:], out=by_units[:, :hidden])
+    by_units[:, :hidden].mul_(first.sign())
+    flat = by_units if inputs.ndim == 3 else by_units.view(-1, inputs.shape[1])
+    return Parameters((flat @ inputs.mT).view_as(parameters.on_inputs), by_first, by_second)
 
 
 def scores_of(parameters: Parameters, inputs: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ def cut_numpy(
 def _edge(keys: Array, wanted: Array) -> Array:
     place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
     edge = np.empty((len(keys), 1), dtype=keys.dtype)
-    for where in np.unique(place):  # rows of a grid share few different k
+    for where in set(place.tolist()):  # rows of a grid share few different k
         chosen = place == where
         some = keys if chosen.all() else keys[chosen]
         edge[chosen, 0] = np.partition(some, where, axis=1)[:, where]

@@ -131,7 +131,7 @@ def solve(
     [0.0, 0.0]
     """
     X, y, weight = check_data(X, y, sample_weight)
-    problems = _check_problems(problems, max_iter, tol, threads)
+    problems = _check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = _check_folds(folds, fold_of, weight, y, len(problems))
     dtype = _check_dtype(dtype, X)
     merged = merge_duplicates(X, y, masses)
@@ -146,14 +146,14 @@ def solve(
     return Solutions(coef, intercept, objective, errors, used, converged)
 
 
-def _check_problems(problems: Sequence[Problem], max_iter: int, tol: float, threads: int) -> list[Problem]:
+def _check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
     problems = list(problems)
     wrong = [problem for problem in problems if not isinstance(problem, Problem)]
     if not problems or wrong:
         raise TypeError(f"problems must be a non-empty sequence of Problem, not {wrong[0] if wrong else problems!r}")
-    for name, value, low in (("max_iter", max_iter, 1), ("threads", threads, 1)):
-        if not isinstance(value, int | np.integer) or value < low:
-            raise ValueError(f"{name}={value!r} must be a whole number >= {low}")
+    for name, value in counts.items():
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name}={value!r} must be a whole number >= 1")
     if not tol >= 0:
         raise ValueError(f"tol={tol!r} must be >= 0")
     return problems
@@ -195,8 +195,14 @@ def _starts(design: Design, init: Any, fold_of: Array, features: int) -> Array:
             return np.zeros((len(fold_of), design.rank))
         raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
     coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
-    coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))
-    intercept = np.broadcast_to(np.ravel(intercept) if intercept.ndim else intercept, len(fold_of))
+    try:
+        coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))
+        intercept = np.broadcast_to(np.ravel(intercept) if intercept.ndim else intercept, len(fold_of))
+    except ValueError:
+        raise ValueError(
+            f"init has shapes {coef.shape} and {intercept.shape}; expected ({features},) and a number, one for all "
+            f"problems, or ({len(fold_of)}, {features}) and ({len(fold_of)},), one each"
+        ) from None
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise ValueError("init contains NaN or infinite values")
     return design.to_coordinates(coef, intercept)

@@ -1,0 +1,255 @@
+"""Hard input: strange shapes and scales, bad arguments, interrupts, memory. Never a silent NaN."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from closecall.aggregates import AGGREGATES
+from closecall.losses import LOSSES
+from closecall.objective import Problem
+from closecall.solvers import Progress, Solutions, solve
+
+
+def data(n: int = 80, d: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.where(X[:, 0] + rng.normal(size=n) > 0, 1.0, -1.0)
+    y[:2] = 1, -1
+    return X, y
+
+
+def everything(k: Any = 5, alphas: tuple[float, ...] = (0.1,)) -> list[Problem]:
+    return [
+        Problem(loss, name, k=k if "k" in agg.takes else None, alpha=alpha, m=2 if "m" in agg.takes else None)
+        for loss in LOSSES
+        for name, agg in AGGREGATES.items()
+        for alpha in alphas
+    ]
+
+
+def check(found: Solutions, mass: float) -> None:
+    for values in (found.coef, found.intercept, found.objective):
+        assert np.isfinite(values).all()
+    assert (found.errors >= 0).all()
+    assert (found.errors <= mass + 1e-9).all()
+
+
+@pytest.mark.parametrize(("n", "d"), [(10, 1), (10, 3), (12, 40), (80, 1), (30, 200)])
+@pytest.mark.parametrize("settings", [{}, {"fit_intercept": False}, {"penalize_intercept": True}])
+def test_every_shape(n: int, d: int, settings: dict[str, Any]) -> None:
+    X, y = data(n, d)
+    found = solve(X, y, everything(), max_iter=90, **settings)
+    check(found, n)
+    assert found.coef.shape == (len(everything()), d)
+    if d >= n:  # wide data are separable: every average finds a separating plane
+        averages = [row for row, item in enumerate(everything()) if item.aggregate == "average"]
+        assert (found.errors[averages] == 0).all()
+
+
+def test_wide_data_beyond_the_eigenbasis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the rank is beyond the limit the columns are the coordinates; the optimum is the same."""
+    X, y = data(60, 100)
+    problems = [Problem(loss, alpha=1.0) for loss in ("logistic", "hinge")]
+    expected = solve(X, y, problems, max_iter=5000, tol=1e-5)
+    monkeypatch.setattr("closecall.solvers.design.EIGEN_LIMIT", 10)
+    monkeypatch.setattr("closecall.solvers.convex.LARGEST_RANK", 10)
+    np.testing.assert_allclose(solve(X, y, problems, max_iter=5000, tol=1e-5).objective, expected.objective, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int64, np.uint8, np.bool_, np.float32])
+def test_every_number_type(dtype: type) -> None:
+    X, y = data()
+    X = (np.abs(X) * 3).astype(dtype)
+    found = solve(X, y, everything(), max_iter=60)
+    check(found, len(y))
+    averages = [
+        row for row, item in enumerate(everything()) if item.aggregate == "average" and LOSSES[item.loss].convex
+    ]
+    same = solve(X.astype(np.float64), y, everything(), max_iter=60)
+    np.testing.assert_allclose(found.objective[averages], same.objective[averages], rtol=1e-4)
+
+
+def test_constant_and_repeated_columns_change_nothing() -> None:
+    """A constant column is the intercept's business; two copies of a column share its coefficient."""
+    X, y = data()
+    plain = solve(X, y, everything(), max_iter=90)
+    constant = solve(np.column_stack([X, np.full(len(X), 7.0), np.zeros(len(X))]), y, everything(), max_iter=90)
+    np.testing.assert_allclose(constant.objective, plain.objective, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(constant.coef[:, 4:], 0, atol=1e-9)
+    twice = solve(np.column_stack([X, X[:, :1]]), y, everything(), max_iter=90)
+    check(twice, len(y))
+    np.testing.assert_allclose(twice.coef[:, 0], twice.coef[:, 4], rtol=1e-5, atol=1e-7)
+    only = solve(np.ones((len(y), 2)), y, everything(), max_iter=90)
+    check(only, len(y))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_features_over_sixteen_orders_of_magnitude(dtype: type) -> None:
+    X, y = data(120, 9)
+    scales = 10.0 ** np.arange(-8, 9, 2)
+    wide = (X * scales).astype(dtype)
+    alphas = (1e-3, 10.0, 0.0)
+    check(solve(wide, y, everything(alphas=alphas), max_iter=200), len(y))
+    # A column 1e12 times smaller than another cannot pay for its coefficient, and at alpha = 0 is beyond double
+    # precision: with or without it, the optimum is the same or better.
+    problems = [Problem("logistic", alpha=alpha) for alpha in alphas]
+    every, visible = (solve(wide[:, some], y, problems, tol=1e-5).objective for some in (scales > 0, scales > 1e-5))
+    np.testing.assert_allclose(every[:2], visible[:2], rtol=1e-3)
+    assert every[2] <= visible[2] * 1.001
+
+
+def test_separable_data_without_penalty() -> None:
+    """There is no finite optimum; there must be finite parameters that separate."""
+    X, y = data(50, 3)
+    X[:, 0] = y * (1 + np.abs(X[:, 0]))
+    found = solve(X, y, everything(alphas=(0.0,)), max_iter=300)
+    check(found, len(y))
+    separating = [row for row, item in enumerate(everything()) if item.aggregate in ("average", "close", "close_decay")]
+    assert (found.errors[separating] == 0).all()
+
+
+def test_far_outliers_and_far_means() -> None:
+    X, y = data()
+    X[0] = 1e8
+    check(solve(X, y, everything(alphas=(0.0, 1.0)), max_iter=90), len(y))
+    shifted = data()[0] + 1e6
+    near, far = (solve(Z, y, [Problem("hinge", alpha=1.0)], tol=1e-4) for Z in (data()[0], shifted))
+    np.testing.assert_allclose(far.objective, near.objective, rtol=1e-4)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no problems": ({"problems": []}, "non-empty"),
+    "not a problem": ({"problems": ["logistic"]}, "Problem"),
+    "max_iter": ({"max_iter": 0}, "max_iter=0"),
+    "half a step": ({"max_iter": 2.5}, "max_iter=2.5"),
+    "threads": ({"threads": 0}, "threads=0"),
+    "tol": ({"tol": -1.0}, "tol=-1.0"),
+    "tol is NaN": ({"tol": np.nan}, "tol=nan"),
+    "dtype": ({"dtype": np.int32}, "float32 or float64"),
+    "memory_limit": ({"memory_limit": 0}, "memory_limit=0"),
+    "init": ({"init": "random"}, "least_squares"),
+    "init shape": ({"init": (np.zeros(3), 0.0)}, "init"),
+    "init NaN": ({"init": (np.full(4, np.nan), 0.0)}, "NaN"),
+    "folds shape": ({"folds": np.ones((2, 3))}, "folds"),
+    "fold_of missing": ({"folds": np.ones((2, 80))}, "fold_of"),
+    "fold_of range": ({"folds": np.ones((2, 80)), "fold_of": [2]}, "fold_of"),
+    "weights": ({"sample_weight": -np.ones(80)}, "negative"),
+    "k too large": ({"problems": [Problem(aggregate="close", k=81)]}, "k=81"),
+    "labels": ({"y": np.arange(80) % 2}, "-1 and"),
+    "one class": ({"y": np.ones(80)}, "one class"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments_are_named(name: str) -> None:
+    given, message = BAD[name]
+    X, y = data()
+    arguments = {"X": X, "y": y, "problems": [Problem()], **given}
+    with pytest.raises((ValueError, TypeError), match=message):
+        solve(arguments.pop("X"), arguments.pop("y"), arguments.pop("problems"), **arguments)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_matrix])
+def test_nan_and_infinity_are_refused(value: float, storage: Any) -> None:
+    X, y = data()
+    X[3, 2] = value
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        solve(storage(X), y, [Problem()])
+
+
+def test_a_fold_of_one_class_is_refused() -> None:
+    X, y = data()
+    with pytest.raises(ValueError, match="fold 1 has one class"):
+        solve(X, y, [Problem(), Problem()], folds=np.stack([np.ones(80), y > 0]), fold_of=[0, 1])
+
+
+def test_read_only_memory_maps(tmp_path: Path) -> None:
+    X, y = data()
+    np.save(tmp_path / "X.npy", X.astype(np.float32))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    before = mapped.tobytes()
+    found = solve(mapped, y, everything(), max_iter=60)
+    expected = solve(X.astype(np.float32), y, everything(), max_iter=60)
+    np.testing.assert_array_equal(found.coef, expected.coef)
+    assert mapped.tobytes() == before
+
+
+def test_runs_are_repeatable() -> None:
+    X, y = data()
+    first, second = (solve(X, y, everything(), max_iter=60) for _ in range(2))
+    np.testing.assert_array_equal(first.coef, second.coef)
+
+
+def test_progress_reports_every_phase() -> None:
+    X, y = data()
+    seen: list[Progress] = []
+    solve(X, y, everything(), max_iter=60, callback=seen.append)
+    assert {event.phase for event in seen} == {"convex", "steps"}
+    assert all(1 <= event.step <= event.steps == 60 for event in seen)
+    active = [event.active for event in seen if event.phase == "steps"]
+    assert active == sorted(active, reverse=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("phase", ["convex", "steps"])
+def test_a_callback_interrupts(threads: int, phase: str) -> None:
+    X, y = data()
+    calls = []
+
+    def stop(progress: Progress) -> None:
+        calls.append(progress)
+        if progress.phase == phase:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve(X, y, everything(), max_iter=60, threads=threads, callback=stop)
+    assert len(calls) < 60
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_control_c_interrupts(threads: int) -> None:
+    X, y = data(3000, 20)
+    problems = [Problem("logistic", "close", k=k, alpha=0.1) for k in range(10, 200)]
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    begin = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        solve(X, y, problems, max_iter=1_000_000, tol=0, threads=threads)
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from Linux's /proc")
+def test_sparse_data_are_never_densified() -> None:
+    """4,000 x 20,000 with 0.1 %: dense it would take 640 MB; the whole process stays under 300."""
+    code = r"""
+        import re, numpy as np
+        from scipy import sparse
+        from closecall import Problem
+        from closecall.solvers import solve
+        rng = np.random.default_rng(0)
+        places = np.arange(4000).repeat(20), rng.integers(0, 20_000, 80_000)
+        X = sparse.csr_matrix((rng.random(80_000), places), shape=(4000, 20_000))
+        y = np.where(X @ rng.normal(size=20_000) > 0, 1.0, -1.0)
+        names = ("average", "close", "close_decay", "atk", "top")
+        problems = [Problem(loss, name, None if name == "average" else 100, 0.1)
+                    for loss in ("logistic", "hinge") for name in names]
+        found = solve(X, y, problems, max_iter=60)
+        assert np.isfinite(found.coef).all() and found.errors[0] < 400, found.errors
+        print(int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) // 1024)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 300

@@ -104,7 +104,7 @@ def results_page(folder: Path) -> str:
     if not tables:
         parts.append(
             "No results are published with this version yet. [Reproducing the paper](../reproduce.md) says how to "
-            "make them; the first command there needs no download and takes a few minutes."
+            "make them; the first command there needs no download."
         )
     for path in tables:
         with path.open(newline="", encoding="utf-8") as file:

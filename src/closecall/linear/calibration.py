@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from .._names import Array, lookup
 from ..objective import Problem
-from .fitting import Options, Parts, fit_models, scores_of
+from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .training import Training
 
 FOLDS = 5
@@ -89,10 +89,11 @@ def calibrate(
         group[held] = fold
     folds = splitter.n_splits
     parts = Parts(group, ~np.eye(folds, dtype=bool), np.arange(folds))
-    models = fit_models(training, [problem] * folds, options, parts=parts, exact=exact)
+    models = fit_models(training, [problem] * folds, options, parts=parts)
+    intercept = exact_intercepts(training, models.coef, options, parts=parts) if exact else models.intercept
     scores = np.empty((len(group), models.coef.shape[1]))
     for fold in range(folds):
         held = group == fold
-        scores[held] = scores_of(training.X[held], models.coef[fold], models.intercept[fold])
+        scores[held] = scores_of(training.X[held], models.coef[fold], intercept[fold])
     codes = [1] if scores.shape[1] == 1 else range(scores.shape[1])
     return [fit(scores[:, place], training.codes == code, training.mass) for place, code in enumerate(codes)]

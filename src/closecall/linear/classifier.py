@@ -14,7 +14,7 @@ from ..losses import get_loss
 from ..objective import Problem
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_models
+from .fitting import Options, close_calls, fit_setting
 from .training import Training, check_training
 
 
@@ -62,7 +62,7 @@ class _OneSetting(LinearClassifier):
         training = check_training(self, X, y, sample_weight, self.class_weight)
         options = self._options(training, old)
         exact = bool(self.exact_intercept)
-        models = fit_models(training, [problem], options, exact=exact)
+        models = fit_setting(training, problem, options, exact)
         dtype = training.X.dtype
         self.classes_ = training.classes
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,41 +67,51 @@ class Models:
 
 
 def fit_models(
-    training: Training,
-    problems: Sequence[Problem],
-    options: Options,
-    *,
-    parts: Parts | None = None,
-    exact: Sequence[bool] | bool = False,
+    training: Training, problems: Sequence[Problem], options: Options, *, parts: Parts | None = None
 ) -> Models:
-    """Solve every problem; where ``exact``, move the intercept to the least training error afterwards."""
+    """Solve every problem."""
     lookup(MULTICLASS, options.multiclass, "multiclass")
-    if parts is None:
-        parts = Parts(np.zeros(len(training.codes), dtype=int), np.ones((1, 1)), np.zeros(len(problems), dtype=int))
-    moved = np.broadcast_to(np.asarray(exact, dtype=bool), len(problems))
-    if moved.any() and not options.fit_intercept:
-        raise ValueError("exact_intercept=True needs fit_intercept=True")
-    classes = len(training.classes)
-    if classes > 2 and options.multiclass in JOINT:
-        if moved.any():
-            raise ValueError(f"exact_intercept=True works on one score at a time; use multiclass='ovr', not "
-                             f"{options.multiclass!r}")  # fmt: skip
+    parts = parts or _whole(training, len(problems))
+    if len(training.classes) > 2 and options.multiclass in JOINT:
         return _fit_joint(training, problems, options, parts)
     each = [
-        _fit_one(training, training.codes == code, problems, options, parts, moved, number)
-        for number, code in enumerate([1] if classes == 2 else range(classes))
+        _fit_one(training, training.codes == code, problems, options, parts, number)
+        for number, code in enumerate(_positives(training))
     ]
     return Models(*(np.stack(pieces, axis=1) for pieces in zip(*each, strict=True)))
 
 
+def _whole(training: Training, problems: int) -> Parts:
+    return Parts(np.zeros(len(training.codes), dtype=int), np.ones((1, 1)), np.zeros(problems, dtype=int))
+
+
+def _positives(training: Training) -> Sequence[int]:
+    """The class that each score speaks for."""
+    return [1] if len(training.classes) == 2 else range(len(training.classes))
+
+
+def exact_intercepts(training: Training, coef: Array, options: Options, *, parts: Parts | None = None) -> Array:
+    """Intercepts (problems, scores) with the least training error of each score against the rest."""
+    if not options.fit_intercept:
+        raise ValueError("exact_intercept=True needs fit_intercept=True")
+    if len(training.classes) > 2 and options.multiclass in JOINT:
+        raise ValueError(
+            f"exact_intercept=True works on one score at a time; use multiclass='ovr', not {options.multiclass!r}"
+        )
+    parts = parts or _whole(training, len(coef))
+    found = np.empty(coef.shape[:2])
+    for number, code in enumerate(_positives(training)):
+        positive = training.codes == code
+        sign = orientation(training, positive)
+        rows = arrange(training, np.where(positive, sign, -sign), parts.group)
+        scores = np.asarray(rows.X @ (sign * coef[:, number]).T).T
+        masses = (np.asarray(parts.masks, dtype=np.float64)[:, rows.group] * rows.mass)[parts.fold_of]
+        found[:, number] = sign * best_intercept(scores, rows.labels, masses)[0]
+    return found
+
+
 def _fit_one(
-    training: Training,
-    positive: Array,
-    problems: Sequence[Problem],
-    options: Options,
-    parts: Parts,
-    exact: Array,
-    number: int,
+    training: Training, positive: Array, problems: Sequence[Problem], options: Options, parts: Parts, number: int
 ) -> tuple[Array, Array, Array, Array]:
     """One class against the rest, oriented so that the names of the classes cannot matter."""
     sign = orientation(training, positive)
@@ -116,12 +126,15 @@ def _fit_one(
         penalize_intercept=options.penalize_intercept, sample_weight=rows.mass, folds=folds, fold_of=parts.fold_of,
         dtype=options.dtype, threads=options.threads,
     )  # fmt: skip
-    intercept = found.intercept.copy()
-    if exact.any():
-        scores = np.asarray(rows.X @ found.coef[exact].T).T
-        masses = (folds * rows.mass)[parts.fold_of[exact]]
-        intercept[exact] = best_intercept(scores, rows.labels, masses)[0]
-    return sign * found.coef, sign * intercept, found.n_iter, found.converged
+    return sign * found.coef, sign * found.intercept, found.n_iter, found.converged
+
+
+def fit_setting(training: Training, problem: Problem, options: Options, exact: bool) -> Models:
+    """One model on all rows, with its intercept moved to the least training error if asked."""
+    found = fit_models(training, [problem], options)
+    if not exact:
+        return found
+    return replace(found, intercept=exact_intercepts(training, found.coef, options))
 
 
 def _fit_joint(training: Training, problems: Sequence[Problem], options: Options, parts: Parts) -> Models:

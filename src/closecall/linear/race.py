@@ -16,7 +16,7 @@ import numpy as np
 
 from .._names import Array
 from ..aggregates import get_aggregate
-from .fitting import Options, Parts, fit_models, scores_of
+from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import Comparison, Setting, compare, order, paired_examples, paired_folds
 from .splits import Splits
 from .training import Training
@@ -99,19 +99,33 @@ class Race:
 
     def solve(self, pairs: Sequence[tuple[int, int]], which: int = 0) -> None:
         """Solve (setting, fold) pairs of one of the splits in one batch; those solved before are skipped."""
-        pairs = [pair for pair in dict.fromkeys(pairs) if (which, *pair) not in self.models]
-        if not pairs:
-            return
+        todo = [pair for pair in dict.fromkeys(pairs) if (which, *pair) not in self.models]
+        moved = [pair for pair in todo if self.settings[pair[0]].exact_intercept]
+        plain = [(self._plain(place), fold) for place, fold in moved]
+        todo = [pair for pair in dict.fromkeys(plain + todo) if pair not in moved and (which, *pair) not in self.models]
+        if todo:
+            chosen = [self.settings[place] for place, _ in todo]
+            options = replace(self.options, init=self._starts(chosen, todo))
+            problems = [setting.problem for setting in chosen]
+            found = fit_models(self.training, problems, options, parts=self._parts(which, todo))
+            for row, pair in enumerate(todo):
+                self.models[(which, *pair)] = found.coef[row], found.intercept[row]
+        if moved:
+            coef = np.stack([self.models[(which, *pair)][0] for pair in plain])
+            intercepts = exact_intercepts(self.training, coef, self.options, parts=self._parts(which, moved))
+            for row, pair in enumerate(moved):
+                self.models[(which, *pair)] = coef[row], intercepts[row]
+
+    def _parts(self, which: int, pairs: Sequence[tuple[int, int]]) -> Parts:
         split = self.splits[which]
-        parts = Parts(split.group, split.train, np.array([fold for _, fold in pairs]))
-        chosen = [self.settings[place] for place, _ in pairs]
-        options = replace(self.options, init=self._starts(chosen, pairs))
-        found = fit_models(
-            self.training, [setting.problem for setting in chosen], options,
-            parts=parts, exact=[setting.exact_intercept for setting in chosen],
-        )  # fmt: skip
-        for row, pair in enumerate(pairs):
-            self.models[(which, *pair)] = found.coef[row], found.intercept[row]
+        return Parts(split.group, split.train, np.array([fold for _, fold in pairs]))
+
+    def _plain(self, place: int) -> int:
+        """The setting whose coefficients an exact intercept moves."""
+        wanted = replace(self.settings[place], exact_intercept=False)
+        if wanted not in self.settings:
+            self.settings.append(wanted)
+        return self.settings.index(wanted)
 
     def _starts(self, settings: list[Setting], pairs: Sequence[tuple[int, int]]) -> Any:
         """Where the pairs start: at the `average` of their alpha and fold, if all of these have been solved."""

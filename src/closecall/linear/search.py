@@ -15,7 +15,7 @@ from ..aggregates import AGGREGATES, Count
 from ..losses import LOSSES
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_models
+from .fitting import Options, close_calls, fit_setting
 from .guard import Setting
 from .multiclass import JOINT
 from .race import Race, Scorer
@@ -170,7 +170,7 @@ class _Search(LinearClassifier):
 
     def _refit(self, training: Training, chosen: Setting) -> None:
         options, problem = self._options(None), chosen.problem
-        models = fit_models(training, [problem], options, exact=chosen.exact_intercept)
+        models = fit_setting(training, problem, options, chosen.exact_intercept)
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
         self.n_iter_ = models.n_iter[0]

@@ -1,0 +1,270 @@
+"""The classifiers as scikit-learn citizens: the full estimator checks, pipelines, searches, routing, names, copies."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_blobs, make_classification
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import check_estimator
+
+from closecall import (
+    AGGREGATES,
+    LOSSES,
+    AggregateLossClassifier,
+    AggregateLossClassifierCV,
+    CloseKClassifier,
+    CloseKClassifierCV,
+)
+
+SMALL = {"alphas": (1.0,), "ks": (0.3,), "cv": 2, "max_iter": 9}
+#: Short runs: the checks are about behaviour, and there are 64 of them a class.
+CHECKED = [
+    AggregateLossClassifier(max_iter=60),
+    AggregateLossClassifier(aggregate="atk", k=0.9, loss="hinge", max_iter=24),
+    CloseKClassifier(max_iter=24),
+    CloseKClassifier(max_iter=24, multiclass="top_two"),
+    AggregateLossClassifier(multiclass="softmax", aggregate="close_decay", k=0.5, max_iter=24),
+    CloseKClassifierCV(**SMALL),
+    AggregateLossClassifierCV(loss="hinge", aggregate="close", **SMALL),
+]
+ALL = [AggregateLossClassifier, CloseKClassifier, AggregateLossClassifierCV, CloseKClassifierCV]
+
+
+def easy(samples: int = 120, **more: Any) -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(samples, n_features=4, n_informative=3, n_redundant=0, random_state=3, **more)
+
+
+@pytest.mark.parametrize("estimator", CHECKED, ids=repr)
+def test_check_estimator_without_expected_failures(estimator: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # runs are short on purpose
+        warnings.simplefilter("ignore", sklearn.exceptions.SkipTestWarning)
+        results = check_estimator(estimator, on_fail=None)
+    failed = {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
+    assert failed == {}
+    assert len(results) > 50
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("aggregate", sorted(AGGREGATES))
+def test_every_loss_with_every_aggregate(loss: str, aggregate: str) -> None:
+    X, y = easy()
+    model = AggregateLossClassifier(loss=loss, aggregate=aggregate, k=0.5, m=2, max_iter=90, tol=1e-2)
+    if aggregate == "average":
+        model.set_params(max_iter=500)
+    assert model.fit(X, y).score(X, y) > 0.5
+    assert model.coef_.shape == (1, 4)
+    assert model.n_iter_.shape == (1,)
+
+
+def test_average_is_logistic_regression() -> None:
+    X, y = easy(300)
+    ours = AggregateLossClassifier(alpha=0.5, tol=1e-6).fit(X, y)
+    theirs = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-3)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-3)
+
+
+def test_exact_intercept_never_has_more_training_errors() -> None:
+    for seed in range(5):
+        X, y = make_classification(150, n_features=3, n_informative=2, n_redundant=0, flip_y=0.3, random_state=seed)
+        plain = AggregateLossClassifier().fit(X, y)
+        moved = AggregateLossClassifier(exact_intercept=True).fit(X, y)
+        assert moved.score(X, y) >= plain.score(X, y)
+        np.testing.assert_array_equal(plain.coef_, moved.coef_)
+
+
+def test_pipeline_and_grid_search() -> None:
+    X, y = easy()
+    pipe = make_pipeline(StandardScaler(), CloseKClassifier(max_iter=60))
+    grid = GridSearchCV(pipe, {"closekclassifier__k": [0.1, 1.0], "closekclassifier__alpha": [0.1, 1]}, cv=3).fit(X, y)
+    assert grid.best_score_ > 0.6
+    assert cross_val_score(CloseKClassifierCV(**SMALL), X, y, cv=3).mean() > 0.6
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_metadata_routing(kind: Any) -> None:
+    X, y = easy()
+    weight = np.random.default_rng(0).integers(1, 3, len(y)).astype(float)
+    quick = SMALL if kind.__name__.endswith("CV") else {"max_iter": 60, "tol": 1e-2}
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = kind(**quick).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        pipe = make_pipeline(scaler, routed).fit(X, y, sample_weight=weight)
+    direct = kind(**quick).fit(StandardScaler().fit_transform(X), y, sample_weight=weight)
+    np.testing.assert_array_equal(pipe[-1].coef_, direct.coef_)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_feature_names(kind: Any) -> None:
+    pandas = pytest.importorskip("pandas", reason="feature names come from pandas: pip install pandas")
+    X, y = easy()
+    table = pandas.DataFrame(X, columns=list("abcd"))
+    quick = SMALL if kind.__name__.endswith("CV") else {"max_iter": 60, "tol": 1e-2}
+    model = kind(**quick).fit(table, pandas.Series(y).map({0: "no", 1: "yes"}))
+    assert model.feature_names_in_.tolist() == list("abcd")
+    assert set(model.predict(table)) <= {"no", "yes"}
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table[list("dcba")])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_dense_sparse_and_read_only_agree(kind: Any) -> None:
+    X, y = easy()
+    X[np.abs(X) < 0.5] = 0
+    X.setflags(write=False)
+    quick = SMALL if kind.__name__.endswith("CV") else {"max_iter": 300, "tol": 1e-3}
+    dense, scattered = kind(**quick).fit(X, y), kind(**quick).fit(sparse.csr_array(X), y)
+    assert (dense.predict(X) == scattered.predict(sparse.csc_matrix(X))).mean() > 0.9
+    np.testing.assert_array_equal(dense.predict(X), dense.predict(X.tolist()))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_float32_is_kept(kind: Any) -> None:
+    X, y = easy()
+    quick = SMALL if kind.__name__.endswith("CV") else {"max_iter": 60, "tol": 1e-2}
+    model = kind(**quick).fit(X.astype(np.float32), y)
+    assert model.coef_.dtype == model.decision_function(X.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_copies(kind: Any) -> None:
+    X, y = easy()
+    quick = SMALL if kind.__name__.endswith("CV") else {"max_iter": 60, "tol": 1e-2}
+    model = kind(**quick).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert kind.__name__ in model._repr_html_()
+    with pytest.raises(NotFittedError):
+        clone(model).predict(X)
+
+
+@pytest.mark.parametrize(("loss", "plain"), [("logistic", LogisticRegression), ("hinge", LinearSVC)])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_to_sklearn_predicts_the_same(loss: str, plain: Any, classes: int) -> None:
+    X, y = make_blobs(150, centers=classes, n_features=3, cluster_std=4, random_state=1)
+    model = CloseKClassifier(loss=loss, max_iter=90).fit(X, y)
+    other = model.to_sklearn()
+    assert type(other) is plain
+    np.testing.assert_array_equal(other.predict(X), model.predict(X))
+    np.testing.assert_allclose(other.decision_function(X), model.decision_function(X))
+
+
+def test_support_is_the_k_nearest_the_threshold() -> None:
+    X, y = easy()
+    model = CloseKClassifier(k=12).fit(X, y)
+    margins = np.where(y == 1, 1, -1) * model.decision_function(X)
+    closeness = np.abs(np.logaddexp(0, -margins) - np.log(2))
+    assert model.support_.tolist() == sorted(np.argsort(closeness)[:12])
+    assert model.k_ == 12.0
+
+
+def test_boundary_distance_is_euclidean() -> None:
+    X, y = make_blobs(90, centers=3, cluster_std=2, random_state=0)
+    model = AggregateLossClassifier().fit(X, y)
+    distances = model.boundary_distance(X)
+    assert (distances >= 0).all()
+    rng = np.random.default_rng(0)
+    for row in range(0, 90, 10):  # no point nearer than the distance is predicted otherwise, some just beyond is
+        steps = rng.normal(size=(4000, 2))
+        steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+        assert set(model.predict(X[row] + 0.999 * distances[row] * steps)) == {model.predict(X[[row]])[0]}
+        assert len(set(model.predict(X[row] + 1.01 * distances[row] * steps))) > 1
+
+
+def test_optimality_gap() -> None:
+    X, y = np.arange(8.0)[:, None], [0, 0, 1, 0, 1, 1, 0, 1]
+    gap = CloseKClassifier(k=3, alpha=0.01).fit(X, y).optimality_gap(X, y)
+    assert gap.proven
+    assert gap.errors - gap.lower_bound == gap.gap >= 0
+    assert gap.lower_bound == 2
+    with pytest.raises(ValueError, match="labels the model does not know"):
+        CloseKClassifier().fit(X, y).optimality_gap(X, [5] * 8)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_calibrated_probabilities(method: str, classes: int) -> None:
+    X, y = make_blobs(600, centers=classes, n_features=2, cluster_std=5, random_state=4)
+    with pytest.raises(AttributeError, match="has no attribute 'predict_proba'") as told:
+        CloseKClassifier().fit(X, y).predict_proba(X)
+    assert "calibration='sigmoid'" in str(told.value.__cause__)
+    assert not hasattr(CloseKClassifier(), "predict_proba")
+    model = CloseKClassifier(calibration=method, max_iter=90, random_state=0).fit(X, y)
+    found = model.predict_proba(X)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    # Honest: of the examples given about p, about p have the label (bins of 100 or more, 4 standard errors).
+    for low in np.arange(0, 1, 0.25):
+        rows = (found[:, 1] >= low) & (found[:, 1] < low + 0.25)
+        if rows.sum() >= 100:
+            error = 4 * 0.5 / np.sqrt(rows.sum())
+            assert abs(found[rows, 1].mean() - (y[rows] == 1).mean()) < error
+
+
+def test_warm_start_goes_on_and_init_is_checked() -> None:
+    X, y = easy(300)
+    model = AggregateLossClassifier(alpha=1e-3, warm_start=True, tol=1e-5).fit(X, y)
+    first = model.n_iter_[0]
+    assert model.fit(X, y).n_iter_[0] <= first
+    started = AggregateLossClassifier(alpha=1e-3, init=(model.coef_, model.intercept_)).fit(X, y)
+    np.testing.assert_allclose(started.coef_, model.coef_, rtol=1e-2)
+    with pytest.raises(ValueError, match=r"init must be .* of shapes \(1, 4\) and \(1,\)"):
+        AggregateLossClassifier(init=(np.zeros(3), 0.0)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"loss": "cubic"}, "unknown loss 'cubic'; choose one of: focal"),
+        ({"k": 10_000}, "k=10000 exceeds the 120 examples"),
+        ({"k": 1.5}, "not a fraction"),
+        ({"alpha": np.nan}, "alpha=nan must be a finite number"),
+        ({"multiclass": "ovo"}, "unknown multiclass 'ovo'; choose one of: ovr, softmax, top_two"),
+        ({"calibration": "beta"}, "unknown calibration 'beta'"),
+        ({"class_weight": {7: 2}}, r"classes that y does not contain: \[7\]"),
+        ({"class_weight": "even"}, "must be 'balanced', a dict"),
+        ({"class_weight": {0: 0}}, "gives a class the weight 0"),
+        ({"max_iter": 0}, "max_iter=0 must be a whole number >= 1"),
+        ({"exact_intercept": True, "fit_intercept": False}, "needs fit_intercept=True"),
+        ({"init": "ones"}, "unknown init 'ones'"),
+    ],
+)
+def test_bad_parameters_say_what_to_do(params: dict[str, Any], words: str) -> None:
+    X, y = easy()
+    with pytest.raises(ValueError, match=words):
+        CloseKClassifier(**params).fit(X, y)
+
+
+def test_bad_data_says_what_to_do() -> None:
+    X, y = easy()
+    with pytest.raises(ValueError, match="one class only"):
+        CloseKClassifier().fit(X, np.zeros(120))
+    with pytest.raises(ValueError, match="NaN"):
+        CloseKClassifier().fit(np.where(X > 1, np.nan, X), y)
+    with pytest.raises(ValueError, match="negative values; weights are masses"):
+        CloseKClassifier().fit(X, y, sample_weight=-np.ones(120))
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        CloseKClassifier().fit(X, y).predict(X[:, :2])
+    with pytest.raises(ValueError, match="works on one score at a time; use multiclass='ovr'"):
+        AggregateLossClassifier(exact_intercept=True, multiclass="top_two").fit(X, np.arange(120) % 3)
+
+
+def test_verbose_prints_one_line_and_unfinished_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = easy()
+    CloseKClassifier(verbose=1).fit(X, y)
+    assert "k=12 of 120" in capsys.readouterr().out
+    with pytest.warns(ConvergenceWarning, match="scale the features"):
+        AggregateLossClassifier(max_iter=2, tol=1e-9).fit(X * [1, 10, 100, 1000], y)

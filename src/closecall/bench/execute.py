@@ -200,22 +200,43 @@ class Dask:
 
     @staticmethod
     def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
-        run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
-        futures = {
-            # Higher priority first; the tasks come largest first.
-            client.submit(guarded, work, task.cell, key=f"closecall-{run}-{task.cell.key}", priority=-place): task
-            for place, task in enumerate(tasks)
-        }
-        for future in distributed.as_completed(list(futures)):
-            task = futures.pop(future)
-            if future.status == "finished":
-                record = future.result()
-            elif isinstance(error := future.exception(), distributed.KilledWorker):
-                record = _killed(task.cell, "as the Dask scheduler says")
+        suspects: list[Task] = []
+        for task, found in _submit(distributed, client, tasks, work):
+            if isinstance(found, Record):
+                yield Happening("finished", task, found)
             else:
-                record = Record(task.cell.key, "failed", error=f"on the Dask cluster: {type(error).__name__}: {error}")
-            yield Happening("finished", task, record)
-            future.release()
+                suspects.append(task)
+                yield Happening("lost", task)
+        # Dask blames every task that waits at a worker when it dies, and loses results that lay there: innocent tasks
+        # are among the suspects. Alone, only the guilty die.
+        for suspect in suspects:
+            for task, found in _submit(distributed, client, [suspect], work):
+                if isinstance(found, distributed.KilledWorker):
+                    found = _killed(task.cell, "on Dask, also when it ran alone")
+                elif not isinstance(found, Record):
+                    found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
+                yield Happening("finished", task, found)
+
+
+def _submit(
+    distributed: Any, client: Any, tasks: Sequence[Task], work: Work
+) -> Iterator[tuple[Task, Record | Exception]]:
+    """Records as they come; an exception for a task that Dask could not bring to its end."""
+    run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
+    futures = {
+        # Higher priority first; the tasks come largest first.
+        client.submit(guarded, work, task.cell, key=f"closecall-{run}-{task.cell.key}", priority=-place): task
+        for place, task in enumerate(tasks)
+    }
+    for future in distributed.as_completed(list(futures)):
+        task = futures.pop(future)
+        found: Record | Exception
+        try:
+            found = future.result()
+        except Exception as error:
+            found = error
+        yield task, found
+        future.release()
 
 
 def _need_distributed() -> Any:

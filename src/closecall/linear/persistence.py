@@ -11,7 +11,6 @@ import json
 import os
 import tempfile
 import warnings
-import zipfile
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     given = stored.pop("checksum", None)
     if given is None or "header" not in stored or given.tobytes() != _checksum(stored):
         raise ValueError(f"{os.fspath(path)!r} is damaged or was changed: its checksum does not match; save it anew")
-    header = json.loads(stored["header"].tobytes())
+    header: dict[str, Any] = json.loads(stored["header"].tobytes())
     if header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f"{os.fspath(path)!r} has format {header.get('format')!r} version {header.get('version')!r}; "
                          f"this release reads {FORMAT!r} version {VERSION}")  # fmt: skip
@@ -93,13 +92,12 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
 
 
 def _read(path: str | PathLike[str]) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError, NotImplementedError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is not a complete saved model ({error}); save it anew") from None
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except Exception as error:  # zip, zlib, NumPy and struct each complain in their own way; all mean one thing
+            raise ValueError(f"{os.fspath(path)!r} is not a complete saved model ({error}); save it anew") from None
 
 
 def _checksum(stored: dict[str, Array]) -> bytes:

@@ -123,7 +123,7 @@ class _Search(LinearClassifier):
     def _scorer(self, training: Training) -> Scorer | None:
         if self.scoring is None or self.scoring == "accuracy":
             return None
-        shell = LinearClassifier()
+        shell = type(self)()
         shell.classes_, shell.n_features_in_ = training.classes, training.X.shape[1]
         scoring = check_scoring(shell, scoring=self.scoring)
 

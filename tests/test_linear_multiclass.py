@@ -1,0 +1,125 @@
+"""More than two classes: the top-two margin keeps the paper's Lemma k, softmax breaks it; known answers."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, Problem, get_loss
+from closecall.linear.multiclass import JOINT, _Joint, individual_losses, top_two_margins
+from closecall.objective import aggregate_value
+from closecall.solvers.design import make_design
+
+
+def family(seed: int, samples: int = 5, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (models, samples, classes) of a finite family, each model at a scale of its own, and the codes."""
+    rng = np.random.default_rng(seed)
+    scales = np.exp(rng.normal(0, 2, (40, 1, 1)))
+    return scales * rng.normal(size=(40, samples, classes)), rng.integers(0, classes, samples)
+
+
+def close_values(kind: str, loss: str, scores: np.ndarray, codes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The close-k loss with one M for the whole family, and the errors, of every model."""
+    losses = [individual_losses(kind, get_loss(loss), model, codes) for model in scores]
+    errors = np.array([(top_two_margins(model, codes)[0] <= 0).sum() for model in scores])
+    M = max(values.max() for values, _ in losses)
+    wrong = [top_two_margins(model, codes)[0] <= 0 for model in scores]
+    totals = []
+    for (values, threshold), missed in zip(losses, wrong, strict=True):
+        nearest = np.argsort(np.abs(values - threshold), kind="stable")
+        totals.append(values[nearest[:k]].sum() + M * missed[nearest[k:]].sum())
+    return np.array(totals), errors
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_lemma_k_carries_over_to_the_top_two_margin(loss: str, k: int) -> None:
+    for seed in range(60):
+        scores, codes = family(seed)
+        values, errors = close_values("top_two", loss, scores, codes, k)
+        assert errors[values.argmin()] <= errors.min() + k - 1
+
+
+def test_the_reference_agrees_with_the_packages_own_value() -> None:
+    scores, codes = family(0)
+    values, _ = close_values("top_two", "logistic", scores, codes, 2)
+    M = max(individual_losses("top_two", get_loss("logistic"), model, codes)[0].max() for model in scores)
+    problem = Problem("logistic", "close", k=2)
+    own = [aggregate_value(problem, top_two_margins(model, codes)[0], constant=M) for model in scores]
+    np.testing.assert_allclose(own, values)
+
+
+def test_softmax_breaks_lemma_k() -> None:
+    """A hesitant model without an error against a bold one with an error: with k = 1 the first must win."""
+    hesitant = 0.01 * np.eye(3)
+    bold = np.array([[0.0, 0.01, -9.0], [0.0, 9.0, 0.0], [0.0, 0.0, 9.0]])
+    scores, codes = np.stack([hesitant, bold]), np.arange(3)
+    for kind, winner in (("top_two", 0), ("softmax", 1)):
+        values, errors = close_values(kind, "logistic", scores, codes, 1)
+        assert errors.tolist() == [0, 1]
+        assert values.argmin() == winner
+
+
+def test_no_loss_value_separates_right_from_wrong_under_softmax() -> None:
+    right, wrong = np.array([[0.1, 0.0, 0.0]]), np.array([[0.0, 0.0, -9.0]])
+    code = np.array([0])
+    assert top_two_margins(right, code)[0] > 0 >= top_two_margins(wrong, code)[0]
+    loss = get_loss("logistic")
+    assert individual_losses("softmax", loss, right, code)[0] > individual_losses("softmax", loss, wrong, code)[0]
+
+
+@pytest.mark.parametrize("kind", JOINT)
+@pytest.mark.parametrize("k", [None, 6.0])
+def test_gradient_is_the_derivative(kind: str, k: float | None) -> None:
+    rng = np.random.default_rng(0)
+    X, codes, mass = rng.normal(size=(20, 3)), np.arange(20) % 3, rng.random(20) + 0.5
+    design = make_design(X, -np.ones(20), mass[None], fit_intercept=True, penalize=False, dtype=np.float64)
+    joint = _Joint(design, codes, mass, Problem("logistic", "close", k=0.5, alpha=0.7), kind, 3)
+    C = rng.normal(size=(3, design.rank))
+    _, gradient = joint.value_and_gradient(C, k)
+    for place in itertools.product(range(3), range(design.rank)):
+        step = np.zeros_like(C)
+        step[place] = 1e-6
+        slope = (joint.value_and_gradient(C + step, k)[0] - joint.value_and_gradient(C - step, k)[0]) / 2e-6
+        assert gradient[place] == pytest.approx(slope, rel=1e-4, abs=1e-5)
+
+
+def test_softmax_average_is_multinomial_logistic_regression() -> None:
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    ours = AggregateLossClassifier(multiclass="softmax", tol=1e-6, max_iter=2000).fit(X, y)
+    theirs = LogisticRegression(tol=1e-8, max_iter=2000).fit(X, y)
+    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=0.02)
+
+
+def test_two_classes_are_the_binary_problem_in_every_form() -> None:
+    X, y = make_blobs(80, centers=2, cluster_std=4, random_state=0)
+    models = [CloseKClassifier(multiclass=name).fit(X, y) for name in ("ovr", "top_two", "softmax")]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+        np.testing.assert_array_equal(model.support_, models[0].support_)
+
+
+@pytest.mark.parametrize("multiclass", ["ovr", "top_two", "softmax"])
+def test_outliers_of_three_classes_do_not_turn_close_k(multiclass: str) -> None:
+    X, y = make_blobs(300, centers=[[0, 4], [4, -2], [-4, -2]], cluster_std=1.5, random_state=0)
+    far = np.tile([[-60.0, 0.0]], (6, 1))  # labelled as the class on the opposite side
+    spoiled, labels = np.vstack([X, far]), np.append(y, np.ones(6, dtype=int))
+    close = CloseKClassifier(multiclass=multiclass, k=0.3).fit(spoiled, labels)
+    average = AggregateLossClassifier(multiclass=multiclass).fit(spoiled, labels)
+    assert close.score(X, y) > average.score(X, y) + 0.02
+    assert close.coef_.shape == (3, 2)
+
+
+def test_top_two_in_a_search_and_with_other_losses() -> None:
+    X, y = make_blobs(120, centers=3, cluster_std=3, random_state=2)
+    search = CloseKClassifierCV(multiclass="top_two", alphas=(0.1, 1.0), ks=(0.3,), max_iter=45).fit(X, y)
+    assert search.score(X, y) > 0.6
+    assert AggregateLossClassifier(multiclass="top_two", loss="hinge", max_iter=300).fit(X, y).score(X, y) > 0.6
+    with pytest.raises(ValueError, match="goes with multiclass='top_two' or 'ovr'"):
+        AggregateLossClassifier(multiclass="softmax", loss="hinge").fit(X, y)

@@ -1,0 +1,180 @@
+"""Saved models: the same in a new process, and nothing but a clear error from a file that is not what it was."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import StratifiedKFold
+
+from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
+
+MODELS = [
+    CloseKClassifier(k=0.2, calibration="isotonic", class_weight={"a": 2.0}, random_state=0, max_iter=60),
+    AggregateLossClassifier(aggregate="atk", k=20, loss="hinge", multiclass="top_two", max_iter=60),
+    CloseKClassifierCV(alphas=(0.1, 1.0), ks=(0.3,), max_iter=60),
+]
+
+
+def data(classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_blobs(90, centers=classes, cluster_std=4, random_state=0)
+    return X, np.array(["a", "b", "c"], dtype=object)[y]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_model_comes_back_whole(model: Any, classes: int, tmp_path: Path) -> None:
+    X, y = data(classes)
+    model.fit(X, y).save(tmp_path / "model.npz")
+    again = type(model).load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.get_params() == model.get_params()
+    assert set(vars(again)) == set(vars(model))
+    if model.calibration:
+        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    if hasattr(model, "guard_report_"):
+        assert again.guard_report_ == model.guard_report_
+
+
+def test_a_new_process_predicts_the_same(tmp_path: Path) -> None:
+    X, y = data()
+    model = CloseKClassifier().fit(X, y)
+    model.save(tmp_path / "model.npz")
+    np.save(tmp_path / "X.npy", X)
+    code = (
+        "import sys, json, numpy as np, closecall; folder = sys.argv[1]; "
+        "model = closecall.load_model(folder + '/model.npz'); "
+        "print(json.dumps(model.decision_function(np.load(folder + '/X.npy')).tolist()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == model.decision_function(X).tolist()
+
+
+def test_feature_names_come_back(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="feature names come from pandas: pip install pandas")
+    X, y = data()
+    model = CloseKClassifier(max_iter=60).fit(pandas.DataFrame(X, columns=["one", "two"]), y)
+    model.save(tmp_path / "m.npz")
+    assert load_model(tmp_path / "m.npz").feature_names_in_.tolist() == ["one", "two"]
+
+
+@pytest.mark.parametrize("kept", [0, 10, 0.3, 0.9, -1])
+def test_a_truncated_file_says_so(kept: float, tmp_path: Path) -> None:
+    X, y = data()
+    path = tmp_path / "model.npz"
+    CloseKClassifier(max_iter=60).fit(X, y).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
+    with pytest.raises(ValueError, match="save it anew"):
+        load_model(path)
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
+    X, y = data()
+    path = tmp_path / "model.npz"
+    model = CloseKClassifier(max_iter=60).fit(X, y)
+    model.save(path)
+    whole = path.read_bytes()
+    noticed = 0
+    for place in range(0, len(whole), 37):
+        spoiled = bytearray(whole)
+        spoiled[place] ^= 0x55
+        path.write_bytes(bytes(spoiled))
+        told = ""
+        try:  # bytes of the archive's own bookkeeping (dates) carry nothing
+            again = load_model(path)
+        except ValueError as error:
+            told = str(error)
+            noticed += 1
+        assert "save it anew" in told or np.array_equal(again.coef_, model.coef_)
+    assert noticed > 20
+
+
+def rewrite(path: Path, change: Any) -> None:
+    with np.load(path) as archive:
+        content = {name: archive[name] for name in archive.files}
+    change(content)
+    with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+def test_changed_coefficients_are_noticed(tmp_path: Path) -> None:
+    X, y = data()
+    path = tmp_path / "model.npz"
+    CloseKClassifier(max_iter=60).fit(X, y).save(path)
+    rewrite(path, lambda content: content["fitted.coef_"].__imul__(2))
+    with pytest.raises(ValueError, match="checksum does not match"):
+        load_model(path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, ("/tmp/closecall-bomb-went-off", "w"))
+
+
+def test_a_pickle_inside_is_not_executed(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    with path.open("wb") as file:
+        np.savez(file, header=np.array([Bomb()], dtype=object), checksum=np.zeros(32, np.uint8))
+    with pytest.raises(ValueError, match="not a complete saved model"):
+        load_model(path)
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ValueError, match="not a complete saved model"):
+        load_model(path)
+    assert not Path("/tmp/closecall-bomb-went-off").exists()
+
+
+def test_other_archives_versions_and_classes(tmp_path: Path) -> None:
+    X, y = data()
+    path = tmp_path / "model.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    with pytest.raises(ValueError, match=r"damaged|not a complete"):
+        load_model(path)
+    with pytest.raises(FileNotFoundError):
+        load_model(tmp_path / "nowhere.npz")
+    AggregateLossClassifier().fit(X, y).save(path)
+    with pytest.raises(ValueError, match="holds a AggregateLossClassifier; load it with"):
+        CloseKClassifier.load(path)
+
+
+def test_a_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data()
+    monkeypatch.setattr("closecall.linear.persistence.VERSION", 2)
+    CloseKClassifier(max_iter=60).fit(X, y).save(tmp_path / "model.npz")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"version 2; this release reads .* version 1"):
+        load_model(tmp_path / "model.npz")
+
+
+def test_an_object_parameter_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    X, y = data()
+    model = CloseKClassifierCV(cv=StratifiedKFold(3), alphas=(1.0,), ks=(0.3,), max_iter=30).fit(X, y)
+    with pytest.warns(UserWarning, match=r"\['cv'\] are objects"):
+        model.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.npz").predict(X), model.predict(X))
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = data()
+    model = CloseKClassifier(max_iter=60).fit(X, y)
+    model.save(tmp_path / "model.npz")
+    before = (tmp_path / "model.npz").read_bytes()
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="no space"):
+        model.save(tmp_path / "model.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
+    assert (tmp_path / "model.npz").read_bytes() == before

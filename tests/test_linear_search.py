@@ -1,0 +1,178 @@
+"""The cross-validated classifiers: what is raced, what the guard takes, and what they say about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
+
+from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifierCV
+from closecall.linear.guard import Setting, compare, paired_examples
+from closecall.linear.race import heat_rows
+from closecall.linear.splits import make_splits
+from closecall.linear.training import Training, row_hashes
+
+
+def turned() -> tuple[np.ndarray, np.ndarray]:
+    """Outliers turn the average; close-k is clearly better."""
+    X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
+    return X, np.repeat([0, 1, 1], [100, 100, 25])
+
+
+def plain(samples: int = 200, **more: Any) -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(samples, n_features=5, flip_y=0.2, random_state=1, **more)
+
+
+def test_the_guard_takes_a_real_gain_and_says_so() -> None:
+    X, y = turned()
+    model = CloseKClassifierCV().fit(X, y)
+    assert model.aggregate_ == "close_decay"
+    assert model.score(X, y) > AggregateLossClassifier().fit(X, y).score(X, y) + 0.2
+    last = model.guard_report_["comparisons"][-1]
+    assert last["taken"]
+    assert last["gain"] > last["needed"] == pytest.approx(1.5 * last["standard_error"])
+    assert "close_decay" in model.guard_report_["reason"]
+    assert "taken" in model.guard_report_["reason"]
+
+
+def test_the_guard_is_rarely_fooled_by_noise() -> None:
+    """Labels without any structure: whatever looks better is luck, and `average` should keep its place."""
+    left = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(80, 3)), np.arange(80) % 2
+        left += (
+            CloseKClassifierCV(alphas=(0.1, 1.0, 10.0), max_iter=60).fit(X, y).best_params_["aggregate"] == "average"
+        )
+    assert left >= 9
+
+
+def test_a_stricter_guard_never_takes_more() -> None:
+    X, y = turned()
+    assert CloseKClassifierCV(guard=1000).fit(X, y).best_params_["aggregate"] == "average"
+
+
+def test_free_choice_is_the_best_mean_of_the_whole_grid() -> None:
+    X, y = plain()
+    model = CloseKClassifierCV(guard=0, alphas=(0.1, 1.0, 10.0), ks=(0.1, 0.5), max_iter=60).fit(X, y)
+    results = model.cv_results_
+    assert (results["n_folds"] == 5).all()
+    assert len(results["params"]) == 3 * (2 + 2)
+    assert model.best_score_ == results["mean_test_score"].max()
+    assert model.guard_report_["comparisons"] == []
+
+
+def test_average_scores_are_those_of_logistic_regression() -> None:
+    X, y = plain()
+    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), cv=5).fit(X, y)
+    results = model.cv_results_
+    for alpha in (0.01, 1.0, 100.0):
+        ours = results["mean_test_score"][
+            (results["param_alpha"] == alpha) & (results["param_aggregate"] == "average")
+            & ~results["param_exact_intercept"]
+        ]  # fmt: skip
+        theirs = cross_val_score(LogisticRegression(C=1 / alpha), X, y, cv=StratifiedKFold(5)).mean()
+        assert ours.item() == pytest.approx(theirs, abs=0.011)  # float32 may move an example or two
+
+
+def test_results_agree_with_a_model_fitted_by_hand() -> None:
+    X, y = plain()
+    train, test = np.arange(0, 150), np.arange(150, 200)
+    model = AggregateLossClassifierCV(
+        aggregate="atk", alphas=(1.0,), ks=(50,), cv=[(train, test)], guard=0, max_iter=300
+    ).fit(X, y)
+    hand = AggregateLossClassifier(aggregate="atk", k=50, alpha=1.0, max_iter=300, tol=1e-3).fit(X[train], y[train])
+    place = [p["aggregate"] for p in model.cv_results_["params"]].index("atk")
+    assert model.cv_results_["split0_test_score"][place] == pytest.approx(hand.score(X[test], y[test]), abs=0.021)
+
+
+@pytest.mark.parametrize("scoring", ["f1", "roc_auc", "balanced_accuracy"])
+def test_other_scores(scoring: str) -> None:
+    X, y = plain()
+    model = CloseKClassifierCV(scoring=scoring, alphas=(0.1, 1.0), ks=(0.3,), max_iter=60).fit(X, y)
+    weighted = CloseKClassifierCV(scoring=scoring, alphas=(0.1, 1.0), ks=(0.3,), max_iter=60)
+    assert 0.5 < model.best_score_ <= 1
+    assert 0.5 < weighted.fit(X, y, sample_weight=1.0 + (y > 0)).best_score_ <= 1
+
+
+def test_a_validation_split_and_groups() -> None:
+    X, y = plain()
+    split = CloseKClassifierCV(cv=[(np.arange(150), np.arange(150, 200))], alphas=(1.0,), max_iter=60).fit(X, y)
+    assert split.guard_report_["fresh_folds"] == 0
+    grouped = CloseKClassifierCV(cv=GroupKFold(4), alphas=(1.0,), max_iter=60).fit(X, y, groups=np.arange(200) // 10)
+    assert "split3_test_score" in grouped.cv_results_
+
+
+def test_without_refit_there_is_no_model() -> None:
+    X, y = plain()
+    model = CloseKClassifierCV(refit=False, alphas=(1.0,), max_iter=60).fit(X, y)
+    assert not hasattr(model, "coef_")
+    assert model.best_params_["alpha"] == 1.0
+
+
+def test_threads_do_not_change_the_choice() -> None:
+    X, y = turned()
+    one, two = (CloseKClassifierCV(n_jobs=jobs, max_iter=60).fit(X, y) for jobs in (1, 2))
+    assert one.best_params_ == two.best_params_
+
+
+def test_a_heat_on_a_part_of_the_rows() -> None:
+    rng = np.random.default_rng(0)
+    X, codes = rng.normal(size=(1000, 2)), (np.arange(1000) % 10 == 0).astype(int)
+    training = Training(X, codes, np.ones(1000), np.arange(2), row_hashes(X), np.arange(1000))
+    split = make_splits(None, training, X, codes, None)
+    rows, share = heat_rows(training, split, limit=100)
+    trained = rows[split.train[0][split.group[rows]]]
+    assert share == pytest.approx(100 / 800)
+    assert len(trained) == 100
+    assert codes[trained].mean() == pytest.approx(0.1)
+    assert set(np.flatnonzero(split.test[0][split.group])) <= set(rows)
+
+
+def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = turned()
+    monkeypatch.setattr("closecall.linear.race.heat_rows", lambda *args: heat_rows(*args, limit=60))
+    assert CloseKClassifierCV().fit(X, y).aggregate_ == "close_decay"
+    assert CloseKClassifierCV(ks=(5, 50)).fit(X, y).aggregate_ == "close_decay"
+
+
+def test_paired_examples_is_the_standard_error_of_a_mean() -> None:
+    gains = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], 50)
+    gain, error = paired_examples(gains, np.ones(50))
+    assert gain == pytest.approx(gains.mean())
+    assert error == pytest.approx(gains.std() / np.sqrt(50))
+    assert paired_examples(gains, np.full(50, 2.0)) == pytest.approx(paired_examples(np.tile(gains, 2), np.ones(100)))
+    setting = Setting("logistic", "average", None, 1.0)
+    assert not compare(setting, setting, 0.0, 0.0, 1.5).taken
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"alphas": ()}, "alphas is empty"),
+        ({"alphas": (1.0, np.inf)}, "alphas contains inf"),
+        ({"ks": (1000,)}, "k=1000 exceeds the"),
+        ({"guard": -1}, "guard=-1 must be a number >= 0"),
+        ({"cv": 50}, "cv=50 folds need"),
+        ({"cv": 1}, "cv=1 folds need"),
+        ({"cv": []}, "no split|at least one"),
+        ({"cv": [(np.arange(2), np.arange(2, 20))]}, "trains without class"),
+        ({"loss": "cubic"}, "unknown loss"),
+        ({"loss": ()}, "loss is empty"),
+    ],
+)
+def test_bad_requests_say_what_to_do(params: dict[str, Any], words: str) -> None:
+    X, y = plain(60)
+    y = np.sort(y)
+    with pytest.raises(ValueError, match=words):
+        CloseKClassifierCV(**params).fit(X, y)
+
+
+def test_a_class_of_one() -> None:
+    X, _ = plain(60)
+    with pytest.raises(ValueError, match="has 1 example"):
+        CloseKClassifierCV().fit(X, np.append(np.zeros(59), 1))

@@ -101,7 +101,7 @@ def speed(steps: int) -> None:
 def read(directory: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Features and labels in {-1, +1} of a PMLB file."""
     with gzip.open(directory / "pmlb" / name / f"{name}.tsv.gz", "rt") as file:
-        columns = file.readline().split()
+        columns = file.readline().rstrip("\n").split("\t")
         table = np.loadtxt(file, delimiter="\t")
     target = table[:, columns.index("target")]
     return np.delete(table, columns.index("target"), axis=1), np.where(target == target.max(), 1, -1)

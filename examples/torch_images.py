@@ -2,6 +2,9 @@
 
 Synthetic colour images in CIFAR's layout (3 x 16 x 16), four kinds of stripes in noise, each kind half as frequent as
 the one before. Accuracy over all test images and over those of the rarest kind (the test set is balanced).
+
+Close-k drops what is far on the wrong side of the boundary, so a rare class has to be learned before k falls: the first
+third of the steps is for that. With noise of 0.8 it is too short here, and close-k gives the rarest class up.
 """
 
 import torch
@@ -9,7 +12,7 @@ from torch import Tensor, nn
 
 from closecall.nn import AverageLoss, CloseKLoss, KDecay
 
-SIZE, EPOCHS, BATCH = 16, 6, 64
+SIZE, EPOCHS, BATCH, NOISE = 16, 9, 64, 0.6
 
 
 def make_images(counts: list[int], seed: int) -> tuple[Tensor, Tensor]:
@@ -21,7 +24,7 @@ def make_images(counts: list[int], seed: int) -> tuple[Tensor, Tensor]:
     phases = 6.28 * torch.rand(len(targets), 1, 1, generator=generator)
     colours = torch.rand(len(targets), 3, 1, 1, generator=generator)
     stripes = torch.sin(directions[targets] + phases)[:, None] * colours
-    return stripes + 0.8 * torch.randn(len(targets), 3, SIZE, SIZE, generator=generator), targets
+    return stripes + NOISE * torch.randn(len(targets), 3, SIZE, SIZE, generator=generator), targets
 
 
 def make_model() -> nn.Module:
@@ -63,7 +66,7 @@ def main() -> dict[str, tuple[float, float]]:
     """Test accuracies: all classes, rarest class."""
     return {
         "mean": train(AverageLoss("cross_entropy")),
-        "close decay, k = 30 %": train(CloseKLoss("cross_entropy", k=0.3, memory="global")),
+        "close decay, k = 60 %": train(CloseKLoss("cross_entropy", k=0.6, memory="global")),
     }
 
 

@@ -2,16 +2,16 @@
 
 import numpy as np
 import torch
-from skorch import NeuralNetClassifier
-from skorch.callbacks import Callback
 from sklearn.datasets import make_moons
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNetClassifier
+from skorch.callbacks import Callback
 
 from closecall.nn import CloseKLoss, KDecay, ResidualMLP
 
-EPOCHS = 30
+EPOCHS = 15
 
 
 class Decay(Callback):
@@ -27,11 +27,11 @@ class Decay(Callback):
 
 
 def main() -> dict[str, float]:
-    """Cross-validated accuracies for three values of k."""
-    X, y = make_moons(600, noise=0.25, random_state=0)
+    """Cross-validated accuracies with half of each batch and with all of it."""
+    X, y = make_moons(400, noise=0.25, random_state=0)
     X = X.astype(np.float32)
     scores = {}
-    for k in (0.2, 0.5, None):
+    for k in (0.5, None):
         torch.manual_seed(0)
         net = NeuralNetClassifier(
             ResidualMLP,

@@ -1,8 +1,8 @@
 """The race: which settings are solved on which folds, and what the guard makes of the winners.
 
-`average` runs on every fold. The others first run a heat: every second alpha, each k, one fold and at most a few
-thousand of its rows. The best two of each kind then run on all folds. Measured against the full grid on the PMLB sets,
-the race chooses as well with a tenth of the solves.
+`average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold a thousand
+test rows, and at most a few thousand training rows. The best two of each kind then run on all folds. Measured against
+the full grid on the PMLB sets, the race chooses as well with a fraction of the solves.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .splits import Splits
 from .training import Training
 
 HEAT_ROWS = 5000
+HEAT_TESTS = 1000
 FINALISTS = 2
 #: Standard errors beyond the guard that `average` with the exact intercept must gain over `average`.
 EXACT_EXTRA = 1.0
@@ -78,7 +79,9 @@ class Race:
         runners = np.array([place for place in challengers if self.settings[place].alpha in coarse])
         rows, share = heat_rows(self.training, self.splits[0])
         if share == 1:
-            self.solve([(int(place), 0) for place in runners])
+            tested = int(self.splits[0].test[0][self.splits[0].group].sum())
+            folds = min(len(self.splits[0]), -(-HEAT_TESTS // tested))
+            self.solve([(int(place), fold) for place in runners for fold in range(folds)])
             leaders = self._ranked(runners)[:FINALISTS]
         else:
             part = self._part(rows)

@@ -24,6 +24,7 @@ ROOMS = [
     "nn",
     "data",
     "bench",
+    "tabular",
     "cli",
 ]
 
@@ -34,6 +35,7 @@ OUTSIDE = {
     "nn": {"torch", "sklearn"},
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
     "bench": {"sklearn", "pandas", "scikit_posthocs", "altair", "vl_convert", "jinja2", "distributed", "threadpoolctl"},
+    "tabular": {"sklearn", "pandas", "pyarrow", "typer", "rich"},
     "cli": {"typer", "rich", "click"},
 }
 #: linear and nn are neighbours: neither knows the other. Nobody but bench and cli may know bench.

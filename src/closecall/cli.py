@@ -35,6 +35,7 @@ from closecall.bench.results import gather, title
 from closecall.bench.store import Store, StoreError
 from closecall.bench.tables import Table, gain_table, method_table
 from closecall.data import SUITES, available, data_directory
+from closecall.tabular.commands import register
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, 2, 3
 
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
+register(app)
 
 Targets = Annotated[list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")]
 Suite = Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")]

@@ -1,0 +1,203 @@
+"""What a column is: numbers, dates, names; an identifier or empty; and its values as numbers or text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.data.dataset import DataError, need_pandas
+from closecall.data.files import MISSING
+
+#: Names by which a target column is known, most telling first.
+TARGETS = ("target", "class", "label", "y")
+#: How dates are written, tried in this order; 05/06/2024 alone does not say which is the month.
+DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
+#: A column is numbers or dates if this share of its known values is; the others are then missing values.
+MOSTLY = 0.95
+#: Fewer rows than this say nothing about integers that are all different.
+_FEW = 20
+_DAY = 86_400e9
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature: its name, ``number``, ``date`` or ``nominal``, and how its text is written.
+
+    ``form`` is ``,`` for numbers with a decimal comma and the format of dates.
+    """
+
+    name: str
+    kind: str
+    form: str = ""
+
+
+def quoted(names: Sequence[str], most: int = 8) -> str:
+    """Names for a message, control characters escaped, the first few only."""
+    return ", ".join(repr(str(name)) for name in names[:most]) + (", ..." if len(names) > most else "")
+
+
+def texts(column: Any) -> Any:
+    """A column as trimmed text, missing values as missing; whole floats are written as integers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> texts(pd.Series([1.0, 2.5, None])).tolist()[:2], texts(pd.Series([" a ", "?"])).isna().tolist()
+    (['1', '2.5'], [False, True])
+    """
+    pd = need_pandas()
+    if pd.api.types.is_float_dtype(column):
+        column = column.map(lambda v: None if v != v else str(int(v)) if float(v).is_integer() else str(v))
+    elif not pd.api.types.is_string_dtype(column) or column.dtype == object:
+        column = column.map(lambda v: v if isinstance(v, str) else str(v), na_action="ignore")
+    text = column.astype("str").str.strip()
+    return text.mask(text.isin(MISSING))
+
+
+def numbers(column: Any, what: Column) -> Array:
+    """Numbers (samples,) of a column of numbers or dates (days since 1970); NaN is missing or not a number.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> numbers(pd.Series(["1,5", "x"]), Column("a", "number", ",")).tolist()
+    [1.5, nan]
+    >>> numbers(pd.Series(["02.01.1970"]), Column("a", "date", "%d.%m.%Y")).tolist()
+    [1.0]
+    """
+    pd = need_pandas()
+    if what.kind == "date":
+        if not pd.api.types.is_datetime64_any_dtype(column):
+            form = what.form or "ISO8601"
+            column = pd.to_datetime(texts(column), format=form, errors="coerce", utc=True)
+        elif column.dt.tz is not None:
+            column = column.dt.tz_convert("UTC")
+        moments = column.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]")
+        days = moments.astype(np.int64) / _DAY
+        return np.where(np.isnat(moments), np.nan, days)
+    if not pd.api.types.is_numeric_dtype(column):
+        text = texts(column)
+        if what.form == ",":
+            text = text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+        column = pd.to_numeric(text, errors="coerce")
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
+    """The target column, and a note if it had to be guessed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> target_of(pd.DataFrame({"Class": [], "z": []}), "", "it")
+    ('Class', ("the target is the column 'Class', by its name",))
+    """
+    names = [str(name) for name in frame.columns]
+    if given in names:
+        return given, ()
+    if given:
+        near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise DataError(f"{what!r} has no column {given!r}; {hint}Its columns are {quoted(names)}")
+    by_name = {name.strip().lower(): name for name in reversed(names)}
+    for name in TARGETS:
+        if name in by_name:
+            return by_name[name], (f"the target is the column {by_name[name]!r}, by its name",)
+    return names[-1], (f"the target is the last column, {names[-1]!r} (say --target to choose another)",)
+
+
+def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[str, ...]]:
+    """Labels as text (known rows,), which rows have one (rows,), and notes; an error if they are no classes."""
+    text = texts(column)
+    known = text.notna().to_numpy()
+    labels = text[known].to_numpy(dtype=object)
+    if not len(labels):
+        raise DataError(f"{what!r}: the target {target!r} is empty in every row; choose another with --target")
+    classes = np.unique(labels.astype(str)).tolist()
+    if len(classes) < 2:
+        raise DataError(f"{what!r}: the target {target!r} has one class only ({classes[0]!r}); a classifier needs two")
+    values = numbers(column, Column(target, "number"))
+    if len(classes) > 20 and (values[~np.isnan(values)] % 1 != 0).any():
+        raise DataError(
+            f"{what!r}: the target {target!r} has {len(classes)} different numbers; closecall predicts classes: "
+            "choose another column with --target, or cut this one into classes first"
+        )
+    if len(classes) > max(2, len(labels) // 2):
+        raise DataError(
+            f"{what!r}: {len(classes)} classes in {len(labels)} rows; {target!r} is no class label: choose "
+            "another column with --target"
+        )
+    lost = int((~known).sum())
+    return labels, known, (f"{lost} rows without a value in {target!r} are left out",) if lost else ()
+
+
+def columns_of(frame: Any, names: list[str], keep: Collection[str] = ()) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """The features among the named columns of a frame, and notes on those left out or read in a way to know of.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> days = ["2024-01-01", None, "2024-02-01"]
+    >>> frame = pd.DataFrame({"id": ["u1", "u2", "u3"], "n": ["1", "2", "2"], "when": days})
+    >>> columns, notes = columns_of(frame, list(frame))
+    >>> [(column.name, column.kind) for column in columns], notes
+    ([('n', 'number'), ('when', 'date')], ("'id' is left out: all its values differ, like an identifier's (--keep)",))
+    """
+    found, notes = [], []
+    for name in names:
+        column, note = _detect(str(name), frame[name], str(name) in keep)
+        found += [column] if column else []
+        notes += [note] if note else []
+    return tuple(found), tuple(notes)
+
+
+def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
+    pd = need_pandas()
+    if pd.api.types.is_datetime64_any_dtype(column):
+        return Column(name, "date"), ""
+    text = texts(column)
+    known = text[text.notna()]
+    if not len(known):
+        return None, f"{name!r} is left out: it has no values"
+    different = known.nunique()
+    if different == 1:
+        return None, f"{name!r} is left out: it has one value only, {known.iloc[0][:40]!r}"
+    unique = different == len(text)
+    is_bool = pd.api.types.is_bool_dtype(column)
+    what, note = (Column(name, "nominal"), "") if is_bool else _kind(name, column, known)
+    if what.kind == "number" and not keep and unique and len(text) >= _FEW:
+        whole = (numbers(column, what) % 1 == 0).all() and not known.str.contains(r"[.,eE]").any()
+        if whole:
+            return None, f"{name!r} is left out: all its integers differ, like an identifier's (--keep)"
+    if what.kind == "nominal" and unique and not keep:
+        return None, f"{name!r} is left out: all its values differ, like an identifier's (--keep)"
+    return what, note
+
+
+def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
+    """Numbers, numbers with decimal commas, dates in one of the known formats, or else names."""
+    pd = need_pandas()
+    if pd.api.types.is_numeric_dtype(column):
+        return Column(name, "number"), ""
+    candidates = [Column(name, "number")]
+    if known.str.contains(",", regex=False).any():
+        candidates.append(Column(name, "number", ","))
+    if known.str.contains(r"\d[-/.:]\d", regex=True).mean() >= MOSTLY:
+        candidates += [Column(name, "date", form) for form in DATES]
+    shares = [float((~np.isnan(numbers(known, each))).mean()) for each in candidates]
+    best = int(np.argmax(shares))
+    if shares[best] < MOSTLY:
+        return Column(name, "nominal"), ""
+    what = candidates[best]
+    if what.form == "%d/%m/%Y" and shares[best + 1] == shares[best]:
+        return what, f"{name!r} is read as day/month/year; every date would also do as month/day/year"
+    odd = known[np.isnan(numbers(known, what))]
+    if len(odd):
+        return what, f"{name!r} is {what.kind}s, but {len(odd)} values such as {odd.iloc[0][:40]!r} are not: missing"
+    return what, ""

@@ -1,0 +1,261 @@
+"""The commands ``compare``, ``fit`` and ``predict``: arguments -> calls; results -> plain text, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from .output import opened, shown, write_rows
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
+Target = Annotated[str, typer.Option(help="The column to predict; target, class, label, y or the last unless said.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
+Keep = Annotated[list[str] | None, typer.Option(help="Use this column although it looks like an identifier.")]
+Seed = Annotated[int, typer.Option(help="Of everything drawn at random.")]
+DataDir = Annotated[str | None, typer.Option(help="Data directory; else CLOSECALL_DATA, else the user's cache.")]
+Json = Annotated[bool, typer.Option("--json", help="Results as JSON lines on standard output.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the three commands to an application."""
+    for command in (compare, fit, predict):
+        app.command()(command)
+
+
+def compare(
+    data: Data,
+    target: Target = "",
+    splits: Annotated[int, typer.Option(help="Random divisions into training, validation and test part.")] = 10,
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.")] = 5000,
+    max_iter: Annotated[int, typer.Option(help="Steps of each solve.")] = 300,
+    drop: Drop = None,
+    keep: Keep = None,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Compare every aggregate, scikit-learn's baselines and a tree on a table, and say what to use."""
+    from .compare import VERDICTS, conclude, diagnosis_of, run_splits
+    from .table import read
+
+    table = read(data, target, drop=drop or (), keep=keep or (), data_dir=data_dir).sample(rows, seed)
+    chosen = list(_progress(run_splits(table, splits, max_iter=max_iter, seed=seed), splits))
+    found, diagnosis = conclude(table, chosen), diagnosis_of(table)
+    findings = [diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity]
+    if as_json:
+        _say({"kind": "table", **_facts(table)})
+        for rank, result in enumerate(found.results, 1):
+            _say({
+                "kind": "result", "rank": rank, "method": result.method, "accuracy": result.mean,
+                "low": result.mean - result.half_width, "high": result.mean + result.half_width,
+                "k": _number(result.k), "alpha": _number(result.alpha), "accuracies": result.accuracies,
+            })  # fmt: skip
+        for finding in findings:
+            _say({"kind": "diagnosis", "case": finding.case, "value": finding.value, "reading": finding.reading})
+        _say({"kind": "verdict", "verdict": found.verdict, "text": VERDICTS[found.verdict], "reason": found.reason,
+              "majority": found.majority, "splits": splits, "training_rows": found.training_rows})  # fmt: skip
+        return
+    _print_facts(table, out)
+    _print_ranking(found, splits)
+    out.print("What the data shows", style="bold")
+    for finding in findings:
+        out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
+    out.print()
+    out.print(f"Verdict: {VERDICTS[found.verdict]}.", style="bold")
+    out.print(f"{found.reason[0].upper()}{found.reason[1:]}.")
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
+    """The items, with a line of progress where a person is looking."""
+    if not err.is_terminal:
+        yield from items
+        return
+    with err.status(f"split 1 of {total}") as status:
+        for done, item in enumerate(items, 1):
+            status.update(f"split {min(done + 1, total)} of {total}")
+            yield item
+
+
+def _facts(table: Any) -> dict[str, Any]:
+    kinds = Counter(column.kind for column in table.columns)
+    missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
+    return {
+        "name": table.name, "rows": len(table.labels), "target": table.target,
+        "classes": dict(sorted(Counter(map(str, table.labels)).items())), "columns": dict(kinds),
+        "rows_with_missing_values": missing, "notes": list(table.notes),
+    }  # fmt: skip
+
+
+def _print_facts(table: Any, console: Console) -> None:
+    facts = _facts(table)
+    classes = [f"{shown(name)} ({count})" for name, count in facts["classes"].items()]
+    more = f" and {len(classes) - 6} more" if len(classes) > 6 else ""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in facts["columns"].items())
+    console.print(f"{escape(shown(table.name))}: {len(table.labels)} rows, columns: {kinds}", style="bold")
+    console.print(f"target {escape(shown(table.target))}: {escape(', '.join(classes[:6]))}{more}")
+    if facts["rows_with_missing_values"]:
+        console.print(f"{facts['rows_with_missing_values']} rows have missing values, which are filled in")
+    _print_notes(table.notes, console)
+    console.print()
+
+
+def _print_notes(notes: Iterable[str], console: Console) -> None:
+    for note in notes:
+        console.print(f"note: {escape(shown(note))}", style="yellow")
+
+
+def _print_ranking(found: Any, splits: int) -> None:
+    ranking = RichTable(box=None, pad_edge=False)
+    for name in ("", "method", "accuracy %", "95 % interval", "k", "alpha"):
+        ranking.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for rank, result in enumerate(found.results, 1):
+        low, high = 100 * (result.mean - result.half_width), 100 * (result.mean + result.half_width)
+        k, alpha = ("" if math.isnan(value) else f"{value:{form}}" for value, form in zip(
+            (result.k, result.alpha), (".0f", "g"), strict=True))  # fmt: skip
+        interval = f"{max(low, 0):.1f} - {min(high, 100):.1f}"
+        ranking.add_row(str(rank), result.label, f"{100 * result.mean:.1f}", interval, k, alpha)
+    ranking.add_row("", "always the largest class", f"{100 * found.majority:.1f}")
+    out.print(ranking)
+    out.print(
+        f"Test accuracy over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as chosen "
+        "most often.\n"
+    )
+
+
+def _say(record: dict[str, Any], file: Any = None) -> None:
+    print(json.dumps(record), file=file or sys.stdout)
+
+
+def fit(
+    data: Data,
+    output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
+    target: Target = "",
+    classifier: Annotated[str, typer.Option(help="close-k-cv, close-k, logistic or hinge.")] = "close-k-cv",
+    rows: Annotated[int, typer.Option(help="Learn from at most this many rows, drawn by class; 0 for all.")] = 100_000,
+    drop: Drop = None,
+    keep: Keep = None,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Fit preprocessing and a classifier to a table and save both in one file."""
+    from .model import CLASSIFIERS, TableModel
+    from .table import check_classes, read
+
+    if classifier not in CLASSIFIERS:  # before a large table is read
+        raise ValueError(f"unknown classifier {classifier!r}; choose one of: {', '.join(CLASSIFIERS)}")
+    table = read(data, target, drop=drop or (), keep=keep or (), data_dir=data_dir).sample(rows, seed)
+    check_classes(table, 2)
+    model = TableModel.fit(table, classifier)
+    model.save(str(output))
+    fitted = model.classifier
+    searched = hasattr(fitted, "alpha_")
+    kind, alpha = (fitted.aggregate_, fitted.alpha_) if searched else (fitted.aggregate, fitted.alpha)
+    report = getattr(fitted, "guard_report_", {}).get("reason", "")
+    if as_json:
+        _say({"kind": "model", "path": str(output), "classifier": classifier, "aggregate": kind, "alpha": alpha,
+              "k": float(fitted.k_), "why": report, "table": _facts(table)})  # fmt: skip
+        return
+    _print_facts(table, err)
+    err.print(f"fitted {kind} with k = {fitted.k_:g}, alpha = {alpha:g}" + (f": {escape(report)}" if report else ""))
+    out.print(escape(shown(output)), soft_wrap=True)
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="A file that closecall fit wrote.")],
+    data: Data,
+    output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
+    copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
+    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 50_000,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the classes of a table, piece by piece, however long it is."""
+    from .model import TableModel
+    from .table import stream
+
+    loaded, tally = TableModel.load(model), _Tally()
+    try:
+        with opened(output) as file:
+            for first, frame in enumerate(stream(data, chunk, data_dir=data_dir)):
+                if not first:
+                    tally.notes = loaded.check([str(name) for name in frame.columns])
+                    _check_copied(copy or [], [str(name) for name in frame.columns])
+                header, rows = tally.take(loaded, frame, copy or [])
+                write_rows(file, header, rows, as_json and output == "-", not first)
+    except BrokenPipeError:  # the reader has seen enough; what is left in the buffer must not raise at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    if as_json:
+        _say({"kind": "summary", "rows": tally.rows, "accuracy": tally.accuracy, "predicted": dict(tally.predicted),
+              "notes": tally.told(), "out": output})  # fmt: skip
+        return
+    _print_notes(tally.told(), err)
+    known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
+    err.print(f"{tally.rows} rows predicted{known}")
+
+
+def _check_copied(copied: list[str], names: list[str]) -> None:
+    missing = [name for name in copied if name not in names]
+    if missing:
+        raise ValueError(f"--copy {missing[0]!r}: the data has no such column")
+    clash = [name for name in copied if name in ("row", "prediction", "score")]
+    if clash:
+        raise ValueError(f"--copy {clash[0]!r}: the predictions have a column of that name; rename it")
+
+
+class _Tally:
+    """What is known at the end of a stream."""
+
+    def __init__(self) -> None:
+        self.rows = self.labelled = self.right = 0
+        self.notes: tuple[str, ...] = ()
+        self.strange: Counter[str] = Counter()
+        self.predicted: Counter[str] = Counter()
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.right / self.labelled if self.labelled else None
+
+    def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """The header and the rows of predictions for one piece, counted."""
+        from .columns import texts
+
+        labels, scores = model.predict(frame, self.strange)
+        self.predicted.update(labels.tolist())
+        if model.target in frame.columns:
+            truth = texts(frame[model.target])
+            self.labelled += int(truth.notna().sum())
+            self.right += int((truth.to_numpy(dtype=object) == labels.astype(object)).sum())
+        begin = self.rows + 1
+        self.rows += len(frame)
+        extra = [texts(frame[name]).fillna("").tolist() for name in copied]
+        numbered = range(begin, begin + len(frame))
+        return ["row", *copied, "prediction", "score"], zip(
+            numbered, *extra, labels.tolist(), scores.tolist(), strict=True
+        )
+
+    def told(self) -> list[str]:
+        """Notes on columns and values that the model did not expect."""
+        return [*self.notes, *(
+            f"{name!r}: {count} values were not seen in training, or are not what the column is; they count as none"
+            for name, count in sorted(self.strange.items())
+        )]  # fmt: skip

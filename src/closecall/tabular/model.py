@@ -1,0 +1,217 @@
+"""Preprocessing and classifier as one model, saved in one file without pickle.
+
+A missing number becomes the training mean, a missing name the most frequent one; names get a column each, a name that
+training never saw is none of them; everything is scaled to mean 0 and variance 1 by the training rows. The recipe is
+plain data and travels as a fitted attribute of the classifier, so that :mod:`closecall.linear.persistence` saves and
+checks both together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from closecall._names import Array, lookup
+from closecall.data.dataset import MATRIX_BYTES, DataError, in_order
+from closecall.linear import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
+
+from .columns import Column, numbers, quoted, texts
+from .table import Table
+
+FORMAT = 1
+#: Names of a column that get a column each: the most frequent ones. Free text would fill the memory.
+MAX_LEVELS = 100
+
+#: What ``--classifier`` may say.
+CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "close-k-cv": CloseKClassifierCV,
+    "close-k": CloseKClassifier,
+    "logistic": AggregateLossClassifier,
+    "hinge": lambda: AggregateLossClassifier(loss="hinge"),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What becomes of a column: the value for a missing one, and the names that get a column each (none: a number)."""
+
+    column: Column
+    fill: float | str
+    levels: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """1 if there are two names: the first one's column would be the second one's complement. Else 0."""
+        return int(len(self.levels) == 2)
+
+    @property
+    def width(self) -> int:
+        """How many columns the step makes."""
+        return len(self.levels) - self.first if self.levels else 1
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessor:
+    """Steps fitted on training rows, and the mean and scale of the columns they make.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+    mean, scale : arrays (features,)
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"a": ["1", None, "3"], "b": ["x", "y", "z"]})
+    >>> recipe = Preprocessor.fit(frame, [Column("a", "number"), Column("b", "nominal")])
+    >>> recipe.matrix(frame).shape, recipe.matrix(frame)[:, 0].round(2).tolist()
+    ((3, 4), [-1.22, 0.0, 1.22])
+    """
+
+    steps: tuple[Step, ...]
+    mean: Array
+    scale: Array
+
+    @classmethod
+    def fit(cls, frame: Any, columns: Sequence[Column]) -> Preprocessor:
+        """Learn the steps from training rows (a pandas frame)."""
+        steps = tuple(_step(frame[column.name], column) for column in columns)
+        plain = cls(steps, np.zeros(_width(steps)), np.ones(_width(steps)))
+        X = plain.matrix(frame)
+        mean, scale = X.mean(axis=0), X.std(axis=0)
+        # A constant column's deviation is rounding noise, not exactly zero.
+        constant = scale <= 10 * np.finfo(float).eps * np.maximum(np.abs(mean), np.finfo(float).tiny)
+        return cls(steps, mean, np.where(constant, 1.0, scale))
+
+    def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
+        """The matrix (rows, features) of a frame; ``strange`` counts values by column that training never saw."""
+        need = 8 * len(frame) * len(self.mean)
+        if need > MATRIX_BYTES:
+            raise DataError(
+                f"the table becomes {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
+                "rows (--rows) or leave out columns of many names (--drop)"
+            )
+        X, at = np.empty((len(frame), len(self.mean))), 0
+        for step in self.steps:
+            block, odd = _apply(frame[step.column.name], step)
+            X[:, at : at + block.shape[1]] = block
+            at += block.shape[1]
+            if strange is not None and odd:
+                strange[step.column.name] += odd
+        X -= self.mean
+        X /= self.scale
+        return X
+
+
+def _width(steps: Sequence[Step]) -> int:
+    return sum(step.width for step in steps)
+
+
+def _step(values: Any, column: Column) -> Step:
+    if column.kind != "nominal":
+        known = numbers(values, column)
+        known = known[~np.isnan(known)]
+        return Step(column, float(known.mean()) if len(known) else 0.0)
+    counts = texts(values).dropna().value_counts()
+    # Equal counts are told apart by name, not by the order of the rows.
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    levels = in_order(name for name, _ in ranked[:MAX_LEVELS])
+    return Step(column, ranked[0][0] if ranked else "", levels or ("",))
+
+
+def _apply(values: Any, step: Step) -> tuple[Array, int]:
+    """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
+    if not step.levels:
+        found = numbers(values, step.column)
+        missing = np.isnan(found)
+        odd = int(missing.sum() - texts(values).isna().sum()) if missing.any() and values.dtype.kind in "OU" else 0
+        return np.where(missing, step.fill, found)[:, None], odd
+    text = texts(values).fillna(step.fill).to_numpy(dtype=object)
+    place = {level: number for number, level in enumerate(step.levels)}
+    codes = np.array([place.get(value, -1) for value in text], dtype=int)
+    return (codes[:, None] == np.arange(step.first, len(step.levels))).astype(float), int((codes < 0).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A fitted model of tables: how to read the columns, and the classifier.
+
+    Parameters
+    ----------
+    target : str
+    recipe : Preprocessor
+    classifier : fitted closecall classifier
+        Its classes are the labels as text.
+    """
+
+    target: str
+    recipe: Preprocessor
+    classifier: Any
+
+    @classmethod
+    def fit(cls, table: Table, classifier: str = "close-k-cv") -> TableModel:
+        """Fit the preprocessing and a classifier of :data:`CLASSIFIERS` to a table."""
+        estimator = lookup(CLASSIFIERS, classifier, "classifier")()
+        recipe = Preprocessor.fit(table.frame, table.columns)
+        estimator.fit(recipe.matrix(table.frame), np.asarray(table.labels, dtype=str))
+        return cls(table.target, recipe, estimator)
+
+    def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
+        """Labels (rows,) and scores (rows,): the score of the second of two classes, or the winner's lead."""
+        if not len(frame):
+            return np.empty(0, dtype=str), np.empty(0)
+        X = self.recipe.matrix(frame, strange)
+        scores, classes = self.classifier.decision_function(X), self.classifier.classes_
+        if scores.ndim == 1:
+            return classes[(scores > 0).astype(int)], scores
+        best = np.partition(scores, -2, axis=1)
+        return classes[scores.argmax(axis=1)], best[:, -1] - best[:, -2]
+
+    def check(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Notes on columns that the model does not use; an error that names those it needs and does not find."""
+        wanted = [step.column.name for step in self.recipe.steps]
+        new = [name for name in names if name not in wanted and name != self.target]
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            near = {name: difflib.get_close_matches(name, new, n=1, cutoff=0.6) for name in missing}
+            hints = [f"rename {found[0]!r} to {name!r}" for name, found in near.items() if found]
+            raise DataError(
+                f"the model needs the columns {quoted(missing)}, which the data does not have; "
+                + ("; ".join(hints) if hints else "add them (left empty where unknown)")
+            )
+        return (f"columns the model does not use: {quoted(new)}",) if new else ()
+
+    def save(self, path: str) -> None:
+        """Write the model to one file."""
+        self.classifier.table_ = {
+            "format": FORMAT, "target": self.target, "mean": self.recipe.mean, "scale": self.recipe.scale,
+            "steps": [[*astuple(step.column), step.fill, list(step.levels)] for step in self.recipe.steps],
+        }  # fmt: skip
+        try:
+            self.classifier.save(path)
+        except OSError as error:
+            raise DataError(f"cannot write the model {os.fspath(path)!r}: {error.strerror or error}") from error
+
+    @classmethod
+    def load(cls, path: str) -> TableModel:
+        """Read a saved model; a damaged, changed or foreign file is refused and nothing in it runs."""
+        try:
+            classifier = load_model(path)
+        except OSError as error:
+            raise DataError(f"cannot read the model {os.fspath(path)!r}: {error.strerror or error}") from error
+        given = getattr(classifier, "table_", None)
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it anew")
+        steps = tuple(
+            Step(Column(name, kind, form), fill, tuple(levels)) for name, kind, form, fill, levels in given["steps"]
+        )
+        recipe = Preprocessor(steps, given["mean"], given["scale"])
+        if not _width(steps) == len(recipe.mean) == len(recipe.scale) == classifier.n_features_in_:
+            raise DataError(f"{os.fspath(path)!r}: its preprocessing does not fit its classifier; fit it anew")
+        return cls(given["target"], recipe, classifier)

@@ -1,0 +1,86 @@
+"""Text that stays text: names and values of a stranger's table on a terminal and in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from closecall.data.dataset import DataError
+
+
+def shown(text: object) -> str:
+    r"""Text for a terminal: what is not printable (control characters, reversed writing) is escaped.
+
+    Examples
+    --------
+    >>> shown("plain <b>"), shown("\x1b[31mred")
+    ('plain <b>', '\\x1b[31mred')
+    """
+    given = str(text)
+    return given if given.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in given)
+
+
+def cell(value: object) -> str:
+    r"""A value for a CSV file: unprintable characters escaped, and ``'`` before what a spreadsheet would calculate.
+
+    Text that begins with ``=``, ``+``, ``-`` or ``@`` gets the quote, plain numbers do not.
+
+    Examples
+    --------
+    >>> cell("=cmd|' /C calc'!A0"), cell("-1"), cell("-a"), cell("yes")
+    ("'=cmd|' /C calc'!A0", '-1', "'-a", 'yes')
+    """
+    text = shown(value)
+    # Spreadsheets take full-width signs for the plain ones, and pass over leading blanks.
+    if not unicodedata.normalize("NFKC", text[:20]).lstrip().startswith(("=", "+", "-", "@")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
+
+
+@contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    """A text file that is whole or not there; ``-`` and devices are written to directly."""
+    if path == "-":
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    final = Path(path)
+    try:
+        if final.exists() and not final.is_file():
+            with final.open("w", encoding="utf-8", newline="") as file:
+                yield file
+            return
+        temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
+        whole = temporary.open("x", encoding="utf-8", newline="")
+    except OSError as error:
+        raise DataError(f"cannot write {path!r}: {error.strerror or error}") from error
+    try:
+        with whole:
+            yield whole
+        os.replace(temporary, final)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Sequence[Any]], as_json: bool, first: bool) -> None:
+    """Rows as CSV (the header line before the first) or as JSON lines, which keep every label as it is."""
+    if as_json:
+        for row in rows:
+            print(json.dumps({"kind": "prediction", **dict(zip(header, row, strict=True))}), file=file)
+        return
+    writer = csv.writer(file, lineterminator="\n")
+    if first:
+        writer.writerow([cell(name) for name in header])
+    writer.writerows([value if isinstance(value, int | float) else cell(value) for value in row] for row in rows)

@@ -1,0 +1,319 @@
+"""Reading a user's table: where it comes from, what separates its columns, and pieces of it at a time.
+
+Every cell of a text file is read as text. What a column is, is decided once, from all training rows
+(:mod:`closecall.tabular.columns`); were it left to the reader, the first piece of a stream could be numbers and the
+second text.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sys
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.data import load_dataset
+from closecall.data.dataset import DataError, need_pandas
+from closecall.data.files import MAX_BYTES, MISSING, SEPARATORS, read_table, suffix_of
+
+from .columns import Column, columns_of, labels_of, quoted, target_of
+
+#: Rows in memory at a time when a table is streamed.
+CHUNK = 50_000
+_HEAD = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table to learn from.
+
+    Parameters
+    ----------
+    name : str
+    frame : pandas frame (samples, columns)
+    target : str
+    labels : array (samples,) of str
+    columns : tuple of Column
+        The features; columns of the frame that are not among them are left out.
+    notes : tuple of str
+        What was decided and the user should know.
+    """
+
+    name: str
+    frame: Any
+    target: str
+    labels: Array
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+
+    def sample(self, rows: int, seed: int = 0) -> Table:
+        """At most that many rows (0: all), each class in proportion and with at least eight if it has them."""
+        if not rows or len(self.labels) <= rows:
+            return self
+        rng, chosen = np.random.default_rng(seed), []
+        for label in np.unique(self.labels):
+            members = np.flatnonzero(self.labels == label)
+            count = min(len(members), max(8, round(rows * len(members) / len(self.labels))))
+            chosen.append(rng.choice(members, count, replace=False))
+        kept = np.sort(np.concatenate(chosen))
+        note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 takes all)"
+        return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
+
+
+def read(
+    source: str,
+    target: str = "",
+    *,
+    drop: Collection[str] = (),
+    keep: Collection[str] = (),
+    data_dir: str | None = None,
+) -> Table:
+    """Read a table to learn from and decide what its columns are.
+
+    Parameters
+    ----------
+    source : str
+        A file, ``-`` for standard input, or a data set's name (``monk3``, ``pmlb:...``, ``openml:...``).
+    target : str
+        The target column; found by name or taken as the last one if empty.
+    drop, keep : collections of str
+        Columns to leave out, and columns to keep although they look like an identifier.
+
+    Examples
+    --------
+    >>> table = read("monk3")
+    >>> table.labels.shape, [column.kind for column in table.columns][:2]
+    ((554,), ['number', 'number'])
+    """
+    if not is_file(source):
+        return _read_named(source, target, drop, data_dir)
+    pd = need_pandas()
+    pieces = list(stream(source, limit=MAX_BYTES))
+    frame = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+    name = "standard input" if source == "-" else Path(source).name
+    if not len(frame):
+        raise DataError(f"{name!r} has a header line but no rows")
+    target, notes = target_of(frame, target, name)
+    labels, kept, more = labels_of(frame[target], target, name)
+    frame = frame if kept.all() else frame[kept]
+    features = [column for column in frame.columns if column != target]
+    _check_names([*drop, *keep], features, name)
+    columns, told = columns_of(frame, [column for column in features if column not in drop], keep)
+    if not columns:
+        raise DataError(f"{name!r} has no usable column beside the target {target!r}: {'; '.join(told) or 'no other'}")
+    return Table(name, frame, target, labels, columns, (*notes, *more, *told))
+
+
+def check_classes(table: Table, least: int) -> None:
+    """An error that names the classes of fewer than ``least`` rows, and one if there are more than 1000."""
+    classes, counts = np.unique(table.labels.astype(str), return_counts=True)
+    pairs = zip(classes.tolist(), counts.tolist(), strict=True)
+    rare = [f"{name!r} ({count})" for name, count in pairs if count < least]
+    if rare:
+        raise DataError(
+            f"{table.name!r}: too few rows of {len(rare)} classes of {table.target!r}: {', '.join(rare[:5])}; every "
+            f"class needs {least} or more: drop those rows or merge the classes"
+        )
+    if len(classes) > 1000:
+        raise DataError(f"{table.name!r}: {len(classes)} classes are too many; is {table.target!r} the target?")
+
+
+def _check_names(given: list[str], features: list[str], name: str) -> None:
+    for column in given:
+        if column not in features:
+            raise DataError(f"{name!r} has no column {column!r}; its columns are {quoted(features)}")
+
+
+def _read_named(source: str, target: str, drop: Collection[str], data_dir: str | None) -> Table:
+    frame, given, kinds = _named(source, data_dir)
+    if target and target != given:
+        raise DataError(f"the target of the data set {source!r} is {given!r}; leave --target out")
+    _check_names(list(drop), list(kinds), source)
+    columns = tuple(Column(name, kind) for name, kind in kinds.items() if name not in drop)
+    return Table(source, frame, given, frame[given].to_numpy(dtype=object), columns)
+
+
+def _named(source: str, data_dir: str | None) -> tuple[Any, str, dict[str, str]]:
+    """A data set's frame with its labels, the name of the label column, and the features' kinds."""
+    data = load_dataset(source, data_dir)
+    frame = data.frame()
+    target = "target"
+    while target in data.feature_names:
+        target += "_"
+    frame[target] = np.array(data.classes, dtype=object)[data.y]
+    kinds = ["number" if values is None else "nominal" for values in data.categories]
+    return frame, target, dict(zip(data.feature_names, kinds, strict=True))
+
+
+def is_file(source: str) -> bool:
+    """Whether a source is a file or standard input, not a data set's name."""
+    return source == "-" or bool(suffix_of(source)) or Path(source).expanduser().exists()
+
+
+def stream(source: str, rows: int = CHUNK, *, limit: int = 0, data_dir: str | None = None) -> Iterator[Any]:
+    """Frames of at most that many rows each; an empty table with a header gives one empty frame.
+
+    Parameters
+    ----------
+    source : str
+        See :func:`read`.
+    rows : int
+    limit : int
+        Refuse a text file that unpacks to more bytes than this; 0 is no limit, for those who keep nothing.
+    """
+    if not is_file(source):
+        frame = _named(source, data_dir)[0]
+        yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))
+    elif suffix_of(source) == ".parquet":
+        yield from _stream_parquet(Path(source).expanduser(), rows, whole=bool(limit))
+    else:
+        yield from _stream_text(source, rows, limit)
+
+
+def _stream_parquet(path: Path, rows: int, *, whole: bool) -> Iterator[Any]:
+    if whole:  # bounded and explained there
+        yield read_table(path, "")
+        return
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise DataError(f"reading {path} needs pyarrow: pip install pyarrow, or save it as CSV") from error
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if not file.metadata.num_rows:
+                yield file.schema_arrow.empty_table().to_pandas()
+            for batch in file.iter_batches(batch_size=rows):
+                yield batch.to_pandas()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read or is not a Parquet file ({error})") from error
+
+
+def _stream_text(source: str, rows: int, limit: int) -> Iterator[Any]:
+    pd = need_pandas()
+    what = "standard input" if source == "-" else source
+    with _opened(source, what) as raw:
+        file, head = _unpacked(raw, limit, what)
+        separator, _ = sniff(head, what, SEPARATORS.get(suffix_of(source)) or ",")
+        with pd.read_csv(
+            file, sep=separator, dtype=str, index_col=False, encoding="utf-8-sig", keep_default_na=False,
+            na_values=list(MISSING), chunksize=rows,
+        ) as reader:  # fmt: skip
+            while True:
+                with warnings.catch_warnings():
+                    # pandas warns of rows longer than the header, and drops what is over
+                    warnings.simplefilter("error", pd.errors.ParserWarning)
+                    try:
+                        frame = next(reader)
+                    except StopIteration:
+                        return
+                yield frame
+
+
+@contextmanager
+def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
+    """The bytes of a source; whatever goes wrong while they are read and parsed becomes one kind of error."""
+    pd = need_pandas()
+    try:
+        if source == "-":
+            yield sys.stdin.buffer
+        else:
+            with Path(source).expanduser().open("rb") as file:
+                yield file
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{what} is empty; it needs a header line and rows") from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
+        detail = " ".join(str(error).split())[:200]
+        raise DataError(f"{what} is not a table of equal rows in UTF-8 ({detail}); save it as CSV in UTF-8") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{what} is truncated or damaged ({error})") from error
+    except OSError as error:
+        raise DataError(f"cannot read {what}: {error.strerror or error}") from error
+
+
+class _Rejoined(io.RawIOBase):
+    """A head that was read already, and the rest: a pipe cannot be rewound."""
+
+    def __init__(self, head: bytes, rest: Any, limit: int, what: str) -> None:
+        self.head, self.rest, self.left, self.what = head, rest, limit or sys.maxsize, what
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.head[: len(buffer)] if self.head else self.rest.read(len(buffer))
+        self.head = self.head[len(piece) :]
+        self.left -= len(piece)
+        if self.left < 0:
+            raise DataError(f"{self.what} is too large to learn from in memory; take a sample of its rows")
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def _unpacked(raw: Any, limit: int, what: str) -> tuple[Any, bytes]:
+    """A file to read on, unpacked if it is gzip whatever its name, and its first bytes."""
+    head = raw.read(_HEAD)
+    if head.startswith(b"\x1f\x8b"):
+        raw = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, raw, 0, what)))
+        head = raw.read(_HEAD)
+    return io.BufferedReader(_Rejoined(head, raw, limit, what), 1 << 16), head
+
+
+def sniff(head: bytes, what: object, usual: str = ",") -> tuple[str, list[str]]:
+    """The separator and the column names that the first lines of a file show.
+
+    Parameters
+    ----------
+    head : bytes
+        The beginning of the file.
+    what : object
+        Its name, for errors.
+    usual : str
+        The separator if several, or none, fit.
+
+    Examples
+    --------
+    >>> sniff(b"a;b,c;d" + bytes([10]) + b"1;2,5;3", "it")
+    (';', ['a', 'b,c', 'd'])
+    """
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{what} is in UTF-16; save it in UTF-8")
+    if b"\0" in head:
+        raise DataError(f"{what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
+    text = head.decode("utf-8-sig", errors="replace")
+    if len(head) >= _HEAD:
+        text = text.rpartition("\n")[0] or text  # the last line may be cut
+    if not text.strip():
+        raise DataError(f"{what} is empty; it needs a header line and rows")
+    best, found = usual, 1
+    for separator in dict.fromkeys((usual, ",", ";", "\t", "|")):
+        rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(50), strict=False)]
+        widths = {len(row) for row in rows if row}
+        if len(widths) == 1 and (width := widths.pop()) > found:
+            best, found = separator, width
+    header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)
+    twice = [name for name, count in Counter(header).items() if count > 1 and name]
+    if twice:
+        raise DataError(f"{what}: the columns {quoted(twice)} appear twice; rename them")
+    if all(_is_number(name) for name in header):
+        raise DataError(f"{what}: the first line holds numbers only; it must be a header line with column names")
+    return best, header
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,189 @@
+"""The parts under the commands: columns, preprocessing, verdicts, intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closecall.bench.stats import corrected_test
+from closecall.data import DataError
+from closecall.tabular.columns import Column, columns_of, numbers
+from closecall.tabular.compare import NAMES, TREE, Result, divide, grid, judge
+from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
+from closecall.tabular.output import cell, shown
+from closecall.tabular.table import read, sniff, stream
+
+pd = pytest.importorskip("pandas", reason="install closecall[bench]")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "form"),
+    [
+        (["1", "2.5", " 3 ", "NA"], "number", ""),
+        (["1,5", "1.002,25", "3"], "number", ","),
+        (["2024-01-31", "2024-02-01T10:00:00Z"], "date", "ISO8601"),
+        (["31.01.2024", "01.02.2024"], "date", "%d.%m.%Y"),
+        (["01/31/2024", "02/01/2024"], "date", "%m/%d/%Y"),
+        (["a", "b", "a"], "nominal", ""),
+        (["1", "2", "many", "2"], "nominal", ""),
+        (["10.0.0.1", "10.0.0.2", "10.0.0.1"], "nominal", ""),
+    ],
+)
+def test_kinds(values: list[str], kind: str, form: str) -> None:
+    (column,), _ = columns_of(pd.DataFrame({"c": values}, dtype=str), ["c"])
+    assert (column.kind, column.form) == (kind, form)
+
+
+def test_an_ambiguous_date_is_said_aloud() -> None:
+    (column,), (note,) = columns_of(pd.DataFrame({"d": ["01/02/2024", "03/04/2024"]}), ["d"])
+    assert column.form == "%d/%m/%Y"
+    assert "month/day/year" in note
+
+
+def test_identifiers_can_be_kept() -> None:
+    frame = pd.DataFrame({"n": [str(7 * i) for i in range(30)], "x": [f"{i / 4}" for i in range(30)]})
+    columns, (note,) = columns_of(frame, ["n", "x"])
+    assert [column.name for column in columns] == ["x"]
+    assert "--keep" in note
+    assert len(columns_of(frame, ["n", "x"], keep=["n"])[0]) == 2
+
+
+def test_date_of_any_writing_is_the_same_number() -> None:
+    typed = numbers(pd.Series(pd.to_datetime(["2024-01-31"])), Column("d", "date"))
+    zoned = numbers(pd.Series(pd.to_datetime(["2024-01-31T02:00:00+02:00"])), Column("d", "date"))
+    written = numbers(pd.Series(["31.01.2024"]), Column("d", "date", "%d.%m.%Y"))
+    days = (np.datetime64("2024-01-31") - np.datetime64("1970-01-01")).astype(int)
+    assert typed.tolist() == zoned.tolist() == written.tolist() == [days]
+
+
+@pytest.mark.parametrize(("text", "separator"), [("a;b\n1,5;2", ";"), ("a\tb\n1,5\t2", "\t"), ("a|b\n1|2", "|")])
+def test_separators(text: str, separator: str) -> None:
+    assert sniff(text.encode(), "it") == (separator, ["a", "b"])
+
+
+def test_utf16_and_binary_are_named() -> None:
+    with pytest.raises(DataError, match="UTF-16"):
+        sniff("a,b\n".encode("utf-16"), "it")
+    with pytest.raises(DataError, match="not a text file"):
+        sniff(b"PK\x00\x00", "it")
+
+
+def test_preprocessing_is_that_of_the_protocol() -> None:
+    """One slow twin: the encoding that the protocol ``sound`` fits, scaled."""
+    from closecall.data import Dataset
+
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.standard_normal(40), rng.integers(0, 3, 40), rng.integers(0, 2, 40)]).astype(float)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    data = Dataset(
+        "d", "file", "", X, np.arange(40) % 2, ("0", "1"), ("a", "b", "c"), (None, ("x", "y", "z"), ("p", "q"))
+    )
+    (expected,) = data.encode(np.arange(40))
+    expected = (expected - expected.mean(axis=0)) / expected.std(axis=0)
+    kinds = [Column("a", "number"), Column("b", "nominal"), Column("c", "nominal")]
+    frame = data.frame()
+    np.testing.assert_allclose(Preprocessor.fit(frame, kinds).matrix(frame), expected, atol=1e-12)
+
+
+def test_free_text_is_bounded() -> None:
+    frame = pd.DataFrame({"t": [f"word {i % 300}" for i in range(900)]})
+    recipe = Preprocessor.fit(frame, [Column("t", "nominal")])
+    assert recipe.matrix(frame).shape == (900, MAX_LEVELS)
+
+
+def test_saved_model_predicts_the_same_bits(tmp_path: Path) -> None:
+    table = read("tic-tac-toe")
+    model = TableModel.fit(table, "close-k")
+    model.save(str(tmp_path / "m"))
+    loaded = TableModel.load(str(tmp_path / "m"))
+    for ours, theirs in zip(model.predict(table.frame), loaded.predict(table.frame), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_model_without_a_table_is_refused(tmp_path: Path) -> None:
+    from closecall import CloseKClassifier
+
+    CloseKClassifier().fit([[-1.0], [0.0], [1.0], [2.0]], [0, 0, 1, 1]).save(tmp_path / "m")
+    with pytest.raises(DataError, match="closecall fit"):
+        TableModel.load(str(tmp_path / "m"))
+
+
+def test_parquet_is_the_same_table(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="install closecall[bench]")
+    frame = pd.DataFrame(
+        {
+            "when": pd.to_datetime(["2024-01-01", "2024-02-01", None] * 10),
+            "n": [1.5, np.nan, 2.0] * 10,
+            "flag": [True, False, False] * 10,
+            "class": ["x", "y", "y"] * 10,
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read(str(tmp_path / "t.parquet"))
+    assert [column.kind for column in table.columns] == ["date", "number", "nominal"]
+    assert [len(piece) for piece in stream(str(tmp_path / "t.parquet"), 12)] == [12, 12, 6]
+
+
+def test_streaming_a_pipe_needs_memory_for_one_piece(tmp_path: Path) -> None:
+    """Pieces come one by one: the first is there before the last is read."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,class\n" + "1,x\n2,y\n" * 200_000)
+    pieces = stream(str(path), 1000)
+    assert len(next(pieces)) == 1000
+    assert sum(len(piece) for piece in pieces) == 399_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("=1+1", "'=1+1"), ("@x", "'@x"), ("-1.5e3", "-1.5e3"), ("+a", "'+a"), (" =x", "' =x"), ("\uff1dx", "'\uff1dx"),
+     ("\t=x", "\\t=x"), ("<b>", "<b>")],
+)  # fmt: skip
+def test_cells(text: str, expected: str) -> None:
+    assert cell(text) == expected
+
+
+def test_shown_escapes_what_turns_the_terminal() -> None:
+    assert shown("a\x1b]0;x\x07\u202eb\n") == "a\\x1b]0;x\\x07\\u202eb\\n"
+
+
+def result(method: str, scores: list[float]) -> Result:
+    return Result(method, method, tuple(scores), 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("close", "tree", "verdict"),
+    [(0.0, 0.0, "logistic"), (0.05, 0.05, "close-k"), (0.0, 0.1, "tree"), (-0.05, 0.0, "logistic"), (0.05, 0.2, "tree"),
+     (0.0, 0.01, "logistic")],
+)  # fmt: skip
+def test_verdicts(close: float, tree: float, verdict: str) -> None:
+    noise = np.tile([0.0, 0.004, -0.004], 4)
+    base = 0.7 + np.repeat([0.0, 0.01], 6)
+    found = {
+        "average": result("average", list(base)),
+        "close_decay": result("close_decay", list(base + close + noise)),
+        TREE: result(TREE, list(base + tree - noise)),
+    }
+    assert judge(found)[0] == verdict
+
+
+def test_interval_is_the_corrected_test_turned_round() -> None:
+    """A constant just outside the interval differs at p < 0.05, one just inside does not."""
+    scores = np.array([0.8, 0.82, 0.79, 0.85, 0.81])
+    found = result("a", list(scores))
+    for shift, differs in ((1.01, True), (0.99, False)):
+        other = np.full(5, found.mean + shift * found.half_width)
+        assert (corrected_test(scores, other) < 0.05) == differs
+
+
+def test_grid_has_every_aggregate_and_parts_every_class() -> None:
+    from closecall.aggregates import AGGREGATES
+
+    methods = {problem.aggregate for problem, _ in grid(200)}
+    assert methods == set(AGGREGATES)
+    assert methods <= set(NAMES)
+    codes = np.repeat([0, 1, 2], [50, 4, 9])
+    parts = divide(codes, np.random.default_rng(0))
+    assert sorted(np.concatenate(parts)) == list(range(63))
+    assert all(set(codes[part]) == {0, 1, 2} for part in parts)

@@ -17,7 +17,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -96,7 +96,7 @@ def memory(field: str = "VmHWM") -> float:
 
 
 def forget_peak() -> float:
-    """Let the peak begin anew (Linux); the present size in megabytes."""
+    """Let the peak begin anew; the present size in megabytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return memory("VmRSS")
 
@@ -182,12 +182,11 @@ def row_steps(name: str) -> tuple[int, int, int]:
     """How many steps of single problems a grid really takes (shared and saved ones left out), n and d."""
     X, y = split(name, 0)[0]
     taken: list[int] = []
-    settings: dict[str, Any] = {"max_iter": STEPS, "penalize_intercept": True}
-    solve(X, y, grid(len(y)), callback=lambda event: taken.append(event.active), **settings)
+    solve(X, y, grid(len(y)), penalize_intercept=True, callback=lambda event: taken.append(event.active))
     return sum(taken), len(y), X.shape[1] + 1
 
 
-def ratio(names: tuple[str, ...] = SETS, rounds: int = 2) -> None:
+def ratio(names: Sequence[str] = SETS, rounds: int = 2) -> None:
     """The full grid of one split: two torch processes, two of ours, turn by turn; and the averages against peers."""
     print(f"one core's float32 GEMM peak {gemm_rate(1024, 1024, 1024):.0f} GFLOP/s")
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
@@ -283,10 +282,8 @@ def one_large(n: int, full: bool = True) -> None:
         f"time; {extra:.2f} times X's memory beyond X; training error {error:.3f} %"
     )
     if full:
-        long = solve(X, y, [item], max_iter=STEPS)
-        print(
-            f"  1000 steps: {100 * long.errors[0] / n:.3f} %, difference {error - 100 * long.errors[0] / n:+.3f} points"
-        )
+        longer = 100 * solve(X, y, [item], max_iter=STEPS).errors[0] / n
+        print(f"  1000 steps: {longer:.3f} %, difference {error - longer:+.3f} points")
 
 
 def candidate_gain(n: int = 1_000_000) -> None:
@@ -295,14 +292,14 @@ def candidate_gain(n: int = 1_000_000) -> None:
     item, costs, errors = Problem("logistic", "close_decay", n // 1000, 1.0), [], []
     for limit in (candidates.FROM_SAMPLES, n + 1):
         candidates.FROM_SAMPLES = limit
-        seen: list[tuple[float, int]] = []
+        seen: list[float] = []
 
-        def note(event: Progress, seen: list[tuple[float, int]] = seen) -> None:
+        def note(event: Progress, seen: list[float] = seen) -> None:
             if event.phase == "steps" and event.step >= first_final_step(STEPS):
-                seen.append((time.process_time(), event.step))
+                seen.append(time.process_time())
 
         errors.append(solve(X, y, [item], max_iter=STEPS, tol=0, callback=note).errors[0] / n)
-        costs.append((seen[-1][0] - seen[0][0]) / (len(seen) - 1))
+        costs.append((seen[-1] - seen[0]) / (len(seen) - 1))
     print(
         f"\nlast third at n={n:,}: {1e3 * costs[0]:.2f} ms a step by candidates, {1e3 * costs[1]:.2f} by full passes: "
         f"{costs[1] / costs[0]:.1f} times; training errors {100 * errors[0]:.3f} and {100 * errors[1]:.3f} %"
@@ -385,7 +382,7 @@ def growth(plots: Path | None) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts: dict[str, Callable[[], None]] = {
-        "ratio": ratio,
+        "ratio": lambda: ratio(given.sets),
         "optimum": optimum,
         "leaving": leaving,
         "million": lambda: one_large(1_000_000),
@@ -397,6 +394,7 @@ def main() -> None:
     for name in parts:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--plots", type=Path, help="a directory for the growth plots")
+    parser.add_argument("--sets", nargs="+", default=SETS, help="data sets of --ratio")
     given = parser.parse_args()
     wanted = [name for name in parts if getattr(given, name.replace("-", "_"))] or list(parts)
     for name in wanted:

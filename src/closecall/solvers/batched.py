@@ -133,6 +133,7 @@ def solve(
     X, y, weight = check_data(X, y, sample_weight)
     problems = _check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = _check_folds(folds, fold_of, weight, y, len(problems))
+    del weight
     dtype = _check_dtype(dtype, X)
     merged = merge_duplicates(X, y, masses)
     with np.errstate(over="ignore", under="ignore"):
@@ -140,6 +141,7 @@ def solve(
         batch = _Batch(design, problems, fold_of, max_iter, tol, memory_limit, threads, callback)
         coordinates, used, converged = batch.run(_starts(design, init, fold_of, X.shape[1]))
     coef, intercept = design.to_parameters(coordinates)
+    del design, batch, merged  # as large as X; scoring looks at X itself
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise FloatingPointError("a solution is not finite; scale the features (StandardScaler) or raise alpha")
     objective, errors = _score(X, y, masses, problems, fold_of, coef, intercept, penalize_intercept and fit_intercept)

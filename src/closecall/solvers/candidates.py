@@ -55,6 +55,7 @@ class Scout:
         self.region = REGIONS[loss]
         self.radius, self.reach, self.full_passes = 0.0, 8.0, 0
         self.center: Array | None = None
+        self.rows: Array | None = None
         self.last: Array | None = None
 
     def gradient(self, c: Array, k: float) -> Array:
@@ -66,7 +67,7 @@ class Scout:
         return found
 
     def _from_candidates(self, c: Array, k: float) -> Array | None:
-        if self.center is None:
+        if self.center is None or self.rows is None:
             return None
         if float(np.linalg.norm(c - self.center)) > self.radius:
             self.reach = min(self.reach * 1.5, 64.0)  # the certificate ran out by distance: look further next time
@@ -78,9 +79,9 @@ class Scout:
 
     def _from_all(self, c: Array, k: float) -> Array:
         self.full_passes += 1
+        self.center = self.rows = None  # the old candidates make room first
         gradient, edge, margins = self._evaluate(self.design.signed, c, k, self.mass)
         low, high = self.region(edge)
-        self.center = None
         if not np.isfinite(high) or self.last is None:
             return gradient
         self.low, self.high = 2 * low, 2 * high

@@ -1,6 +1,6 @@
 """The race: which settings are solved on which folds, and what the guard makes of the winners.
 
-`average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold a thousand
+`average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold five hundred
 test rows, and at most a few thousand training rows. The best two of each kind then run on all folds. Measured against
 the full grid on the PMLB sets, the race chooses as well with a fraction of the solves.
 """
@@ -22,7 +22,7 @@ from .splits import Splits
 from .training import Training
 
 HEAT_ROWS = 5000
-HEAT_TESTS = 1000
+HEAT_TESTS = 500
 FINALISTS = 2
 #: Standard errors beyond the guard that `average` with the exact intercept must gain over `average`.
 EXACT_EXTRA = 1.0

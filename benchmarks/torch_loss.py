@@ -20,15 +20,19 @@ LOG2 = functional.LOG2
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each function, taking turns so that a busy moment of the machine hits all of them."""
+    """Seconds of each function, taking turns so that a busy moment of the machine hits all of them.
+
+    With one thread it is CPU time, which other work on the machine disturbs least.
+    """
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
     for _ in range(repeats):
         for name, function in functions.items():
-            begin = time.perf_counter()
+            begin = clock()
             function()
-            times[name].append(time.perf_counter() - begin)
+            times[name].append(clock() - begin)
     return times
 
 
@@ -140,7 +144,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    print(f"torch {torch.__version__}, {given.threads} thread(s)")
+    print(f"torch {torch.__version__}, {given.threads} thread(s), {'CPU' if given.threads == 1 else 'wall'} time")
     for size in (10_000, 1_000_000):
         selection(size, given.repeats)
     training_step(given.repeats)

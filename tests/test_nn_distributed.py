@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 from typing import Any
 
 import pytest
@@ -111,7 +112,8 @@ def work(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("gloo")
-    mp.spawn(work, args=(str(folder),), nprocs=3)
+    multiprocessing.set_forkserver_preload(["closecall.nn"])  # PyTorch is imported once, not in each process
+    mp.start_processes(work, args=(str(folder),), nprocs=3, start_method="forkserver")
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(3)]
 
 

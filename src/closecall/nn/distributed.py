@@ -1,7 +1,7 @@
 """Selection over the joined batch of all processes, without gathering the losses.
 
 The k-th key is found digit by digit: a key's bits, arranged so that integers sort like the floats they came from, are
-cut into digits of 11 bits, three for float32 and six for float64. For each digit every process counts the mass of its
+cut into digits of 11 bits, three for float32 and at most six for float64. For each digit every process counts the mass of its
 keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a
 bisection with 2048 branches, 16 kB a round whatever the batch size. Counts are exact, and so is the cut.
 
@@ -109,7 +109,19 @@ class GroupSelector(Selector):
             inside, tied = cumulative[digit - 1] if digit else inside, counts[digit]
             found = (found << size) | digit
             bits, mass = bits[digits == digit], mass[digits == digit]
+            if width - left == 2 * DIGIT < left:  # float64: after two digits mostly one key is left
+                low, high = self._ends(bits)
+                if low >= high:
+                    found, left = high + 2 ** (width - 1), 0
         return Cut(_key_of(found - 2 ** (width - 1), bits.dtype, keys), inside.reshape(1, 1), tied.reshape(1, 1))
+
+    def _ends(self, bits: Tensor) -> tuple[int, int]:
+        # The smallest and the largest of the processes' integers.
+        limit = torch.iinfo(bits.dtype).max
+        ends = [-int(bits.min()), int(bits.max())] if len(bits) else [-limit, -limit]
+        both = torch.tensor(ends, dtype=torch.int64, device=bits.device)
+        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self.group)
+        return -int(both[0]), int(both[1])
 
 
 def _key_of(ordered: int, dtype: torch.dtype, like: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H
 MOSTLY = 0.95
 #: Fewer rows than this say nothing about integers that are all different.
 _FEW = 20
+_LOOK = 1000
 _DAY = 86_400e9
 
 
@@ -185,19 +186,28 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
     pd = need_pandas()
     if pd.api.types.is_numeric_dtype(column):
         return Column(name, "number"), ""
-    candidates = [Column(name, "number")]
-    if known.str.contains(",", regex=False).any():
-        candidates.append(Column(name, "number", ","))
-    if known.str.contains(r"\d[-/.:]\d", regex=True).mean() >= MOSTLY:
-        candidates += [Column(name, "date", form) for form in DATES]
-    shares = [float((~np.isnan(numbers(known, each))).mean()) for each in candidates]
-    best = int(np.argmax(shares))
-    if shares[best] < MOSTLY:
-        return Column(name, "nominal"), ""
-    what = candidates[best]
-    if what.form == "%d/%m/%Y" and shares[best + 1] == shares[best]:
+    what, share, next_share = Column(name, "nominal"), 0.0, 0.0
+    head = known.iloc[:_LOOK]
+    forms = ["", ","] if known.str.contains(",", regex=False).any() else [""]
+    numeric, dates = [Column(name, "number", form) for form in forms], [Column(name, "date", form) for form in DATES]
+    for each in (*numeric, *dates):
+        # A million values are parsed only in the ways in which the first thousand make sense.
+        fits = _share(known, each) if _share(head, each) > 0.5 else 0.0
+        if each.form == "%m/%d/%Y":
+            next_share = fits
+        if fits >= MOSTLY and fits > share:
+            what, share = each, fits
+        if what.kind == "number":
+            break
+    if what.kind == "nominal":
+        return what, ""
+    if what.form == "%d/%m/%Y" and next_share == share:
         return what, f"{name!r} is read as day/month/year; every date would also do as month/day/year"
-    odd = known[np.isnan(numbers(known, what))]
-    if len(odd):
+    if share < 1:
+        odd = known[np.isnan(numbers(known, what))]
         return what, f"{name!r} is {what.kind}s, but {len(odd)} values such as {odd.iloc[0][:40]!r} are not: missing"
     return what, ""
+
+
+def _share(known: Any, what: Column) -> float:
+    return float((~np.isnan(numbers(known, what))).mean())

@@ -149,7 +149,7 @@ def fit(
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
     classifier: Annotated[str, typer.Option(help="close-k-cv, close-k, logistic or hinge.")] = "close-k-cv",
-    rows: Annotated[int, typer.Option(help="Learn from at most this many rows, drawn by class; 0 for all.")] = 100_000,
+    rows: Annotated[int, typer.Option(help="Learn from at most this many rows, drawn by class; 0 for all.")] = 50_000,
     drop: Drop = None,
     keep: Keep = None,
     seed: Seed = 0,

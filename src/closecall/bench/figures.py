@@ -5,6 +5,7 @@ Each function takes plain arrays or flat records and returns a chart. :func:`wri
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,37 @@ def _data(records: Sequence[Record]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    # A control character in a text makes vl-convert abort the whole process.
+    return value.item() if isinstance(value, np.generic) else visible(value)
+
+
+def visible(value: Any) -> Any:
+    r"""Text with its control and direction marks spelt out, so that a name can neither hide nor reorder anything.
+
+    Examples
+    --------
+    >>> print(visible("a\x1b[31mb"), visible("safe\u202egnp"), visible(3))
+    a\x1b[31mb safe\u202egnp 3
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    hidden = ("Cc", "Cf", "Zl", "Zp", "Cs")
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in hidden and c != "\n" else c for c in value
+    )
 
 
 def _method_colour(name: str = "method", **options: Any) -> Any:
     scale = alt.Scale(domain=[LABELS[method] for method in METHODS], range=[COLOURS[method] for method in METHODS])
     return alt.Color(f"{name}:N", scale=scale, title=None, **options)
+
+
+def _tips(**formats: str) -> list[Any]:
+    """What hovering shows: field -> format, with an underscore for a space; no format for text."""
+    return [
+        alt.Tooltip(f"{name}:Q", format=spec, title=name.replace("_", " ")) if spec else f"{name}:N"
+        for name, spec in formats.items()
+    ]
 
 
 def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
@@ -64,7 +90,7 @@ def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
         rules = (
             alt.Chart(_data([{**line, "method": LABELS[line["method"]]} for line in lines if line["set"] == name]))
             .mark_rule(strokeWidth=2)
-            .encode(y="boundary:Q", color=_method_colour(), tooltip=["method:N", "boundary:Q", "errors:Q"])
+            .encode(y="boundary:Q", color=_method_colour(), tooltip=_tips(method="", boundary=".3f", errors="d"))
         )
         panels.append(alt.layer(dots, rules).properties(width=150, height=220, title=name))
     return alt.hconcat(*panels)
@@ -85,7 +111,7 @@ def sizes(records: Sequence[Record]) -> Any:
             x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples", axis=decades),
             y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features", axis=decades),
             color=alt.Color("suite:N", title=None),
-            tooltip=["dataset:N", "rows:Q", "features:Q"],
+            tooltip=_tips(dataset="", rows=",d", features=",d"),
         )
         .properties(width=360, height=260)
     )
@@ -106,7 +132,8 @@ def scatter(scores: Scores) -> Any:
             for i, (name, pair) in enumerate(zip(scores.datasets, means, strict=True))
         ]  # fmt: skip
         low = float(np.floor(means.min())) if means.size else 0.0
-        axis = alt.Scale(domain=[low, 100.0], nice=False, zero=False)
+        high = min(float(np.ceil(means.max())) + 1, 100.0) if means.size else 100.0
+        axis = alt.Scale(domain=[low, high], nice=False, zero=False)
         x = alt.X("average:Q", title="average, test accuracy (%)", scale=axis)
         y = alt.Y("decay:Q", title="close decay, test accuracy (%)", scale=axis)
         dots = (
@@ -120,10 +147,10 @@ def scatter(scores: Scores) -> Any:
                     title=None,
                     scale=alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"]),
                 ),
-                tooltip=["dataset:N", "average:Q", "decay:Q", "gain:Q", "p:Q"],
+                tooltip=_tips(dataset="", average=".2f", decay=".2f", gain="+.2f", p=".2g"),
             )
         )
-        ends = alt.Chart(_data([{"average": end, "decay": end} for end in (low, 100.0)]))
+        ends = alt.Chart(_data([{"average": end, "decay": end} for end in (low, high)]))
         diagonal = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
         panels.append((diagonal + dots).properties(width=280, height=280, title=loss))
     return alt.hconcat(*panels)
@@ -155,7 +182,7 @@ def chosen_k(scores: Scores) -> Any:
     dots = (
         alt.Chart(_data(records))
         .mark_point(filled=True, size=45, opacity=0.7)
-        .encode(x=x, y=y, color=colour, tooltip=["dataset:N", "loss:N", "fraction:Q", "gain:Q"])
+        .encode(x=x, y=y, color=colour, tooltip=_tips(dataset="", loss="", fraction=".3f", gain="+.2f"))
     )
     ends = alt.Chart(_data([{"fraction": end, "gain": 0} for end in (0, 1)]))
     zero = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
@@ -181,7 +208,7 @@ def simulations(records: Sequence[Record]) -> Any:
             axis = alt.Axis(values=levels, labelOverlap=True, format="d")
             x = alt.X("level:Q", title=f"{name} added", scale=scale, axis=axis)
             y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
-            tips = ["method:N", "level:Q", "accuracy:Q"]
+            tips = _tips(method="", level="d", accuracy=".2f", majority=".2f")
             lines = alt.Chart(_data(shown)).mark_line(point=True).encode(x=x, y=y, color=_method_colour(), tooltip=tips)
             majority = [{"level": record["level"], "accuracy": record["majority"]} for record in chosen]
             dotted = alt.Chart(_data(majority)).mark_line(strokeDash=[2, 3], color="#555555").encode(x=x, y=y)
@@ -205,7 +232,7 @@ def critical_difference(scores: Scores, loss: str) -> Any:
     scale = alt.Scale(domain=[1, len(METHODS)], nice=False, zero=False)
     x = alt.X("rank:Q", title="average rank (1 is best)", scale=scale)
     base = alt.Chart(_data(records)).encode(x=x, y=y, color=_method_colour(legend=None))
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(tooltip=["method:N", "rank:Q"])
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(tooltip=_tips(method="", rank=".2f"))
     names = base.mark_text(align="left", dx=8, fontSize=11).encode(text="method:N")
     bars = alt.Chart(_data(groups)).mark_rule(strokeWidth=4, color="#777777").encode(x=x, x2="high:Q", y=y)
     heading = f"{loss}: critical difference {distance:.2f} on {len(scores.datasets)} data sets"
@@ -224,7 +251,7 @@ def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
         }
         for i in order
     ]  # fmt: skip
-    colours = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#BBBBBB"])
+    colours = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"])
     return (
         alt.Chart(_data(records))
         .mark_bar()
@@ -232,9 +259,36 @@ def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
             x=alt.X("gain:Q", title="close decay minus average, test accuracy (points)"),
             y=alt.Y("dataset:N", sort=alt.SortField("gain", order="descending"), title=None),
             color=alt.Color("significant:N", title=None, scale=colours),
-            tooltip=["dataset:N", "gain:Q", "p:Q"],
+            tooltip=_tips(dataset="", gain="+.2f", p=".2g"),
         )
         .properties(width=360, title=loss)
+    )
+
+
+def accuracies(scores: Scores, loss: str) -> Any:
+    """Mean test accuracy of each method on each data set; a click on the legend leaves one method bright."""
+    means = 100 * scores.test(loss).mean(axis=-1)
+    records = [
+        {
+            "dataset": title(name), "method": LABELS[method], "accuracy": means[i, j],
+            "gain": means[i, j] - means[i, METHODS.index("average")],
+        }
+        for i, name in enumerate(scores.datasets)
+        for j, method in enumerate(METHODS)
+    ]  # fmt: skip
+    one = alt.selection_point(fields=["method"], bind="legend", name=f"method_{loss}")
+    return (
+        alt.Chart(_data(records))
+        .mark_point(filled=True, size=50)
+        .encode(
+            x=alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
+            y=alt.Y("dataset:N", sort=alt.EncodingSortField("accuracy", op="max", order="descending"), title=None),
+            color=_method_colour(),
+            opacity=alt.condition(one, alt.value(0.85), alt.value(0.12)),
+            tooltip=_tips(dataset="", method="", accuracy=".2f", gain="+.2f"),
+        )
+        .properties(width=300, height=alt.Step(15), title=loss)
+        .add_params(one)
     )
 
 

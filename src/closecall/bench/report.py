@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,19 +15,14 @@ import jinja2
 import vl_convert
 
 from . import figures
+from .figures import visible
 from .jobs import Job, from_json
 from .plan import TARGETS
 from .render import to_csv, to_latex, to_markdown
 from .sections import Section, build
 from .store import Store
-
-#: Draws every chart of the page where its picture stands; runs inside the bundle, which has vegaEmbed in scope.
-_DRAW = """
-for (const holder of document.querySelectorAll("figure[data-chart]")) {
-  const spec = JSON.parse(document.getElementById(holder.dataset.chart).textContent);
-  vegaEmbed(holder.querySelector(".chart"), spec, {renderer: "svg", actions: false});
-}
-"""
+from .summary import FORMATS, findings, result_rows
+from .walk import figure1_walks
 
 
 def stored_jobs(store: Store) -> list[Job]:
@@ -92,31 +89,90 @@ class _Chart:
     """A chart on the page: its identity, its picture (SVG, for readers without JavaScript) and its specification."""
 
     identity: str
-    name: str
+    caption: str
     picture: str
     specification: str
 
 
+#: The parts of the page in their order, by identity.
+_PARTS = {
+    "summary": "Summary",
+    "holes": "Holes and failures",
+    "walk-section": "Watch close decay learn",
+    "charts": "Charts",
+    "results": "All results",
+    "tables": "Tables",
+    "runs": "Runs and environment",
+    "repeat": "How to repeat it",
+}
+
+
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     """The whole report as one page without any reference to the outside; the pictures are those already written."""
-    template = resources.files(__package__).joinpath("templates/report.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     charts = {section.name: list(_charts(section, place, folder)) for place, section in enumerate(sections)}
+    parts = [(section.suite, scores, section.published) for section in sections for scores in section.scores]
+    results = result_rows(parts)
     runs = store.runs()
-    return environment.from_string(template).render(
+    walks = figure1_walks()
+    # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
+    bundle = vl_convert.javascript_bundle(_template("charts.js")) if any(charts.values()) else ""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=visible
+    )
+    return environment.from_string(_template("report.html.jinja")).render(
+        parts=[part for part in _PARTS.items() if results or part[0] != "results"],
         sections=sections,
+        findings=findings(parts),
+        holes=list(dict.fromkeys(note for section in sections for note in section.notes)),
+        walk=walks,
+        walk_data=to_json(walks),
         charts=charts,
+        results=results,
+        columns=_columns(results),
+        choices={name: list(dict.fromkeys(row[name] for row in results)) for name in ("protocol", "model", "loss")},
+        formats=FORMATS,
+        written=format,
         runs=runs,
         when=lambda seconds: time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)),
         environment=runs[-1]["environment"] if runs else {},
-        # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
-        script=vl_convert.javascript_bundle(_DRAW).replace("</script", "<\\/script") if any(charts.values()) else "",
+        commands=_commands(runs),
+        style=_template("style.css"),
+        script=_template("table.js") + _template("walk.js"),
+        bundle=bundle.replace("</script", "<\\/script"),
     )
+
+
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def to_json(content: Any) -> str:
+    r"""JSON that is safe inside a script element: nothing in it can end the element or start a comment.
+
+    Examples
+    --------
+    >>> print(to_json({"name": "</script>&"}))
+    {"name":"\u003c/script\u003e\u0026"}
+    """
+    # ensure_ascii spells U+2028 and its like by their codes; these three remain.
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _charts(section: Section, place: int, folder: Path) -> Iterator[_Chart]:
     for number, (name, chart) in enumerate(section.charts.items()):
-        specification = chart.to_json(indent=None)
+        caption = section.captions.get(name, name)
         picture = (folder / section.name / f"{_stem(name)}.svg").read_text(encoding="utf-8")
-        # Inside a script element only "<" could end it; JSON may spell it by its code.
-        yield _Chart(f"chart-{place}-{number}", name, picture, specification.replace("<", "\\u003c"))
+        specification = to_json({**chart.to_dict(), "description": caption})
+        yield _Chart(f"chart-{place}-{number}", caption, picture, specification)
+
+
+def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns in which there is something."""
+    return [name for name in (results[0] if results else ()) if any(row[name] is not None for row in results)]
+
+
+def _commands(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The command lines of the runs, each once, as a shell takes them."""
+    given = [run["request"].get("arguments", []) for run in runs]
+    return list(dict.fromkeys(shlex.join(["closecall", *map(str, arguments)]) for arguments in given if arguments))

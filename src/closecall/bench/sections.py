@@ -28,25 +28,41 @@ class Section:
     Parameters
     ----------
     name, title : str
+    suite : str
+        What its data sets are called together.
     tables : list of Table
     charts : dict
         File stem -> chart.
+    captions : dict
+        File stem -> what the chart shows and how to read it.
     latex : dict
         File stem -> LaTeX of tables in the paper's own layout.
     notes : list of str
+    scores : list of Scores
+        What the tables and charts are made of, for the page's summary.
+    published : list of PairTable
+        The paper's tables on the same suite.
     """
 
     name: str
     title: str
+    suite: str = ""
     tables: list[Table] = field(default_factory=list)
     charts: dict[str, Any] = field(default_factory=dict)
+    captions: dict[str, str] = field(default_factory=dict)
     latex: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
+    published: list[PairTable] = field(default_factory=list)
+
+    def draw(self, stem: str, chart: Any, caption: str) -> None:
+        """Add a chart."""
+        self.charts[stem], self.captions[stem] = chart, caption
 
 
 def build(job: Job, store: Store) -> Section:
     """The section of a job, from what the store has so far."""
-    section = Section(job.name, job.target.title)
+    section = Section(job.name, job.target.title, " and ".join(job.suites))
     _BUILDERS[job.target.name](section, job, store)
     for hole in job.holes:
         section.notes.append(f"Not at hand: {title(hole.dataset)}: {hole.why}")
@@ -63,7 +79,9 @@ def _complete(section: Section, job: Job, store: Store) -> list[Scores]:
         if not scores.datasets:
             notes.insert(0, f"No data set is complete yet {where}: run it again.")
         section.notes += [note for note in notes if note not in section.notes]
-    return [scores for scores in found if scores.datasets]
+    section.scores = [scores for scores in found if scores.datasets]
+    section.published = _published(job)
+    return section.scores
 
 
 def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
@@ -78,17 +96,40 @@ def _suite(section: Section, job: Job, store: Store, criteria: tuple[str, ...] =
     for scores in found:
         section.tables += suite_tables(scores, published, criteria=criteria)
         section.tables += _start_tables(job, store, scores)
-        stem = f"{scores.protocol}-{scores.model}"
-        if len(scores.datasets) > 1:
-            ranks = [figures.critical_difference(scores, loss) for loss in LOSSES]
-            section.charts[f"ranks-{stem}"] = figures.side_by_side(ranks)
-        section.charts[f"gains-{stem}"] = figures.side_by_side([figures.gains(scores, loss) for loss in LOSSES])
+        _suite_charts(section, scores)
     for protocol in dict.fromkeys(scores.protocol for scores in found):
         parts = [scores for scores in found if scores.protocol == protocol]
         for criterion in criteria:
             paper = next((table for table in published if table.criterion == criterion), None)
             notes = [note for scores in parts for note in notes_on(scores)]
             section.latex[f"{criterion}-{protocol}"] = pairs_latex(parts, criterion, paper, notes)
+
+
+def _where(scores: Scores) -> str:
+    return f"{scores.model} model, {scores.protocol} protocol, {scores.splits} splits"
+
+
+def _suite_charts(section: Section, scores: Scores) -> None:
+    stem, where = f"{scores.protocol}-{scores.model}", _where(scores)
+    section.draw(
+        f"accuracy-{stem}",
+        figures.side_by_side([figures.accuracies(scores, loss) for loss in LOSSES]),
+        f"Test accuracy of the five methods on each data set, mean over the splits ({where}). Further right is better; "
+        "click a method in the legend to see it alone.",
+    )
+    section.draw(
+        f"gains-{stem}",
+        figures.side_by_side([figures.gains(scores, loss) for loss in LOSSES]),
+        f"What close decay gains over average on each data set, in points of test accuracy ({where}). Coloured bars "
+        "are significant by the protocol's test.",
+    )
+    if len(scores.datasets) > 1:
+        section.draw(
+            f"ranks-{stem}",
+            figures.side_by_side([figures.critical_difference(scores, loss) for loss in LOSSES]),
+            f"Average rank of each method over the data sets, further left is better ({where}). Grey bars join methods "
+            "whose ranks cannot be told apart (Nemenyi, 0.05).",
+        )
 
 
 def _start_tables(job: Job, store: Store, scores: Scores) -> list[Table]:
@@ -128,7 +169,12 @@ def _errors(section: Section, job: Job, store: Store) -> None:
 
 def _scatter(section: Section, job: Job, store: Store) -> None:
     for scores in _complete(section, job, store):
-        section.charts[f"scatter-{scores.protocol}-{scores.model}"] = figures.scatter(scores)
+        section.draw(
+            f"scatter-{scores.protocol}-{scores.model}",
+            figures.scatter(scores),
+            f"Close decay against average, a point for each data set ({_where(scores)}). Above the dashed line close "
+            "decay is better; coloured points differ significantly.",
+        )
 
 
 def _figure3(section: Section, job: Job, store: Store) -> None:
@@ -138,7 +184,12 @@ def _figure3(section: Section, job: Job, store: Store) -> None:
 
 def _chosen(section: Section, job: Job, store: Store) -> None:
     for scores in _complete(section, job, store):
-        section.charts[f"chosen-k-{scores.protocol}-{scores.model}"] = figures.chosen_k(scores)
+        section.draw(
+            f"chosen-k-{scores.protocol}-{scores.model}",
+            figures.chosen_k(scores),
+            f"(a) Which share k*/n of the training examples validation chose for close decay, and (b) the gain over "
+            f"average against that share ({_where(scores)}).",
+        )
         section.tables.append(_chosen_table(scores))
 
 
@@ -172,7 +223,12 @@ def _chosen_table(scores: Scores) -> Table:
 def _figure1(section: Section, job: Job, store: Store) -> None:
     points, lines, table = synthetic.figure1_results(job.options.max_iter or job.target.max_iter)
     section.tables.append(table)
-    section.charts["figure1"] = figures.boundaries(points, lines)
+    section.draw(
+        "figure1",
+        figures.boundaries(points, lines),
+        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best place is 0 in all "
+        "four.",
+    )
 
 
 def _examples(section: Section, job: Job, store: Store) -> None:
@@ -187,7 +243,7 @@ def _figure2(section: Section, job: Job, store: Store) -> None:
     if not records:
         section.notes.append("None of the data sets is at hand.")
         return
-    section.charts["figure2"] = figures.sizes(records)
+    section.draw("figure2", figures.sizes(records), "Examples and features of the data sets at hand, on log scales.")
     rows = []
     for suite in job.suites:
         chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
@@ -207,7 +263,12 @@ def _figure5(section: Section, job: Job, store: Store) -> None:
             section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
             if records:
                 stem = f"figure5-{title(size.name)}-{protocol}-{model}"
-                section.charts[stem] = figures.simulations(records)
+                section.draw(
+                    stem,
+                    figures.simulations(records),
+                    f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
+                    f"({model} model, {protocol} protocol). Dotted: always saying the larger class.",
+                )
                 note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
                 section.tables += [_simulation_table(stem, records, loss, note) for loss in LOSSES]
 

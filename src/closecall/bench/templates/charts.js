@@ -1,0 +1,23 @@
+// Draws every chart where its picture stands. Runs inside the bundle, which has vegaEmbed in scope.
+const narrow = matchMedia("(max-width: 48rem)");
+const config = {background: "transparent", font: "system-ui, sans-serif", axis: {labelFontSize: 11, titleFontSize: 12}};
+
+async function draw() {
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    const holder = figure.querySelector(".chart");
+    let text = document.getElementById(figure.dataset.chart).textContent;
+    // Panels side by side would be too small to read on a phone. A name cannot match: JSON escapes its quotes.
+    if (narrow.matches) text = text.replaceAll('"hconcat":', '"vconcat":');
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    try {
+      await vegaEmbed(holder, JSON.parse(text),
+        {renderer: "svg", actions: false, config, tooltip: {theme: dark ? "dark" : "light"}});
+      figure.dataset.drawn = narrow.matches ? "narrow" : "wide";
+    } catch (error) {
+      figure.dataset.drawn = "failed";
+      console.error(error);
+    }
+  }
+}
+narrow.addEventListener("change", draw);
+draw();

@@ -1,0 +1,51 @@
+// The result table: sorting by its heads, filtering by words and choices.
+(() => {
+  const table = document.getElementById("results-table");
+  if (!table) return;
+  const body = table.tBodies[0];
+  const rows = [...body.rows];
+  const heads = [...table.tHead.rows[0].cells];
+  const order = new Intl.Collator(undefined, {numeric: true, sensitivity: "base"});
+
+  function sort(column) {
+    const head = heads[column];
+    const numeric = head.dataset.kind === "number";
+    // Numbers first from the top, words first from A.
+    const first = numeric ? "descending" : "ascending";
+    const second = numeric ? "ascending" : "descending";
+    const wanted = head.getAttribute("aria-sort") === first ? second : first;
+    heads.forEach((each) => each.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", wanted);
+    const sign = wanted === "ascending" ? 1 : -1;
+    const value = (row) => row.cells[column].dataset.value ?? "";
+    rows.sort((a, b) => {
+      const [x, y] = [value(a), value(b)];
+      if (x === "" || y === "") return (x === "") - (y === ""); // what is missing comes last either way
+      return sign * (numeric ? Number(x) - Number(y) : order.compare(x, y));
+    });
+    body.append(...rows);
+  }
+  heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => sort(column)));
+
+  const words = document.getElementById("filter-words");
+  const choices = [...document.querySelectorAll("[data-filter]")];
+  const sure = document.getElementById("filter-sure");
+  const count = document.getElementById("filter-count");
+  const column = (name) => heads.findIndex((head) => head.dataset.name === name);
+  const text = (row, name) => row.cells[column(name)].dataset.value;
+
+  function filter() {
+    const wanted = words.value.trim().toLowerCase();
+    let shown = 0;
+    for (const row of rows) {
+      const fits = text(row, "data set").toLowerCase().includes(wanted)
+        && choices.every((choice) => !choice.value || text(row, choice.dataset.filter) === choice.value)
+        && (!sure.checked || Number(text(row, "p")) < 0.05);
+      row.hidden = !fits;
+      shown += fits;
+    }
+    count.textContent = `${shown} of ${rows.length} rows`;
+  }
+  for (const control of [words, sure, ...choices]) control.addEventListener("input", filter);
+  filter();
+})();

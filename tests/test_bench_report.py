@@ -1,0 +1,105 @@
+"""What the report says: verdicts that follow from the numbers, a walk that ends where the solver ends, safe JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from closecall.bench.figures import visible
+from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
+from closecall.bench.report import to_json
+from closecall.bench.results import LABELS, Scores
+from closecall.bench.summary import findings, judge, result_rows
+from closecall.bench.walk import ALPHA, STEPS, figure1_walks, walk
+from closecall.data.synthetic import FIGURE1, figure1
+from closecall.objective import Problem
+from closecall.solvers.reference import solve_one
+
+
+def made(shift: float, count: int, splits: int = 25) -> Scores:
+    """Close decay ahead of average by ``shift`` plus noise far smaller, on every data set."""
+    rng = np.random.default_rng(1)
+    shape = (len(LOSSES), count, len(LABELS), splits)
+    values = {name: 0.7 + 0.002 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
+    values["test"][:, :, METHODS.index("close_decay")] += shift
+    names = ("pmlb:monk3", *(f"pmlb:set{i}" for i in range(1, count)))
+    return Scores("sound", "linear", names, np.tile([554, 6], (count, 1)), tuple(LABELS), values, (), 300)
+
+
+@pytest.mark.parametrize(
+    ("shift", "count", "outcome"), [(0.03, 8, "ahead"), (-0.03, 8, "behind"), (0.0, 8, "level"), (0.03, 5, "few")]
+)
+def test_the_verdict_follows_the_results(shift: float, count: int, outcome: str) -> None:
+    verdict = judge(made(shift, count), "hinge")
+    assert verdict.outcome == outcome
+    assert verdict.gain == pytest.approx(100 * shift, abs=0.1)
+    assert verdict.wins + verdict.ties + verdict.losses == count
+    assert (verdict.wins, verdict.losses) == (count * (shift > 0), count * (shift < 0))
+    text = " ".join(verdict.sentences)
+    assert f"better on {verdict.wins} of {count} data sets" in text
+    assert f"worse on {verdict.losses} (" in text
+    assert ("There are no gains." in text) == (shift < 0)
+    assert ("number 1 " in text) == (shift > 0)
+
+
+def test_the_interval_of_the_mean_gain_holds_the_mean_and_repeats() -> None:
+    first, again = (judge(made(0.01, 12), "logistic").sentences[1] for _ in range(2))
+    assert first == again
+    mean, low, high = (float(word.strip("(,")) for word in np.array(first.split())[[2, 6, 8]])
+    assert low < mean < high
+
+
+def test_one_split_is_not_tested() -> None:
+    assert "one split only" in judge(made(0.1, 3, splits=1), "hinge").sentences[0]
+
+
+def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:
+    scores, table = made(0.03, 8), get_table("table1")
+    parts = [("pmlb94", scores, [table]), ("pmlb94", scores, [table])]
+    (finding,) = findings(parts)
+    assert "8 data sets" in finding.heading
+    assert "The paper's Table 1: significantly better on 27%, worse on 0%" in " ".join(finding.verdicts[0].sentences)
+    rows = result_rows(parts)
+    assert len(rows) == len(LOSSES) * 8
+    monk = rows[0]
+    assert monk["paper: close decay"] == 100 - table3_error("monk3", "logistic", "close_decay")  # type: ignore[operator]
+    assert rows[1]["paper: average"] is None
+    assert monk["gain"] == pytest.approx(monk["close decay"] - monk["average"])
+
+
+@pytest.mark.parametrize("name", FIGURE1)
+def test_the_walk_is_the_solvers(name: str) -> None:
+    """The slow walk ends within two errors of the reference solver, and its close calls number k."""
+    X, y = figure1(name, 0)
+    frames = walk(X[:, :1], y, 100)
+    solution = solve_one(X[:, :1], y, Problem("logistic", "close_decay", 100, ALPHA), max_iter=STEPS)
+    assert abs(frames[-1].errors - solution.errors) <= 2
+    assert -frames[-1].intercept / frames[-1].slope == pytest.approx(-solution.intercept / solution.coef[0], abs=0.02)
+    assert [frame.step for frame in frames] == list(range(STEPS + 1))
+    # Examples so far away that their losses are equal in floats share the last places: never fewer than k.
+    assert all(frame.close.sum() >= frame.k for frame in frames)
+    assert frames[-1].close.sum() == 100
+    average = solve_one(X[:, :1], y, Problem("logistic", "average", None, ALPHA))
+    assert frames[STEPS // 3].slope == pytest.approx(average.coef[0], rel=1e-3)
+
+
+def test_the_pages_walk_is_small_and_its_bits_are_the_close_calls() -> None:
+    content = figure1_walks()
+    assert len(json.dumps(content)) < 150_000
+    for each in content["sets"].values():
+        for _, k, _, errors, bits in each["frames"]:
+            close = np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8)).sum()
+            assert k <= close <= len(each["points"])
+            assert errors >= each["best"]
+        assert close == k == each["k"]
+
+
+def test_what_reaches_a_script_element_cannot_leave_it() -> None:
+    hostile = "</script><!--&\u2028\x00\"'"
+    text = to_json({"name": hostile})
+    assert json.loads(text) == {"name": hostile}
+    assert not set("<>&\u2028\x00") & set(text)
+    assert visible("\x07\u202e\u200bé=cmd") == "\\x07\\u202e\\u200bé=cmd"

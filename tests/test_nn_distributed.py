@@ -98,7 +98,7 @@ def work(rank: int, folder: str) -> None:
         if rank < world:
             found.update({f"{name} {world}": train(name, world, rank, group) for name in REDUCERS})
             part = random_keys().tensor_split(world, dim=1)[rank]
-            cuts = [GroupSelector(None, group).cut(part, torch.tensor([[k]]).double()) for k in WANTED]
+            cuts = [GroupSelector(None, group=group).cut(part, torch.tensor([[k]]).double()) for k in WANTED]
             found[f"cuts {world}"] = [[each.item() for each in cut] for cut in cuts]
     for bad, reducer in ((math.nan, CloseK(k=1, group="world")), (1.0, CloseK(k=100, group="world"))):
         try:

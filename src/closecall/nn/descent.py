@@ -20,7 +20,7 @@ from .functional import WEIGH
 from .layers import Parameters, backward, forward, scores_of
 from .losses import MARGIN_LOSSES, MARGIN_SLOPES
 from .paths import Path, counts
-from .selection import Cut, Selector, count_dtype, cut_numpy, cut_sorted
+from .selection import Selector, count_dtype
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
 
@@ -71,28 +71,14 @@ class Data:
         return out.scatter_(1, second, -pulls[:, None])
 
 
-@dataclass(frozen=True)
-class RowSelector(Selector):
-    """A selector for data that is known to be sound: no checks, no dispatch, and copies instead of small masses."""
-
-    copies: Array | None = None
-
-    @classmethod
-    def of(cls, data: Data, rows: int) -> RowSelector:
-        """The selector for so many networks on the same data."""
-        if data.mass is None:
-            return cls(None)
-        mass = data.mass.cpu().numpy()
-        few = bool((mass == np.round(mass)).all()) and data.total <= 4 * mass.size
-        copies = np.repeat(np.arange(mass.size), mass.astype(int)) if few else None
-        return cls(data.mass.expand(rows, -1), copies)
-
-    def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
-        """The cut of each row of keys (rows, samples) at the mass wanted (rows, 1)."""
-        if keys.device.type != "cpu":
-            return Cut(*cut_sorted(keys, self.mass, wanted))
-        mass = None if self.mass is None else self.mass.numpy()
-        return Cut(*map(torch.from_numpy, cut_numpy(keys.numpy(), mass, wanted.numpy(), self.copies)))
+def selector_of(data: Data, rows: int) -> Selector:
+    """The selector for so many networks on the same data; small whole masses are taken as copies."""
+    if data.mass is None:
+        return Selector(None)
+    mass = data.mass.cpu().numpy()
+    few = bool((mass == np.round(mass)).all()) and data.total <= 4 * mass.size
+    copies = np.repeat(np.arange(mass.size), mass.astype(int)) if few else None
+    return Selector(data.mass.expand(rows, -1), copies)
 
 
 @dataclass(frozen=True)
@@ -194,7 +180,7 @@ def walk(
     alphas = data.inputs.new_tensor([path.alpha for path in paths])[:, None, None]
     penalized = None if settings.penalize_intercept else -1
     k_at, m = counts(paths, data.total, settings.max_iter)
-    select = RowSelector.of(data, len(paths))
+    select = selector_of(data, len(paths))
 
     def column(values: Array) -> Tensor:
         return torch.as_tensor(values, dtype=count_dtype(data.inputs.device), device=data.inputs.device)

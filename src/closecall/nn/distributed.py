@@ -1,9 +1,9 @@
 """Selection over the joined batch of all processes, without gathering the losses.
 
 The k-th key is found digit by digit: a key's bits, arranged so that integers sort like the floats they came from, are
-cut into digits of 11 bits, three for float32 and at most six for float64. For each digit every process counts the mass of its
-keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a
-bisection with 2048 branches, 16 kB a round whatever the batch size. Counts are exact, and so is the cut.
+cut into digits of 11 bits, three for float32 and at most six for float64. For each digit every process counts the
+mass of its keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is
+kept: a bisection with 2048 branches, 16 kB a round whatever the batch size. Counts are exact, and so is the cut.
 
 **Gradients.** DistributedDataParallel averages the gradients of W processes. The loss returned on each process has
 the joined batch's value and W times the gradient of that process's part, so that the average is the joined batch's
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .selection import NOT_FINITE, Cut, Selector, almost, count_dtype
+from .selection import NOT_FINITE, Cut, Selector, almost, count_dtype, weigh
 
 DIGIT = 11
 
@@ -61,7 +61,7 @@ class GroupSelector(Selector):
     group : process group
     """
 
-    group: Any
+    group: Any = None
 
     def total(self, losses: Tensor) -> float:
         """The mass of the joined batch; bad values anywhere raise here on every process: none is left waiting."""
@@ -81,6 +81,10 @@ class GroupSelector(Selector):
             if found:
                 raise ValueError(message)
         return total
+
+    def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
+        """Weights (1, samples) of this process's keys among the smallest of the joined row; ties share."""
+        return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
 
     def everything(self, keys: Tensor) -> Tensor:
         """All of the mass; :meth:`total` has looked at the values already, so there is nothing to ask the others."""

@@ -173,7 +173,7 @@ def like_rows(values: Tensor | None, losses: Tensor) -> Tensor | None:
 
 def make_selector(mass: Tensor | None, group: Any) -> Selector:
     """The selector within this process, or over a group of them."""
-    return Selector(mass) if group is None else GroupSelector(mass, resolve_group(group))
+    return Selector(mass) if group is None else GroupSelector(mass, group=resolve_group(group))
 
 
 def _weigh(
@@ -201,17 +201,15 @@ def masses(
     name: str, k: Count, m: Count, total: float | Tensor, device: torch.device, remaining: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """``k`` and ``m`` as masses (1, 1), k infinite where it reaches the total (then all is taken, bit for bit)."""
-    known, dtype = get_aggregate(name), count_dtype(device)
+    known, options = get_aggregate(name), {"dtype": count_dtype(device), "device": device}
     if isinstance(total, Tensor):  # a number that cannot be read: under compile or vmap, with sample weights
         counts = (k if "k" in known.takes else None, 1), (m if "m" in known.takes else 0, 0)
         n, k_mass, m_mass = total.reshape(1, 1), *(_unread(count, total, low) for count, low in counts)
     else:
-        n, k_mass, m_mass = (
-            torch.full((1, 1), each, dtype=dtype, device=device) for each in (total, *known.counts(k, m, total))
-        )
+        n, k_mass, m_mass = (torch.full((1, 1), each, **options) for each in (total, *known.counts(k, m, total)))
     if remaining is not None:
         k_mass = decayed(k_mass, n, remaining)
-    return torch.where(k_mass >= n, math.inf, k_mass), m_mass
+    return k_mass.masked_fill(k_mass >= n, math.inf), m_mass
 
 
 def _unread(count: Count, total: Tensor, low: int) -> Tensor:

@@ -42,6 +42,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         self.resolve(2**60)  # settings that fit no batch fail here, not in the first one
         # KDecay's position; its state_dict saves it, so that a reducer's checkpoint is the same with and without it.
         self.register_buffer("remaining", torch.tensor([0, 1]), persistent=False)
+        self.decays = False
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -54,8 +55,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     def settings(self) -> dict[str, Any]:
         """The keyword arguments of :func:`closecall.nn.functional.weights`."""
-        decays = {"remaining": self.remaining} if "k" in self.takes else {}
-        return {"k": self.k, "m": self.m, "group": self.group, **decays}
+        return {"k": self.k, "m": self.m, "group": self.group, "remaining": self.remaining if self.decays else None}
 
     def forward(self, losses: Tensor, *, mass: Tensor | None = None, closeness: Tensor | None = None) -> Tensor:
         """Reduce losses; ``mass`` are sample weights, ``closeness`` distances from the boundary, of the same shape."""
@@ -229,7 +229,7 @@ class CloseK(Reducer):
         select = make_selector(pool_mass, self.group)
         total = select.total(pool)
         share = resolve_count(self.k, self.data_size or 1) / (self.data_size or 1)
-        k, _ = masses("close", share, None, total, pool.device, self.remaining)
+        k, _ = masses("close", share, None, total, pool.device, self.remaining if self.decays else None)
         chosen = weigh(keys, mass, select.cut(pool, k), k)
         expected = (k / total).clamp(max=1.0) * mass.sum(dtype=k.dtype)
         return chosen.to(rows.dtype), expected.reshape(()).to(rows.dtype)

@@ -72,6 +72,7 @@ class KDecay:
         if isinstance(total_steps, bool) or not isinstance(total_steps, int) or total_steps < 1:
             raise ValueError(f"total_steps={total_steps!r} must be a whole number >= 1")
         self.reducer = reducer
+        self.reducer.decays = True
         self.total_steps = total_steps
         self.last_step = 0
         self._apply()

@@ -189,7 +189,7 @@ def _stream_parquet(path: Path, rows: int, *, whole: bool) -> Iterator[Any]:
         import pyarrow  # type: ignore[import-untyped]
         import pyarrow.parquet  # type: ignore[import-untyped]
     except ImportError as error:
-        raise DataError(f"reading {path} needs pyarrow: pip install pyarrow, or save it as CSV") from error
+        raise DataError(f"reading {str(path)!r} needs pyarrow: pip install pyarrow, or save it as CSV") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             if not file.metadata.num_rows:
@@ -197,12 +197,12 @@ def _stream_parquet(path: Path, rows: int, *, whole: bool) -> Iterator[Any]:
             for batch in file.iter_batches(batch_size=rows):
                 yield batch.to_pandas()
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read or is not a Parquet file ({error})") from error
+        raise DataError(f"{str(path)!r} cannot be read or is not a Parquet file ({error})") from error
 
 
 def _stream_text(source: str, rows: int, limit: int) -> Iterator[Any]:
     pd = need_pandas()
-    what = "standard input" if source == "-" else source
+    what = "standard input" if source == "-" else repr(source)  # a file's name may hold control characters
     with _opened(source, what) as raw:
         file, head = _unpacked(raw, limit, what)
         separator, _ = sniff(head, what, SEPARATORS.get(suffix_of(source)) or ",")

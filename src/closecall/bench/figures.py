@@ -62,7 +62,9 @@ def _method_colour(name: str = "method", **options: Any) -> Any:
 def _tips(**formats: str) -> list[Any]:
     """What hovering shows: field -> format, with an underscore for a space; no format for text."""
     return [
-        alt.Tooltip(f"{name}:Q", format=spec, title=name.replace("_", " ")) if spec else f"{name}:N"
+        alt.Tooltip(f"{name}:Q", format=spec, title=name.replace("_", " "))
+        if spec
+        else alt.Tooltip(f"{name}:N", title=name.replace("dataset", "data set"))
         for name, spec in formats.items()
     ]
 
@@ -125,7 +127,7 @@ def scatter(scores: Scores) -> Any:
         p = stats.compare(scores.test(loss, ("average", "close_decay")), ("average", "close_decay"), scores.protocol)
         records = [
             {
-                "dataset": title(name), "average": pair[0], "decay": pair[1], "gain": pair[1] - pair[0],
+                "dataset": title(name), "average": pair[0], "close_decay": pair[1], "gain": pair[1] - pair[0],
                 "p": p["average", "close_decay"].p[i],
                 "significant": "p < 0.05" if p["average", "close_decay"].p[i] < stats.SIGNIFICANCE else "p >= 0.05",
             }
@@ -135,10 +137,10 @@ def scatter(scores: Scores) -> Any:
         high = min(float(np.ceil(means.max())) + 1, 100.0) if means.size else 100.0
         axis = alt.Scale(domain=[low, high], nice=False, zero=False)
         x = alt.X("average:Q", title="average, test accuracy (%)", scale=axis)
-        y = alt.Y("decay:Q", title="close decay, test accuracy (%)", scale=axis)
+        y = alt.Y("close_decay:Q", title="close decay, test accuracy (%)", scale=axis)
         dots = (
             alt.Chart(_data(records))
-            .mark_point(filled=True, size=45, opacity=0.7)
+            .mark_point(filled=True, size=70, opacity=0.8)
             .encode(
                 x=x,
                 y=y,
@@ -147,10 +149,10 @@ def scatter(scores: Scores) -> Any:
                     title=None,
                     scale=alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"]),
                 ),
-                tooltip=_tips(dataset="", average=".2f", decay=".2f", gain="+.2f", p=".2g"),
+                tooltip=_tips(dataset="", average=".2f", close_decay=".2f", gain="+.2f", p=".2g"),
             )
         )
-        ends = alt.Chart(_data([{"average": end, "decay": end} for end in (low, high)]))
+        ends = alt.Chart(_data([{"average": end, "close_decay": end} for end in (low, high)]))
         diagonal = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
         panels.append((diagonal + dots).properties(width=280, height=280, title=loss))
     return alt.hconcat(*panels)
@@ -181,7 +183,7 @@ def chosen_k(scores: Scores) -> Any:
     y = alt.Y("gain:Q", title="gain over average (points)")
     dots = (
         alt.Chart(_data(records))
-        .mark_point(filled=True, size=45, opacity=0.7)
+        .mark_point(filled=True, size=70, opacity=0.8)
         .encode(x=x, y=y, color=colour, tooltip=_tips(dataset="", loss="", fraction=".3f", gain="+.2f"))
     )
     ends = alt.Chart(_data([{"fraction": end, "gain": 0} for end in (0, 1)]))

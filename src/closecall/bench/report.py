@@ -112,6 +112,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     charts = {section.name: list(_charts(section, place, folder)) for place, section in enumerate(sections)}
     parts = [(section.suite, scores, section.published) for section in sections for scores in section.scores]
     results = result_rows(parts)
+    columns = _columns(results)
     runs = store.runs()
     walks = figure1_walks()
     # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
@@ -128,8 +129,12 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         walk_data=to_json(walks),
         charts=charts,
         results=results,
-        columns=_columns(results),
-        choices={name: list(dict.fromkeys(row[name] for row in results)) for name in ("protocol", "model", "loss")},
+        columns=columns,
+        choices={
+            name: list(dict.fromkeys(row[name] for row in results))
+            for name in ("protocol", "model", "loss")
+            if name in columns
+        },
         formats=FORMATS,
         written=format,
         runs=runs,
@@ -168,8 +173,10 @@ def _charts(section: Section, place: int, folder: Path) -> Iterator[_Chart]:
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
-    """The columns in which there is something."""
-    return [name for name in (results[0] if results else ()) if any(row[name] is not None for row in results)]
+    """The columns in which there is something; protocol and model only where there are several."""
+    values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
+    alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
+    return [name for name, found in values.items() if found != {None} and name not in alone]
 
 
 def _commands(runs: Sequence[dict[str, Any]]) -> list[str]:

@@ -176,6 +176,16 @@ def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterat
         )
 
 
+def _beside(means: Array, errors: Sequence[float | None]) -> dict[str, float | None]:
+    """Accuracies of the five methods, those of the pair first with the paper's beside them."""
+    ours = {LABELS[method]: float(value) for method, value in zip(METHODS, means, strict=True)}
+    beside: dict[str, float | None] = {}
+    for method, error in zip(PAIR, errors, strict=True):
+        beside[LABELS[method]] = ours[LABELS[method]]
+        beside[f"paper: {LABELS[method]}"] = None if error is None else 100 - error
+    return beside | ours
+
+
 def result_rows(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[dict[str, Any]]:
     """One flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3 beside it."""
     rows = []
@@ -191,11 +201,7 @@ def result_rows(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> lis
                     {
                         "data set": name, "protocol": scores.protocol, "model": scores.model, "loss": loss,
                         "gain": 100 * float(pair.gains[i]), "p": float(pair.p[i]), "k*/n": float(shares[i]),
-                        **{LABELS[m]: float(value) for m, value in zip(METHODS, means[i], strict=True)},
-                        **{
-                            f"paper: {LABELS[m]}": None if error is None else 100 - error
-                            for m, error in zip(PAIR, errors, strict=True)
-                        },
+                        **_beside(means[i], errors),
                         "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]),
                     }
                 )  # fmt: skip

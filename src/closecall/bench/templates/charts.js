@@ -1,6 +1,11 @@
 // Draws every chart where its picture stands. Runs inside the bundle, which has vegaEmbed in scope.
 const narrow = matchMedia("(max-width: 48rem)");
-const config = {background: "transparent", font: "system-ui, sans-serif", axis: {labelFontSize: 11, titleFontSize: 12}};
+const config = () => ({
+  background: "transparent",
+  font: "system-ui, sans-serif",
+  axis: {labelFontSize: 11, titleFontSize: 12, labelLimit: narrow.matches ? 90 : 180},
+  legend: {orient: narrow.matches ? "bottom" : "right"},
+});
 
 async function draw() {
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
@@ -11,7 +16,7 @@ async function draw() {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     try {
       await vegaEmbed(holder, JSON.parse(text),
-        {renderer: "svg", actions: false, config, tooltip: {theme: dark ? "dark" : "light"}});
+        {renderer: "svg", actions: false, config: config(), tooltip: {theme: dark ? "dark" : "light"}});
       figure.dataset.drawn = narrow.matches ? "narrow" : "wide";
     } catch (error) {
       figure.dataset.drawn = "failed";

@@ -45,7 +45,9 @@ _TROUBLES = 20
 _HOLES = 3
 
 app = typer.Typer(
-    help="Reproduce the close-k paper: every table and figure, resumable.", no_args_is_help=True, add_completion=False
+    help="Classifiers trained on the close calls: on your own table, and on every table and figure of the paper.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 out = Console()
 err = Console(stderr=True)

@@ -19,6 +19,12 @@ from typing import NamedTuple
 
 import pytest
 
+from closecall.aggregates import AGGREGATES
+from closecall.data.embedded import EMBEDDED
+from closecall.data.suites import SUITES
+from closecall.losses import LOSSES
+from closecall.solvers.kernels import PULLS
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.S | re.M)
@@ -65,6 +71,16 @@ def run_python(block: Block, page: Path, names: dict[str, object]) -> None:
             block.output, printed.getvalue(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         )
         assert same, f"{page.name}:{block.line} prints\n{printed.getvalue()}\nbut shows\n{block.output}"
+
+
+@pytest.fixture(autouse=True)
+def tables_as_they_were() -> Iterator[None]:
+    """Pages that add a loss, an aggregate or a data set do so for themselves alone."""
+    before = [(table, dict(table)) for table in (AGGREGATES, LOSSES, PULLS, EMBEDDED, SUITES)]
+    yield
+    for table, content in before:
+        table.clear()
+        table.update(content)
 
 
 @pytest.mark.parametrize(("body", "output"), [("print(1 + 1)", "3\n"), ("print(undefined)", None), ("1 / 0", None)])

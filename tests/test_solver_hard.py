@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -222,14 +220,34 @@ def test_a_callback_interrupts(threads: int, phase: str) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_control_c_interrupts(threads: int) -> None:
-    X, y = data(3000, 20)
-    problems = [Problem("logistic", "close", k=k, alpha=0.1) for k in range(10, 200)]
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    begin = time.monotonic()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        solve(X, y, problems, max_iter=1_000_000, tol=0, threads=threads)
-    assert time.monotonic() - begin < 20
+    """In a process of its own, interrupted when the solver has begun to step, as a terminal would do it."""
+    code = f"""
+        import numpy as np
+        from closecall import Problem
+        from closecall.solvers import solve
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(3000, 20))
+        y = np.where(X @ rng.normal(size=20) + rng.normal(size=3000) > 0, 1.0, -1.0)
+        problems = [Problem("logistic", "close", k=k, alpha=0.1) for k in range(10, 200)]
+        begun = []
+        def beat(progress):
+            if not begun:
+                begun.append(True)
+                print("begun", flush=True)
+        try:
+            solve(X, y, problems, max_iter=1_000_000, tol=0, threads={threads}, callback=beat)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline().strip() == "begun"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[0].strip() == "interrupted"
+        finally:
+            process.kill()
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from Linux's /proc")

@@ -191,7 +191,8 @@ class Dask:
                         n_workers=self.workers,
                         threads_per_worker=1,
                         processes=True,
-                        dashboard_address=None,
+                        host="127.0.0.1",  # nothing of a local run is for other machines
+                        dashboard_address="127.0.0.1:0",
                         scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
                     )
                 )

@@ -392,8 +392,7 @@ def main() -> None:
     parser.add_argument("--plots", type=Path, help="a directory for the growth plots")
     parser.add_argument("--sets", nargs="+", default=SETS, help="data sets of --ratio and --leaving")
     given = parser.parse_args()
-    wanted = [name for name in parts if getattr(given, name.replace("-", "_"))] or list(parts)
-    for name in wanted:
+    for name in [name for name in parts if getattr(given, name.replace("-", "_"))] or list(parts):
         parts[name]()
 
 

@@ -3,18 +3,20 @@
 Only the driver writes, one transaction for each record, so a driver killed at any moment leaves a store in which every
 finished cell is whole and no other cell is there. Readers (status, report) may look at any time: the file is in WAL
 mode. A second driver is refused: the lock is a second, empty database held in an exclusive transaction, which the
-operating system releases however the driver ends.
+operating system releases however the driver ends. Every record and run carries a digest of its content, so that a byte
+that a disk changed is noticed when the store is opened, and the other records can be saved (``salvage.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from typing import Any
 from .plan import Cell
 from .record import Record, pack, unpack
 
-SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE runs (
@@ -35,20 +36,50 @@ CREATE TABLE records (
     written REAL NOT NULL, rows BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
+#: Schema (0: an empty file) -> what makes the next one of it. A record older than digests has the digest ''.
+_UPGRADES: dict[int, tuple[str, ...]] = {
+    0: tuple(filter(str.strip, _SCHEMA.split(";"))),
+    1: (
+        "ALTER TABLE runs ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE records ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
+    ),
+}
+SCHEMA_VERSION = len(_UPGRADES)
+#: SQLite's primary error codes -> what happened and what to do; ``{path}`` and ``{folder}`` are filled in.
+_FAULTS = {
+    sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
+    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: look at it, make room",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make its folder one that can be read and written",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged: `closecall salvage --out {folder}` saves what is readable",
+    sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: `closecall salvage --out {folder}` saves what is "
+    "readable",
+    sqlite3.SQLITE_BUSY: "another process holds {path}: wait for it or end it",
+}
+#: What the digest of a record and of a run is about.
+RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
+RUN = ("request", "environment")
+_DIGESTED = tuple(
+    f"SELECT digest, {', '.join(names)} FROM {table}" for table, names in (("records", RECORD), ("runs", RUN))
+)
 #: A failed record gives way to whatever the next run brings; a finished one is never written again.
-_WRITE = """
-INSERT INTO records (key, run, cell, status, error, notes, sizes, features, seconds, written, rows)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_WRITE = f"""
+INSERT INTO records ({", ".join(RECORD)}, run, written, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET
     run = excluded.run, status = excluded.status, attempts = attempts + 1, error = excluded.error,
     notes = excluded.notes, sizes = excluded.sizes, features = excluded.features, seconds = excluded.seconds,
-    written = excluded.written, rows = excluded.rows
+    written = excluded.written, rows = excluded.rows, digest = excluded.digest
 WHERE status = 'failed'
 """
 
 
 class StoreError(RuntimeError):
     """The store cannot be used; the message says why and what to do."""
+
+
+class StoreFault(StoreError):
+    """The store stopped working during a run: what is finished is kept, the same command resumes."""
 
 
 class Store:
@@ -78,15 +109,18 @@ class Store:
         if not write and not self.path.is_file():
             raise StoreError(f"there is no result store at {self.path}; run `closecall reproduce` first")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             if write:
-                self._lock = _take_lock(self.path)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = take_lock(self.path)
             self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
             self._prepare()
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             self._release()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
-        except StoreError:
+        except sqlite3.Error as error:
+            self._release()
+            raise StoreError(f"cannot open the result store: {_explain(error, self.path)}") from error
+        except BaseException:
             self._release()
             raise
 
@@ -97,49 +131,93 @@ class Store:
         self.close()
 
     def _prepare(self) -> None:
-        if not self.write:
-            self._connection.execute("PRAGMA query_only = ON")
-        else:
+        tables = self._look()
+        version = 0 if self.write and not tables else self._version(tables)
+        if self.write:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: safe against a killed process
+            self._connection.execute("PRAGMA synchronous = FULL")  # a record outlives a power cut; 4 ms each
             with self.transaction():
-                if not self._tables():
-                    # One by one: executescript would commit our transaction under us.
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
-                        self._connection.execute(statement)
-                    self._connection.execute("INSERT INTO meta VALUES ('schema', ?)", [str(SCHEMA_VERSION)])
-                    self._connection.execute("INSERT INTO meta VALUES ('driver', '')")
-                self._connection.execute("UPDATE meta SET value = ? WHERE name = 'driver'", [_identity()])
-        if "meta" not in self._tables():
+                upgrade(self._connection, version)
+                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [_identity()])
+        else:
+            if version < SCHEMA_VERSION:  # a reader leaves the file as it is and looks at a new copy of it
+                old, self._connection = self._connection, sqlite3.connect(":memory:", isolation_level=None)
+                with contextlib.closing(old):
+                    old.backup(self._connection)
+                upgrade(self._connection, version)
+            self._connection.execute("PRAGMA query_only = ON")
+        self._check()
+
+    def _look(self) -> set[str]:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        try:
+            return {name for (name,) in self._connection.execute(query)}
+        except sqlite3.OperationalError as error:
+            wal = self.path.with_name(self.path.name + "-wal")
+            if self.write or _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or wal.exists():
+                raise
+        # Where nothing can be written a reader cannot make its index of the WAL either; without a WAL it needs none.
+        self._connection.close()
+        self._connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?immutable=1", uri=True)
+        self._connection.isolation_level = None
+        return {name for (name,) in self._connection.execute(query)}
+
+    def _version(self, tables: set[str]) -> int:
+        if not {"meta", "runs", "records"} <= tables:
             raise StoreError(f"{self.path} is not a closecall result store; choose another --out")
-        (version,) = self._connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-        if version != str(SCHEMA_VERSION):
+        found = self._connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+        if found and found[0] in map(str, range(1, SCHEMA_VERSION + 1)):
+            return int(found[0])
+        raise StoreError(
+            f"{self.path} has schema {found and found[0]}, this closecall reads 1 to {SCHEMA_VERSION}; "
+            "choose another --out or use the version that wrote it"
+        )
+
+    def _check(self) -> None:
+        """Refuse a store in which a byte has changed behind SQLite's back."""
+        found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
+        if not wrong:
+            count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
+            wrong = f"{count} records or runs are not what was written" if count else ""
+        if wrong:
             raise StoreError(
-                f"{self.path} has schema {version}, this closecall reads {SCHEMA_VERSION}; choose another --out "
-                "or use the version that wrote it"
+                f"the result store {self.path} is damaged ({wrong}): `closecall salvage --out {self.path.parent}` "
+                "keeps every whole record in a new store; then the same command runs the rest again"
             )
 
-    def _tables(self) -> set[str]:
-        return {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(query, values)
+        except sqlite3.Error as error:
+            raise StoreError(_explain(error, self.path)) from error
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        """All or nothing; a disk that fails is a :class:`StoreFault`. Inside another one it is a part of that."""
+        if self._connection.in_transaction:
             yield
-        except BaseException:
+            return
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
             if self._connection.in_transaction:  # a full disk may have rolled it back already
-                self._connection.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error) and self.write:
+                how = _explain(error, self.path)
+                raise StoreFault(f"{how}; what is finished is kept, the same command resumes") from error
             raise
-        self._connection.execute("COMMIT")
 
     def begin_run(self, request: dict[str, Any], environment: dict[str, Any]) -> None:
         """Note what was asked for and where it runs; the records written from now on point to it."""
+        content = [json.dumps(request, sort_keys=True), json.dumps(environment, sort_keys=True)]
         with self.transaction():
             cursor = self._connection.execute(
-                "INSERT INTO runs (started, request, environment) VALUES (?, ?, ?)",
-                [time.time(), json.dumps(request, sort_keys=True), json.dumps(environment, sort_keys=True)],
+                "INSERT INTO runs (started, request, environment, digest) VALUES (?, ?, ?, ?)",
+                [time.time(), *content, digest(content)],
             )
         self._run = cursor.lastrowid
 
@@ -154,48 +232,53 @@ class Store:
             raise StoreError("begin_run comes before the first record")
         values = [
             record.key,
-            self._run,
             json.dumps(asdict(cell), sort_keys=True),
             record.status,
             record.error,
             json.dumps(record.notes),
             json.dumps(record.sizes),
-            record.features,
-            record.seconds,
-            time.time(),
+            int(record.features),
+            float(record.seconds),
             pack(record.rows),
         ]
         with self.transaction():
-            self._connection.execute(_WRITE, values)
+            self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
 
     def done(self) -> set[str]:
         """Keys of the finished cells."""
-        return {key for (key,) in self._connection.execute("SELECT key FROM records WHERE status = 'done'")}
+        return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}
 
     def failures(self) -> dict[str, str]:
         """Key -> why, of the cells that failed."""
-        return dict(self._connection.execute("SELECT key, error FROM records WHERE status = 'failed'"))
+        return dict(self._rows("SELECT key, error FROM records WHERE status = 'failed'"))
 
     def cells(self) -> list[Cell]:
         """Every cell that has a record, finished or failed."""
-        return [Cell(**json.loads(text)) for (text,) in self._connection.execute("SELECT cell FROM records")]
+        return [Cell(**json.loads(text)) for (text,) in self._rows("SELECT cell FROM records")]
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
         """The records of the finished cells among ``keys``, one at a time, in the order given."""
-        query = "SELECT notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
+        query = "SELECT run, notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
+        compact = self.compact_runs()
         for key in keys:
-            found = self._connection.execute(query, [key]).fetchone()
-            if found is not None:
-                notes, sizes, features, seconds, rows = found
-                sizes = tuple(json.loads(sizes))
-                yield Record(key, "done", unpack(rows), sizes, features, seconds, notes=tuple(json.loads(notes)))
+            for run, notes, sizes, features, seconds, rows in self._rows(query, [key]):
+                sizes, notes = tuple(json.loads(sizes)), tuple(json.loads(notes))
+                yield Record(key, "done", unpack(rows), sizes, features, seconds, "", notes, run in compact)
+
+    def written_by(self) -> dict[str, int]:
+        """Key -> the run that wrote it, of the finished cells."""
+        return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
+
+    def compact_runs(self) -> set[int]:
+        """The runs that were imported: their records hold what validation chose, not the whole grid."""
+        return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
 
     def runs(self) -> list[dict[str, Any]]:
         """Every run: when, what was asked for, where, and how many records it wrote."""
         query = """SELECT id, started, finished, request, environment,
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")
-        found = [dict(zip(names, values, strict=True)) for values in self._connection.execute(query)]
+        found = [dict(zip(names, values, strict=True)) for values in self._rows(query)]
         return [
             {**run, "request": json.loads(run["request"]), "environment": json.loads(run["environment"])}
             for run in found
@@ -203,26 +286,60 @@ class Store:
 
     def close(self) -> None:
         """Close the file and give up the lock."""
-        self._connection.close()
         self._release()
 
     def _release(self) -> None:
+        with contextlib.suppress(AttributeError):  # it may not have come to a connection
+            self._connection.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def digest(values: Sequence[Any]) -> str:
+    """A digest of the values of a row; a blob goes in as it is.
+
+    Examples
+    --------
+    >>> digest(["a", b"b"]) == digest(["a", b"b"]) != digest(["ab", b""])
+    True
+    """
+    plain = json.dumps([len(value) if isinstance(value, bytes) else value for value in values])
+    blobs = [value for value in values if isinstance(value, bytes)]
+    return hashlib.blake2b(b"".join([plain.encode(), *blobs]), digest_size=16).hexdigest()
+
+
+def upgrade(connection: sqlite3.Connection, version: int) -> None:
+    """Bring a store of that schema (0: an empty file) to this one; the caller holds the transaction."""
+    for step in range(version, SCHEMA_VERSION):
+        for statement in _UPGRADES[step]:  # one by one: executescript would commit the transaction under us
+            connection.execute(statement)
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", [str(SCHEMA_VERSION)])
+
+
+def _code(error: sqlite3.Error) -> int:
+    # Text that is no UTF-8 any more is Python's finding, not SQLite's, and has no code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if "decode" in str(error) else 0)
+    return int(code) & 0xFF
+
+
+def _explain(error: sqlite3.Error, path: Path) -> str:
+    known = _FAULTS.get(_code(error), "{path} cannot be used")
+    return f"{known.format(path=path, folder=path.parent)} ({error})"
 
 
 def _identity() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _take_lock(path: Path) -> sqlite3.Connection:
+def take_lock(path: Path) -> sqlite3.Connection:
+    """Hold the store at ``path`` until the connection is closed or the process ends."""
     lock = sqlite3.connect(path.with_name(path.name + ".lock"), timeout=0, isolation_level=None)
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         lock.close()
-        if "locked" not in str(error):
+        if _code(error) != sqlite3.SQLITE_BUSY:
             raise
         raise StoreError(
             f"another run ({_holder(path)}) is writing to {path}; wait for it, stop it, or choose another --out"

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import vl_convert
-
 from . import figures
-from .figures import visible
 from .jobs import Job, from_json
+from .page import Chart, place, render, to_json
 from .plan import TARGETS
 from .render import to_csv, to_latex, to_markdown
 from .sections import Section, build
@@ -60,8 +54,8 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
     """CSV, Markdown and LaTeX of every table, SVG, PNG and PDF of every chart."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
-        for suffix, render in _RENDERERS.items():
-            yield _write(folder / f"{_stem(table.name)}.{suffix}", render(table))
+        for suffix, to_text in _RENDERERS.items():
+            yield _write(folder / f"{_stem(table.name)}.{suffix}", to_text(table))
     if section.notes:
         yield _write(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
     for name, text in section.latex.items():
@@ -84,16 +78,6 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class _Chart:
-    """A chart on the page: its identity, its picture (SVG, for readers without JavaScript) and its specification."""
-
-    identity: str
-    caption: str
-    picture: str
-    specification: str
-
-
 #: The parts of the page in their order, by identity.
 _PARTS = {
     "summary": "Summary",
@@ -109,25 +93,23 @@ _PARTS = {
 
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     """The whole report as one page without any reference to the outside; the pictures are those already written."""
-    charts = {section.name: list(_charts(section, place, folder)) for place, section in enumerate(sections)}
+    charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
     parts = [(section.suite, scores, section.published) for section in sections for scores in section.scores]
     results = result_rows(parts)
     columns = _columns(results)
     runs = store.runs()
     walks = figure1_walks()
-    # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
-    bundle = vl_convert.javascript_bundle(_template("charts.js")) if any(charts.values()) else ""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=visible
-    )
-    return environment.from_string(_template("report.html.jinja")).render(
+    return render(
+        "report.html.jinja",
+        charts=[chart for each in charts.values() for chart in each],
+        scripts=("table.js", "walk.js"),
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
         sections=sections,
         findings=findings(parts),
         holes=list(dict.fromkeys(note for section in sections for note in section.notes)),
         walk=walks,
         walk_data=to_json(walks),
-        charts=charts,
+        drawn=charts,
         results=results,
         columns=columns,
         choices={
@@ -136,40 +118,18 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
             if name in columns
         },
         formats=FORMATS,
-        written=format,
         runs=runs,
         when=lambda seconds: time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)),
         environment=runs[-1]["environment"] if runs else {},
         commands=_commands(runs),
-        style=_template("style.css"),
-        script=_template("table.js") + _template("walk.js"),
-        bundle=bundle.replace("</script", "<\\/script"),
     )
 
 
-def _template(name: str) -> str:
-    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
-
-
-def to_json(content: Any) -> str:
-    r"""JSON that is safe inside a script element: nothing in it can end the element or start a comment.
-
-    Examples
-    --------
-    >>> print(to_json({"name": "</script>&"}))
-    {"name":"\u003c/script\u003e\u0026"}
-    """
-    # ensure_ascii spells U+2028 and its like by their codes; these three remain.
-    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _charts(section: Section, place: int, folder: Path) -> Iterator[_Chart]:
-    for number, (name, chart) in enumerate(section.charts.items()):
+def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:
+    for other, (name, chart) in enumerate(section.charts.items()):
         caption = section.captions.get(name, name)
         picture = (folder / section.name / f"{_stem(name)}.svg").read_text(encoding="utf-8")
-        specification = to_json({**chart.to_dict(), "description": caption})
-        yield _Chart(f"chart-{place}-{number}", caption, picture, specification)
+        yield place(f"chart-{number}-{other}", caption, chart, picture)
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:

@@ -38,7 +38,7 @@
     const wanted = words.value.trim().toLowerCase();
     let shown = 0;
     for (const row of rows) {
-      const fits = text(row, "data set").toLowerCase().includes(wanted)
+      const fits = text(row, words.dataset.words).toLowerCase().includes(wanted)
         && choices.every((choice) => !choice.value || text(row, choice.dataset.filter) === choice.value)
         && (!sure.checked || Number(text(row, "p")) < 0.05);
       row.hidden = !fits;

@@ -1,0 +1,163 @@
+"""Charts of one table's comparison: every method split by split, with intervals; everything is offline.
+
+Each function takes flat records and returns a chart, as in :mod:`closecall.bench.figures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from .figures import COLOURS, Record, _data, _tips
+
+#: What kind of method it is -> its colour; the same hues as in the other figures.
+FAMILIES = {
+    "close-k": COLOURS["close_decay"],
+    "average": COLOURS["average"],
+    "other aggregates": COLOURS["close"],
+    "scikit-learn": COLOURS["atk"],
+    "tree": COLOURS["top"],
+}
+LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+_WIDTH = 330
+
+
+def _names(field: str, order: Sequence[str]) -> Any:
+    return alt.Y(f"{field}:N", sort=list(order), title=None, axis=alt.Axis(labelLimit=175))
+
+
+def _zero(x: Any, **options: Any) -> Any:
+    return alt.Chart(_data([{"difference": 0}])).mark_rule(color="#555555", strokeDash=[4, 4], **options).encode(x=x)
+
+
+def ranking(summaries: Sequence[Record], splits: Sequence[Record], majority: float) -> Any:
+    """Accuracy of every method: a dot for each split, the mean and its 95 % interval; dotted the largest class.
+
+    Parameters
+    ----------
+    summaries : records with ``method``, ``family``, ``mean``, ``low``, ``high``, best first
+    splits : records with ``method``, ``family``, ``split``, ``accuracy``, ``k``, ``alpha``
+    majority : float
+        Accuracy in percent of always saying the largest class.
+    """
+    order = [record["method"] for record in summaries]
+    present = [family for family in FAMILIES if family in {record["family"] for record in summaries}]
+    one = alt.selection_point(fields=["family"], bind="legend", name="family")
+    colour = alt.Color(
+        "family:N", title=None, scale=alt.Scale(domain=present, range=[FAMILIES[family] for family in present])
+    )
+    bright = alt.condition(one, alt.value(1.0), alt.value(0.12))
+    y = _names("method", order)
+    x = alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
+    dots = (
+        alt.Chart(_data(splits))
+        .mark_point(filled=True, size=26)
+        .encode(
+            x=x, y=y, color=colour, opacity=alt.condition(one, alt.value(0.35), alt.value(0.06)),
+            tooltip=_tips(method="", split="d", accuracy=".2f", k="", alpha=""),
+        )
+    )  # fmt: skip
+    base = alt.Chart(_data([{**record, "accuracy": record["mean"]} for record in summaries])).encode(
+        y=y, color=colour, opacity=bright, tooltip=_tips(method="", mean=".2f", low=".2f", high=".2f")
+    )
+    bars = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", title="test accuracy (%)"), x2="high:Q")
+    means = base.mark_tick(thickness=3, size=13).encode(x=x)
+    chance = alt.Chart(_data([{"accuracy": majority}])).mark_rule(strokeDash=[2, 3], color="#555555").encode(x=x)
+    return alt.layer(chance, dots, bars, means).properties(width=420, height=alt.Step(19)).add_params(one)
+
+
+def differences(summaries: Sequence[Record], splits: Sequence[Record], reference: str) -> Any:
+    """Every method minus a reference on the same splits: a dot for each split, the mean and its interval.
+
+    Parameters
+    ----------
+    summaries : records with ``method``, ``mean``, ``low``, ``high``, ``p``, in points, best first
+    splits : records with ``method``, ``split``, ``difference``
+    reference : str
+    """
+    order = [record["method"] for record in summaries]
+    y, title = _names("method", order), f"points above {reference}"
+    scale = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#777777"])
+    shown = [{**each, "sure": "p < 0.05" if each["p"] < 0.05 else "p >= 0.05"} for each in summaries]
+    x = alt.X("difference:Q", title=title)
+    dots = (
+        alt.Chart(_data(splits))
+        .mark_point(filled=True, size=22, opacity=0.3, color="#555555")
+        .encode(x=x, y=y, tooltip=_tips(method="", split="d", difference="+.2f"))
+    )
+    base = alt.Chart(_data([{**each, "difference": each["mean"]} for each in shown])).encode(
+        y=y, color=alt.Color("sure:N", title=None, scale=scale),
+        tooltip=_tips(method="", mean="+.2f", low="+.2f", high="+.2f", p=".2g"),
+    )  # fmt: skip
+    bars = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    means = base.mark_tick(thickness=3, size=13).encode(x=x)
+    return alt.layer(_zero(x), dots, bars, means).properties(
+        width=_WIDTH, height=alt.Step(19), title=f"against {reference}"
+    )
+
+
+def chosen(records: Sequence[Record], n: int) -> Any:
+    """How often validation chose each k and alpha, one panel for each method.
+
+    Parameters
+    ----------
+    records : records with ``method``, ``loss``, ``k``, ``alpha``, ``splits``
+    n : int
+        Training rows: the largest k.
+    """
+    ks = sorted({record["k"] for record in records})
+    alphas = sorted({record["alpha"] for record in records}, reverse=True)
+    losses = list(dict.fromkeys(record["loss"] for record in records))
+    names = {k: f"{k:g} = n" if k == n else f"{k:g}" for k in ks}
+    panels = []
+    for method in dict.fromkeys(record["method"] for record in records):
+        mine = [{**r, "k": names[r["k"]], "alpha": f"{r['alpha']:g}"} for r in records if r["method"] == method]
+        panels.append(
+            alt.Chart(_data(mine))
+            .mark_point(filled=True, opacity=0.85)
+            .encode(
+                x=alt.X("k:N", sort=list(names.values()), title="k", axis=alt.Axis(labelAngle=0),
+                        scale=alt.Scale(domain=list(names.values()))),
+                xOffset=alt.XOffset("loss:N", sort=losses),
+                y=alt.Y("alpha:N", sort=[f"{a:g}" for a in alphas], title="alpha",
+                        scale=alt.Scale(domain=[f"{a:g}" for a in alphas])),
+                size=alt.Size("splits:Q", title="splits", scale=alt.Scale(domainMin=0, range=[0, 320]),
+                              legend=alt.Legend(tickCount=3, format="d")),
+                color=_by_loss(losses),
+                tooltip=_tips(method="", loss="", k="", alpha="", splits="d"),
+            )
+            .properties(width=250, height=alt.Step(20), title=method)
+        )  # fmt: skip
+    return alt.hconcat(*panels)
+
+
+def gain_by_k(records: Sequence[Record]) -> Any:
+    """What each split gained over the average loss against the share of the examples that k was.
+
+    Parameters
+    ----------
+    records : records with ``method``, ``loss``, ``split``, ``share``, ``gain``
+    """
+    losses = list(dict.fromkeys(record["loss"] for record in records))
+    x = alt.X("share:Q", title="chosen k / n", scale=alt.Scale(type="log", domainMax=1, nice=False),
+              axis=alt.Axis(format="~g"))  # fmt: skip
+    y = alt.Y("gain:Q", title="points above average")
+    panels = []
+    for method in dict.fromkeys(record["method"] for record in records):
+        mine = [record for record in records if record["method"] == method]
+        dots = (
+            alt.Chart(_data(mine))
+            .mark_point(filled=True, size=60, opacity=0.7)
+            .encode(x=x, y=y, color=_by_loss(losses),
+                    tooltip=_tips(method="", loss="", split="d", share=".3f", gain="+.2f"))
+        )  # fmt: skip
+        level = alt.Chart(_data([{"gain": 0}])).mark_rule(color="#555555", strokeDash=[4, 4]).encode(y=y)
+        panels.append(alt.layer(level, dots).properties(width=_WIDTH, height=230, title=method))
+    return alt.hconcat(*panels)
+
+
+def _by_loss(losses: Sequence[str]) -> Any:
+    scale = alt.Scale(domain=list(losses), range=list(LOSS_COLOURS[: len(losses)]))
+    return alt.Color("loss:N", title=None, scale=scale)

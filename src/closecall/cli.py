@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,13 +27,14 @@ except ImportError as error:
     ) from None
 
 from closecall import __version__
+from closecall.bench import faults
 from closecall.bench.drive import Event, drive
 from closecall.bench.execute import Dask, Engine, Local
 from closecall.bench.jobs import Job, prepare
 from closecall.bench.plan import MAX_ITER, SPLITS, STARTS, TARGETS, Options, Task
 from closecall.bench.published import LOSSES
 from closecall.bench.results import gather, title
-from closecall.bench.store import Store, StoreError
+from closecall.bench.store import Store
 from closecall.bench.tables import Table, gain_table, method_table
 from closecall.data import SUITES, available, data_directory
 from closecall.tabular.commands import register
@@ -52,6 +54,7 @@ app = typer.Typer(
 out = Console()
 err = Console(stderr=True)
 register(app)
+faults.register(app)
 
 Targets = Annotated[list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")]
 Suite = Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")]
@@ -152,10 +155,11 @@ def reproduce(
     raise typer.Exit(FAILED if last.failed else INCOMPLETE if holes or last.done < last.total else COMPLETE)
 
 
-def _show(events: Iterator[Event], tasks: list[Task], as_json: bool) -> Event:
+def _show(events: Generator[Event, None, None], tasks: list[Task], as_json: bool) -> Event:
     """Render events in the way that fits where they go; return the last one."""
     render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
-    return render(events)
+    with contextlib.closing(events):
+        return render(events)
 
 
 def _show_json(events: Iterator[Event]) -> Event:
@@ -205,7 +209,9 @@ def _show_bar(events: Iterator[Event]) -> Event:
 
 def _trouble(event: Event) -> str:
     name = f"{event.cell.dataset} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
-    return f"failed: {name}: {event.detail}" if event.kind == "failed" else f"worker lost, cell runs again: {name}"
+    if event.kind == "failed":
+        return f"failed: {name}: {event.detail}"
+    return event.detail or f"worker lost, cell runs again: {name}"
 
 
 def _eta(event: Event) -> str:
@@ -367,20 +373,13 @@ def _common(
 
 def main() -> None:
     """The entry point: runs the command and turns what went wrong into a message and an exit code."""
-    try:
-        code = app(standalone_mode=False)
-    except KeyboardInterrupt:
-        err.print("interrupted; what is finished is kept, the same command resumes")
-        code = INCOMPLETE
-    except (ValueError, StoreError, ImportError) as error:
-        err.print(f"closecall: {escape(str(error))}", style="red", soft_wrap=True)
-        code = BAD_REQUEST
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # the argument parser's own errors
-            raise
-        err.print(f"closecall: {escape(error.format_message())}", style="red", soft_wrap=True)
-        code = BAD_REQUEST
-    raise SystemExit(code if isinstance(code, int) else COMPLETE)
+    with faults.stoppable():
+        try:
+            code = faults.finish(app(standalone_mode=False))
+        except BaseException as error:
+            message, code = faults.explain(error)
+            err.print(escape(message), style="red", soft_wrap=True)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

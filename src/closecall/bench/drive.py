@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -84,7 +85,9 @@ class _Progress:
         self.done, self.failed = self.done + ok, self.failed + (not ok)
 
 
-def drive(tasks: Sequence[Task], store: Store, engine: Engine, work: Work, request: dict[str, Any]) -> Iterator[Event]:
+def drive(
+    tasks: Sequence[Task], store: Store, engine: Engine, work: Work, request: dict[str, Any]
+) -> Generator[Event, None, None]:
     """Run what the store does not have yet, write each record as it comes, and yield events.
 
     Failed cells of earlier runs are tried again. Cells are unique by key: asking twice runs once.
@@ -107,15 +110,17 @@ def drive(tasks: Sequence[Task], store: Store, engine: Engine, work: Work, reque
     progress = _Progress(unique, todo)
     yield progress.event("planned")
     store.begin_run(request, environment())
-    for happening in engine(todo, work):
-        task, record = happening.task, happening.record
-        if record is None:
-            yield progress.event(happening.kind, task.cell)
-            continue
-        store.add(task.cell, record)
-        ok = record.status == "done"
-        progress.finish(task, ok)
-        yield progress.event("done" if ok else "failed", task.cell, record.error, record.seconds)
+    # Closed, not left to the collector: an interrupted driver ends its workers before it ends itself.
+    with contextlib.closing(engine(todo, work)) as happenings:
+        for happening in happenings:
+            task, record = happening.task, happening.record
+            if record is None:
+                yield progress.event(happening.kind, task.cell, happening.detail)
+                continue
+            store.add(task.cell, record)
+            ok = record.status == "done"
+            progress.finish(task, ok)
+            yield progress.event("done" if ok else "failed", task.cell, record.error, record.seconds)
     store.finish_run()
     yield progress.event("finished")
 

@@ -2,20 +2,24 @@
 
 An engine is a function ``engine(tasks, work) -> iterator of Happening``. ``work(cell) -> Record`` runs in a worker
 process with one BLAS thread. An exception in it is a failed record. A worker that dies takes only its own cell with
-it: the cell is run again, and recorded as failed when it has cost ``ATTEMPTS`` workers their life.
+it: the cell is run again, and recorded as failed when it has cost ``ATTEMPTS`` workers their life. A Dask scheduler
+that goes away is waited for; what it had not delivered is handed to it again when it is back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
+import queue
 import signal
 import threading
+import time
 import traceback
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -25,8 +29,16 @@ from .record import Record
 
 #: How many workers a cell may kill before it counts as failed.
 ATTEMPTS = 3
+#: Seconds to wait for a scheduler that has gone away, and for the first sign of one.
+PATIENCE, FIRST_SIGN = 600.0, 30.0
+#: Cells handed to a Dask scheduler at a time: more than any cluster's cores, few enough for its memory.
+WINDOW = 1000
 
 Work = Callable[[Cell], Record]
+
+
+class EngineError(RuntimeError):
+    """The engine cannot go on; the message says why and what to do. What is finished is kept."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,10 @@ class Happening:
     kind: str
     task: Task
     record: Record | None = None
+    detail: str = ""
 
 
-Engine = Callable[[Sequence[Task], Work], Iterator[Happening]]
+Engine = Callable[[Sequence[Task], Work], Generator[Happening, None, None]]
 
 
 def guarded(work: Work, cell: Cell) -> Record:
@@ -51,6 +64,8 @@ def guarded(work: Work, cell: Cell) -> Record:
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"{type(error).__name__}: {error} ({os.path.basename(place.filename)}:{place.lineno})"
+        if isinstance(error, MemoryError):
+            message += "; fewer --workers leave more memory to each"
         return Record(cell.key, "failed", error=message)
 
 
@@ -127,13 +142,18 @@ class Local:
 
     workers: int = 1
 
-    def __call__(self, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
+    def __call__(self, tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
         todo, losses = deque(tasks), Counter[str]()
         pool: list[_Worker] = []
         try:
             while todo or any(worker.task for worker in pool):
                 while todo and len(pool) < self.workers:
-                    pool.append(_Worker(work))
+                    try:
+                        pool.append(_Worker(work))
+                    except OSError as error:  # no more processes, files or memory: go on with those that are there
+                        if not pool:
+                            raise EngineError(f"cannot start a worker ({error}); ask for fewer --workers") from error
+                        break
                 for worker in pool:
                     if worker.task is None and todo:
                         task = todo.popleft()
@@ -179,44 +199,72 @@ class Dask:
     address: str = ""
     workers: int = 1
 
-    def __call__(self, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
+    def __call__(self, tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
         if not tasks:
             return
         distributed = _need_distributed()
+        todo = {task.cell.key: task for task in tasks}
         with contextlib.ExitStack() as stack:
-            where: Any = self.address
-            if not where:
-                where = stack.enter_context(
-                    distributed.LocalCluster(
-                        n_workers=self.workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        host="127.0.0.1",  # nothing of a local run is for other machines
-                        dashboard_address="127.0.0.1:0",
-                        scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
-                    )
-                )
-            client = stack.enter_context(distributed.Client(where))
-            yield from self._stream(distributed, client, tasks, work)
+            where: Any = self.address or stack.enter_context(self._cluster(distributed))
+            patience = FIRST_SIGN
+            while todo:
+                client = _connect(distributed, where, patience)
+                with client, contextlib.suppress(_SchedulerGone):
+                    for happening in _stream(distributed, client, list(todo.values()), work):
+                        if happening.kind == "finished":
+                            del todo[happening.task.cell.key]
+                        yield happening
+                if todo:
+                    patience = PATIENCE
+                    gone = f"the Dask scheduler went away with {len(todo)} cells to go; waiting for it"
+                    yield Happening("lost", next(iter(todo.values())), detail=gone)
 
-    @staticmethod
-    def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
-        suspects: list[Task] = []
-        for task, found in _submit(distributed, client, tasks, work):
-            if isinstance(found, Record):
-                yield Happening("finished", task, found)
-            else:
-                suspects.append(task)
-                yield Happening("lost", task)
-        # Dask blames every task that waits at a worker when it dies, and loses results that lay there: innocent tasks
-        # are among the suspects. Alone, only the guilty die.
-        for suspect in suspects:
-            for task, found in _submit(distributed, client, [suspect], work):
-                if isinstance(found, distributed.KilledWorker):
-                    found = _killed(task.cell, "on Dask, also when it ran alone")
-                elif not isinstance(found, Record):
-                    found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
-                yield Happening("finished", task, found)
+    def _cluster(self, distributed: Any) -> Any:
+        return distributed.LocalCluster(
+            n_workers=self.workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",  # nothing of a local run is for other machines
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
+        )
+
+
+class _SchedulerGone(Exception):
+    """The connection to the scheduler is lost, and with it every task that it had."""
+
+
+def _connect(distributed: Any, where: Any, patience: float) -> Any:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return distributed.Client(where, timeout=min(patience, 10))
+        except OSError as error:
+            if time.monotonic() > end:
+                raise EngineError(
+                    f"no Dask scheduler answers at {where} ({error}); start it, or leave --scheduler out; what is "
+                    "finished is kept, the same command resumes"
+                ) from error
+            time.sleep(1)
+
+
+def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
+    suspects: list[Task] = []
+    for task, found in _submit(distributed, client, tasks, work):
+        if isinstance(found, Record):
+            yield Happening("finished", task, found)
+        else:
+            suspects.append(task)
+            yield Happening("lost", task)
+    # Dask blames every task that waits at a worker when it dies, and loses results that lay there: innocent tasks
+    # are among the suspects. Alone, only the guilty die.
+    for suspect in suspects:
+        for task, found in _submit(distributed, client, [suspect], work):
+            if isinstance(found, distributed.KilledWorker):
+                found = _killed(task.cell, "on Dask, also when it ran alone")
+            elif not isinstance(found, Record):
+                found = Record(task.cell.key, "failed", error=f"on Dask: {type(found).__name__}: {found}")
+            yield Happening("finished", task, found)
 
 
 def _submit(
@@ -224,20 +272,38 @@ def _submit(
 ) -> Iterator[tuple[Task, Record | Exception]]:
     """Records as they come; an exception for a task that Dask could not bring to its end."""
     run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
-    futures = {
-        # Higher priority first; the tasks come largest first.
-        client.submit(guarded, work, task.cell, key=f"closecall-{run}-{task.cell.key}", priority=-place): task
-        for place, task in enumerate(tasks)
-    }
-    for future in distributed.as_completed(list(futures)):
-        task = futures.pop(future)
-        found: Record | Exception
+    ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    futures: dict[Any, Task] = {}
+    places = iter(enumerate(tasks))
+    while True:
         try:
-            found = future.result()
+            for place, task in itertools.islice(places, WINDOW - len(futures)):
+                # Higher priority first; the tasks come largest first.
+                key = f"closecall-{run}-{task.cell.key}"
+                future = client.submit(guarded, work, task.cell, key=key, priority=-place)
+                futures[future] = task
+                future.add_done_callback(ready.put)
+            if not futures:
+                return
+            future = _next(ready, client)
+            found: Record | Exception = future.result()
+        except distributed.client.FutureCancelledError as error:
+            raise _SchedulerGone from error
         except Exception as error:
+            if client.status != "running":
+                raise _SchedulerGone from error
             found = error
-        yield task, found
+        yield futures.pop(future), found
         future.release()
+
+
+def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
+    """The next future that is done; a scheduler that says goodbye leaves its futures pending, so look at it too."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return ready.get(timeout=2)
+        if client.status != "running":
+            raise _SchedulerGone
 
 
 def _need_distributed() -> Any:

@@ -34,7 +34,17 @@ OUTSIDE = {
     "linear": {"sklearn", "matplotlib", "threadpoolctl"},
     "nn": {"torch", "sklearn"},
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
-    "bench": {"sklearn", "pandas", "scikit_posthocs", "altair", "vl_convert", "jinja2", "distributed", "threadpoolctl"},
+    "bench": {
+        "sklearn",
+        "pandas",
+        "scikit_posthocs",
+        "altair",
+        "vl_convert",
+        "jinja2",
+        "distributed",
+        "threadpoolctl",
+        "typer",
+    },
     "tabular": {"sklearn", "pandas", "pyarrow", "typer", "rich"},
     "cli": {"typer", "rich", "click"},
 }

@@ -27,7 +27,7 @@ except ImportError as error:
     ) from None
 
 from closecall import __version__
-from closecall.bench import faults
+from closecall.bench import commands as exchange_commands, faults
 from closecall.bench.drive import Event, drive
 from closecall.bench.execute import Dask, Engine, Local
 from closecall.bench.jobs import Job, prepare
@@ -55,6 +55,7 @@ out = Console()
 err = Console(stderr=True)
 register(app)
 faults.register(app)
+exchange_commands.register(app)
 
 Targets = Annotated[list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")]
 Suite = Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")]
@@ -317,15 +318,19 @@ def status(output: Annotated[Path, typer.Option("--out")] = Path("closecall-resu
     """Say what a result store holds: cells by data set, failures, runs. Works while a run is writing."""
     with Store(output / "store.sqlite") as store:
         failures, cells, runs = store.failures(), store.cells(), store.runs()
+        imported = store.compact_runs()
+    compact = sum(run["records"] for run in runs if run["id"] in imported)
     groups = Counter((cell.protocol, cell.model, title(cell.dataset)) for cell in cells)
     bad = Counter((cell.protocol, cell.model, title(cell.dataset)) for cell in cells if cell.key in failures)
     records = [
         {"protocol": key[0], "model": key[1], "dataset": key[2], "done": count - bad[key], "failed": bad[key]}
         for key, count in sorted(groups.items())
     ]
-    _print_records(
-        f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs", records, as_json
-    )
+    heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
+    known = f"; {compact} of the cells are imported, with what validation chose only" if compact else ""
+    _print_records(heading + known, records, as_json)
+    if as_json and compact:
+        print(json.dumps({"kind": "store", "compact": compact, "runs": len(runs)}))
     for cell in cells:
         if cell.key in failures and not as_json:
             err.print(f"failed: {escape(cell.dataset)} split {cell.split}: {escape(failures[cell.key])}", style="red")

@@ -62,6 +62,8 @@ class Record:
         Why it failed.
     notes : tuple of str
         What a reader should know, such as columns that were dropped.
+    compact : bool
+        Whether ``rows`` holds only what validation chose, not the whole grid.
     """
 
     key: str
@@ -72,6 +74,7 @@ class Record:
     seconds: float = 0.0
     error: str = ""
     notes: tuple[str, ...] = ()
+    compact: bool = False
 
 
 def pack(rows: Array) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -14,8 +15,7 @@ from closecall.data.tables import OPENML100
 
 from .plan import Cell
 from .published import LOSSES, METHODS
-from .record import BASELINES, PARTS, choose
-from .store import Store
+from .record import BASELINES, PARTS, Record, choose
 
 #: What a reader sees for each method.
 LABELS = {**{method: method.replace("_", " ") for method in METHODS}, **BASELINES}
@@ -34,6 +34,16 @@ def title(dataset: str) -> str:
     except DataError:  # a name that cannot be resolved can still be spoken of
         return dataset
     return OPENML100[int(rest)][1] if source == "openml100" and rest.isdigit() else rest
+
+
+class Results(Protocol):
+    """Where finished records are found: a store, or the files that were exported from one."""
+
+    def done(self) -> set[str]: ...
+
+    def failures(self) -> dict[str, str]: ...
+
+    def records(self, keys: Iterable[str]) -> Iterator[Record]: ...
 
 
 @dataclass(frozen=True)
@@ -85,12 +95,12 @@ class Scores:
         return self.values[what][LOSSES.index(loss)][:, [self.methods.index(method) for method in methods]]
 
 
-def gather(store: Store, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
+def gather(store: Results, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
     """Collect the chosen rows of the cells, one :class:`Scores` for each (protocol, model) among them.
 
     Parameters
     ----------
-    store : Store
+    store : Store or other Results
     cells : sequence of Cell
         Of one start and one contamination; data sets with a missing or failed cell become holes.
     holes : sequence of Hole
@@ -119,7 +129,7 @@ def _hole(name: str, cells: list[Cell], done: set[str], failures: dict[str, str]
     return Hole(name, why)
 
 
-def _scores(store: Store, protocol: str, model: str, groups: dict[str, list[Cell]], holes: tuple[Hole, ...]) -> Scores:
+def _scores(store: Results, protocol: str, model: str, groups: dict[str, list[Cell]], holes: tuple[Hole, ...]) -> Scores:
     splits = max((len(cells) for cells in groups.values()), default=0)
     methods = tuple(LABELS)
     shape = (len(LOSSES), len(groups), len(methods), splits)

@@ -15,9 +15,8 @@ from .jobs import Job
 from .plan import STARTS, Cell, Size
 from .published import LOSSES, METHODS, PAIR_TABLES, PairTable
 from .render import pairs_latex
-from .results import LABELS, Hole, Scores, gather, title
+from .results import LABELS, Hole, Results, Scores, gather, title
 from .stats import CRITERIA
-from .store import Store
 from .tables import Row, Table, error_table, method_table, notes_on, start_table, suite_tables
 
 
@@ -60,7 +59,7 @@ class Section:
         self.charts[stem], self.captions[stem] = chart, caption
 
 
-def build(job: Job, store: Store) -> Section:
+def build(job: Job, store: Results) -> Section:
     """The section of a job, from what the store has so far."""
     section = Section(job.name, job.target.title, " and ".join(job.suites))
     _BUILDERS[job.target.name](section, job, store)
@@ -69,7 +68,7 @@ def build(job: Job, store: Store) -> Section:
     return section
 
 
-def _complete(section: Section, job: Job, store: Store) -> list[Scores]:
+def _complete(section: Section, job: Job, store: Results) -> list[Scores]:
     """The scores that have at least one complete data set; the notes say what is missing."""
     found = gather(store, job.cells(), job.holes)
     for scores in found:
@@ -90,7 +89,7 @@ def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
     return [table for table in tables if criterion in (None, table.criterion)]
 
 
-def _suite(section: Section, job: Job, store: Store, criteria: tuple[str, ...] = CRITERIA) -> None:
+def _suite(section: Section, job: Job, store: Results, criteria: tuple[str, ...] = CRITERIA) -> None:
     found = _complete(section, job, store)
     published = _published(job)
     for scores in found:
@@ -132,7 +131,7 @@ def _suite_charts(section: Section, scores: Scores) -> None:
         )
 
 
-def _start_tables(job: Job, store: Store, scores: Scores) -> list[Table]:
+def _start_tables(job: Job, store: Results, scores: Scores) -> list[Table]:
     """How much the start matters, wherever the store has the same cells from another start."""
     if scores.model != "linear":
         return []
@@ -145,21 +144,21 @@ def _start_tables(job: Job, store: Store, scores: Scores) -> list[Table]:
     return tables
 
 
-def _significant(section: Section, job: Job, store: Store) -> None:
+def _significant(section: Section, job: Job, store: Results) -> None:
     _suite(section, job, store, ("significant", "joint"))
 
 
-def _points(section: Section, job: Job, store: Store) -> None:
+def _points(section: Section, job: Job, store: Results) -> None:
     _suite(section, job, store, ("points", "joint"))
 
 
-def _overview(section: Section, job: Job, store: Store) -> None:
+def _overview(section: Section, job: Job, store: Results) -> None:
     _suite(section, job, store)
     _scatter(section, job, store)
     _chosen(section, job, store)
 
 
-def _errors(section: Section, job: Job, store: Store) -> None:
+def _errors(section: Section, job: Job, store: Results) -> None:
     for scores in _complete(section, job, store):
         beside = job.suites == ("fan8",) and scores.model == "linear"
         section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
@@ -167,7 +166,7 @@ def _errors(section: Section, job: Job, store: Store) -> None:
         section.tables += _start_tables(job, store, scores)
 
 
-def _scatter(section: Section, job: Job, store: Store) -> None:
+def _scatter(section: Section, job: Job, store: Results) -> None:
     for scores in _complete(section, job, store):
         section.draw(
             f"scatter-{scores.protocol}-{scores.model}",
@@ -177,12 +176,12 @@ def _scatter(section: Section, job: Job, store: Store) -> None:
         )
 
 
-def _figure3(section: Section, job: Job, store: Store) -> None:
+def _figure3(section: Section, job: Job, store: Results) -> None:
     _scatter(section, job, store)
     section.tables += [error_table(scores, loss) for scores in _complete(section, job, store) for loss in LOSSES]
 
 
-def _chosen(section: Section, job: Job, store: Store) -> None:
+def _chosen(section: Section, job: Job, store: Results) -> None:
     for scores in _complete(section, job, store):
         section.draw(
             f"chosen-k-{scores.protocol}-{scores.model}",
@@ -220,7 +219,7 @@ def _chosen_table(scores: Scores) -> Table:
     return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
 
 
-def _figure1(section: Section, job: Job, store: Store) -> None:
+def _figure1(section: Section, job: Job, store: Results) -> None:
     points, lines, table = synthetic.figure1_results(job.options.max_iter or job.target.max_iter)
     section.tables.append(table)
     section.draw(
@@ -231,11 +230,11 @@ def _figure1(section: Section, job: Job, store: Store) -> None:
     )
 
 
-def _examples(section: Section, job: Job, store: Store) -> None:
+def _examples(section: Section, job: Job, store: Results) -> None:
     section.tables.append(synthetic.examples_results(job.options.max_iter or job.target.max_iter))
 
 
-def _figure2(section: Section, job: Job, store: Store) -> None:
+def _figure2(section: Section, job: Job, store: Results) -> None:
     records: list[Row] = [
         {"dataset": title(size.name), "suite": size.suite, "rows": size.rows, "features": size.features}
         for size in job.sizes
@@ -254,7 +253,7 @@ def _figure2(section: Section, job: Job, store: Store) -> None:
     section.tables.append(Table("figure2", "Sizes of the data sets at hand", header, tuple(rows), tuple(records)))
 
 
-def _figure5(section: Section, job: Job, store: Store) -> None:
+def _figure5(section: Section, job: Job, store: Results) -> None:
     for size in job.sizes:
         cells = [cell for cell in job.cells() if cell.dataset == size.name]
         for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
@@ -273,7 +272,7 @@ def _figure5(section: Section, job: Job, store: Store) -> None:
                 section.tables += [_simulation_table(stem, records, loss, note) for loss in LOSSES]
 
 
-def _simulated(cells: list[Cell], size: Size, store: Store) -> tuple[list[Row], list[Hole]]:
+def _simulated(cells: list[Cell], size: Size, store: Results) -> tuple[list[Row], list[Hole]]:
     records: list[Row] = []
     holes: list[Hole] = []
     for name, simulation in SIMULATIONS.items():
@@ -319,7 +318,7 @@ def _simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Ta
     return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (note,))
 
 
-Builder = Callable[[Section, Job, Store], None]
+Builder = Callable[[Section, Job, Results], None]
 _BUILDERS: dict[str, Builder] = {
     "overview": _overview,
     "figure1": _figure1,

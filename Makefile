@@ -25,12 +25,12 @@ docs: $(VENV)/.installed
 
 check: test lint types docs
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/solvers/pull.*)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python $(PIP_INSTALL) -e ".[all]"
 	touch $@
 
-$(DEMO_VENV)/.installed: pyproject.toml constraints.txt
+$(DEMO_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/solvers/pull.*)
 	$(PYTHON) -m venv $(DEMO_VENV)
 	$(DEMO_VENV)/bin/python $(PIP_INSTALL) -e ".[bench,plots]"
 	touch $@

@@ -22,6 +22,7 @@ from ..aggregates import check_mass, get_aggregate
 from ..losses import get_loss
 from ..objective import Problem, check_data
 from ..schedules import last_convex_step
+from . import compiled
 from .convex import Roots, minimize
 from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass, weigh
@@ -230,6 +231,7 @@ class _Batch:
         room = max(BLOCK_BYTES, bytes_per_row)
         room = min(room, max(self.memory_limit // (6 * self.threads), bytes_per_row))
         self.block_rows = max(1, room // bytes_per_row)
+        self.wide_rows = max(1, min(compiled.BLOCK_BYTES, self.memory_limit // (2 * self.threads)) // bytes_per_row)
         self.stopped = threading.Event()
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
@@ -316,7 +318,7 @@ class _Batch:
         def task(part: Array) -> Any:
             return descend(
                 self.design, rows.take(part), self.masses, C[part],
-                steps=self.steps, tol=self.tol, block_rows=self.block_rows,
+                steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows,
                 beat=lambda step, active: self._beat("steps", step, active),
             )  # fmt: skip
 

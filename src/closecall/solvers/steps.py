@@ -17,7 +17,7 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
-from . import candidates
+from . import candidates, compiled
 from .candidates import Scout, make_scout
 from .design import Design
 from .kernels import PULLS, Mass
@@ -118,17 +118,19 @@ class Scouts:
                 gradient[position] = scout.gradient(C[position], float(k[position]))
 
 
-def make_blocks(rows: Rows, block_rows: int, chosen: Array) -> list[Block]:
-    """Rows that are evaluated together: one fold, loss and kind of pull, at most ``block_rows``; and the first of each.
+def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[Block]:
+    """Rows that are evaluated together: one fold, at most ``block_rows``; and the first of each.
 
-    Neighbours are a slice, so that nothing is copied.
+    Neighbours are a slice, so that nothing is copied. Unless ``mixed``, a block has one loss and one kind of pull.
     """
     blocks: list[Block] = []
     if not chosen.size:
         return blocks
-    pulls = np.array([PULLS[name].__name__ for name in rows.aggregate[chosen]])
     fold, loss = rows.fold[chosen], rows.loss[chosen]
-    change = (fold[1:] != fold[:-1]) | (loss[1:] != loss[:-1]) | (pulls[1:] != pulls[:-1])
+    change = fold[1:] != fold[:-1]
+    if not mixed:
+        pulls = np.array([PULLS[name].__name__ for name in rows.aggregate[chosen]])
+        change |= (loss[1:] != loss[:-1]) | (pulls[1:] != pulls[:-1])
     for group in np.split(chosen, np.flatnonzero(change) + 1):
         for part in np.array_split(group, -(-len(group) // block_rows)):
             first, last = int(part[0]), int(part[-1])
@@ -145,6 +147,7 @@ def descend(
     steps: int,
     tol: float,
     block_rows: int,
+    wide_rows: int,
     beat: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array, Array]:
     """Run every row from its first step to ``steps`` or to convergence.
@@ -159,8 +162,8 @@ def descend(
         E, the length of a run.
     tol : float
         Convergence: the mean step of a window moves the margins by less than this share of their size.
-    block_rows : int
-        Rows evaluated together.
+    block_rows, wide_rows : int
+        Rows evaluated together, by NumPy and by the compiled kernel.
     beat : callable, optional
         Called after every step with the largest step number and the number of active rows.
 
@@ -172,7 +175,7 @@ def descend(
     converged : array (rows,)
     """
     final, used, converged = start.copy(), np.full(len(rows), steps), np.zeros(len(rows), dtype=bool)
-    walk = _Walk(design, rows, masses, start, steps, block_rows)
+    walk = _Walk(design, rows, masses, start, steps, block_rows, wide_rows)
     while walk.active.size:
         walk.advance()
         settled = walk.judge(tol)
@@ -191,9 +194,10 @@ class _Walk:
     """The rows still walking, as parallel arrays, and what their windows have seen."""
 
     def __init__(
-        self, design: Design, rows: Rows, masses: list[Mass], start: Array, steps: int, block_rows: int
+        self, design: Design, rows: Rows, masses: list[Mass], start: Array, steps: int, block_rows: int, wide_rows: int
     ) -> None:
-        self.design, self.masses, self.rows, self.block_rows = design, masses, rows, block_rows
+        self.design, self.masses, self.rows = design, masses, rows
+        self.block_rows, self.wide_rows = block_rows, wide_rows
         self.table, self.decays = schedule_table(rows, np.array([mass.total for mass in masses]), steps)
         self.last = len(self.table) - 1
         self.total = float(design.masses.max(axis=0).sum())
@@ -202,6 +206,11 @@ class _Walk:
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
         self.mark, self.single = self.C.copy(), rows.aggregate == "top"
+        self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
+        self.losses, self.kinds = compiled.codes(rows.loss, rows.aggregate)
+        self.hints = np.full((len(rows), 2), -1.0)
+        if self.fast.any():
+            self.puller = compiled.Puller(design, masses, min(wide_rows, int(self.fast.sum())))
         self.arrange()
 
     def arrange(self) -> None:
@@ -209,7 +218,8 @@ class _Walk:
         fixed = ~self.decays | (self.step >= self.last)
         self.falling = not fixed.all()  # before the last third k changes at every step
         self.scouted = self.scouts.find(self.rows, self.active, fixed)
-        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.scouted))
+        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.scouted & ~self.fast))
+        self.wide_blocks = make_blocks(self.rows, self.wide_rows, np.flatnonzero(~self.scouted & self.fast), mixed=True)
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
         self.cut()
 
@@ -226,14 +236,25 @@ class _Walk:
             if (self.decays & (self.step == self.last)).any():
                 self.arrange()
             self.cut()
-        move = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
-        self.scouts.fill(move, self.scouted, self.active, self.C, self.k)
+        move = self.gradients()
         move += self.shrink * self.C
         move /= self.divisor
         move *= self.eta[:, None]
         self.C -= move
         self.path += np.sqrt(np.square(move, out=move) @ self.design.spectrum)
         self.count += 1
+
+    def gradients(self) -> Array:
+        """Of all rows, (rows, coordinates), without the penalty."""
+        gradient = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
+        rounded = self.C.astype(self.design.signed.dtype) if self.wide_blocks else self.C
+        for part, first in self.wide_blocks:
+            hints = np.ascontiguousarray(self.hints[part])
+            given = self.losses[part], self.kinds[part], self.k[part], int(self.rows.fold[first])
+            gradient[part] = self.puller.gradients(rounded[part], *given, hints)
+            self.hints[part] = hints
+        self.scouts.fill(gradient, self.scouted, self.active, self.C, self.k)
+        return gradient
 
     def judge(self, tol: float) -> Array:
         """Close the windows that are full: halve the steps of rows that chatter, say which rows have settled."""
@@ -257,7 +278,8 @@ class _Walk:
 
     def keep(self, rows: Array) -> None:
         """Go on with these rows only."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "single"):
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "single",
+                     "fast", "losses", "kinds", "hints"):  # fmt: skip
             setattr(self, name, getattr(self, name)[rows])
         self.rows = self.rows.take(rows)
         self.arrange()

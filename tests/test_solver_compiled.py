@@ -1,0 +1,124 @@
+"""The compiled kernel against its NumPy twin: same selection, same pulls, whatever the bracket remembers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from closecall.aggregates import get_aggregate
+from closecall.losses import get_loss
+from closecall.objective import Problem
+from closecall.solvers import compiled, solve
+from closecall.solvers.design import Design
+from closecall.solvers.kernels import PULLS, make_mass
+
+pytestmark = pytest.mark.skipif(compiled.LIBRARY is None, reason="the package was installed without a C compiler")
+AGGREGATES = ("average", "maximal", "atk", "top", "close")
+
+
+class Identity:
+    """Stands for a design whose gradient is the pulls themselves."""
+
+    def gradient(self, pull):
+        return pull
+
+    signed = None
+
+
+def pulls(values, loss, aggregate, k, mass, hints):
+    """Pulls of minus margins (rows, samples) by the compiled kernel."""
+    column = np.zeros((values.shape[1], 1), dtype=values.dtype)
+    design = Design(column, np.ones(1), np.ones(1), mass[None], None, None, "none")
+    puller = compiled.Puller(design, [make_mass(mass, values.dtype.type)], 1)
+    found = values.copy()
+    codes = compiled.codes(np.full(len(values), loss), np.full(len(values), aggregate))
+    puller.pull(found, *codes, k, 0, hints)
+    return found
+
+
+def twin(values, loss, aggregate, k, mass):
+    kind = make_mass(mass, values.dtype.type)
+    with np.errstate(over="ignore", under="ignore"):
+        return PULLS[aggregate](Identity(), loss, values.copy(), k, np.zeros(len(k)), kind)
+
+
+def example(seed, rows, samples, levels):
+    """Minus margins with ties (``levels`` values each, 0: none) at several scales."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((rows, samples)) * rng.choice([0.01, 1, 30], (rows, 1))
+    return np.round(values * levels) / levels if levels else values
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_pulls_equal_the_twins(dtype, loss, aggregate, data):
+    samples = data.draw(st.sampled_from([1, 2, 7, 63, 64, 65, 200, 700, 2500]))
+    values = example(data.draw(st.integers(0, 999)), 3, samples, data.draw(st.sampled_from([0, 1, 4]))).astype(dtype)
+    mass = np.random.default_rng(data.draw(st.integers(0, 9))).random(samples)
+    style = data.draw(st.sampled_from(["ones", "fold", "general"] if aggregate != "top" else ["ones", "fold"]))
+    mass = {"ones": np.ones(samples), "fold": (mass < 0.8) * 1.0, "general": np.ceil(4 * mass) / 2}[style]
+    mass[0] = 1
+    k = np.ceil(data.draw(st.floats(0.01, 1)) * mass.sum()) * np.ones(3)
+    k[2] = data.draw(st.floats(0.5, 1)) * k[2] if aggregate != "top" else k[2]
+    hints = np.array([[-1, -1], data.draw(st.sampled_from([(0, 0.1), (1.2, 1e-9), (1e30, 1), (0, 1e9)])), [1, 0.01]])
+    found = pulls(values, loss, aggregate, k, mass, hints.astype(float))
+    expected = twin(values, loss, aggregate, k, mass)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 if dtype == np.float32 else 1e-13)
+
+
+def test_hints_do_not_matter_when_the_edge_wanders():
+    rng = np.random.default_rng(1)
+    values, hints, k = rng.standard_normal((4, 5000)), np.full((4, 2), -1.0), np.array([5.0, 50, 500, 4000])
+    for step in range(30):
+        values += rng.standard_normal(values.shape) * 10.0 ** -(step % 7)
+        fresh = np.full((4, 2), -1.0)
+        for aggregate in ("close", "atk"):
+            warm = pulls(values, "logistic", aggregate, k, np.ones(5000), hints)
+            cold = pulls(values, "logistic", aggregate, k, np.ones(5000), fresh)
+            assert (warm == cold).all()
+            assert ((warm > 0).sum(axis=1) == k).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_extreme_margins_stay_finite(dtype):
+    values = np.array([[0, -0.0, 1e-30, -1e-30, 50, -50, 1e4, -1e4, np.finfo(dtype).max, np.finfo(dtype).min]], dtype)
+    for aggregate in AGGREGATES:
+        found = pulls(values, "logistic", aggregate, np.array([3.0]), np.ones(10), np.full((1, 2), -1.0))
+        assert np.isfinite(found).all()
+        assert (found >= 0).all()
+
+
+@pytest.mark.parametrize("mixture", ["plain", "folds", "weights"])
+def test_solutions_equal_those_without_it(monkeypatch, mixture):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((300, 5))
+    y = np.where(X @ rng.standard_normal(5) + 0.8 * rng.standard_normal(300) > 0.5, 1, -1)
+    problems = [
+        Problem(loss, aggregate, k, alpha)
+        for loss in ("logistic", "hinge", "squared_hinge")
+        for aggregate in ("average", "atk", "top", "close", "close_decay")
+        for k in ((10, 90) if get_aggregate(aggregate).takes else (300,))
+        for alpha in (0.1, 10)
+    ]
+    options = {
+        "plain": {},
+        "folds": {"folds": (np.arange(300) % 5 != np.arange(2)[:, None]), "fold_of": np.arange(len(problems)) % 2},
+        "weights": {"sample_weight": rng.integers(1, 4, 300)},
+    }[mixture]
+    # Few steps: later, a last bit decides which of two nearly equal examples is chosen, and both are right.
+    fast = solve(X, y, problems, max_iter=30, tol=0, **options)
+    monkeypatch.setattr(compiled, "LIBRARY", None)
+    slow = solve(X, y, problems, max_iter=30, tol=0, **options)
+    np.testing.assert_allclose(fast.coef, slow.coef, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(fast.objective, slow.objective, rtol=1e-7)
+
+
+def test_what_it_does_not_know_is_left_to_numpy():
+    design = Design(np.eye(4), np.ones(4), np.ones(4), np.ones((1, 4)), None, None, "none")
+    names = np.array(["logistic", "logistic", "ramp", "hinge"]), np.array(["atk", "atk", "close", "top"])
+    m, folds = np.array([0.0, 1, 0, 0]), np.zeros(4, dtype=int)
+    masses = [make_mass(np.array([1, 2.0, 1, 1]), np.float64)]
+    assert compiled.serves(design, *names, m, folds, masses).tolist() == [True, False, False, False]
+    assert get_loss("ramp").name not in compiled.LOSSES

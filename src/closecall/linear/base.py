@@ -62,7 +62,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self, "coef_")
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+            return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
         """Scores: above 0 means ``classes_[1]`` (two classes), the largest wins (more).
@@ -75,7 +76,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         scores : array (samples,) for two classes, else (samples, classes)
         """
-        scores = scores_of(self._checked(X), self.coef_, self.intercept_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = scores_of(self._checked(X), self.coef_, self.intercept_)
+        if not np.isfinite(scores).all():
+            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
@@ -109,10 +113,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:
-            return _ratio(scores, np.linalg.norm(self.coef_[0]))
+            return _ratio(scores, _norms(self.coef_[0]))
         samples, winners = np.arange(len(scores)), scores.argmax(axis=1)
-        lead = scores[samples, winners][:, None] - scores
-        apart = np.linalg.norm(self.coef_[:, None] - self.coef_[None], axis=2)[winners]
+        with np.errstate(over="ignore"):
+            lead = scores[samples, winners][:, None] - scores
+        apart = _norms(self.coef_[:, None] - self.coef_[None])[winners]
         distances = _ratio(lead, apart)
         distances[samples, winners] = np.inf
         return distances.min(axis=1)
@@ -189,7 +194,15 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _ratio(values: Array, norms: Any) -> Array:
-    norms = np.asarray(norms, dtype=float)
+def _norms(vectors: Array) -> Array:
+    """Euclidean norms over the last axis; scaled first, because squares leave the float range long before norms do."""
+    vectors = np.asarray(vectors, dtype=np.float64)
+    sizes = np.abs(vectors).max(axis=-1, initial=0.0)
+    scaled = vectors / np.where(sizes > 0, sizes, 1)[..., None]
+    return np.asarray(sizes * np.linalg.norm(scaled, axis=-1))
+
+
+def _ratio(values: Array, norms: Array) -> Array:
     far = np.copysign(np.inf, values)
-    return np.where(norms > 0, values / np.where(norms > 0, norms, 1), far)
+    with np.errstate(over="ignore"):  # a distance beyond the largest float is infinite
+        return np.where(norms > 0, values / np.where(norms > 0, norms, 1), far)

@@ -14,7 +14,7 @@ from ..objective import Problem
 from ..solvers import solve
 from ..theory import best_intercept
 from .multiclass import JOINT, individual_losses, solve_joint
-from .training import Training, arrange, orientation
+from .training import LARGEST_SINGLE, Arranged, Training, arrange, largest, orientation
 
 #: How more than two classes are handled; two classes are the same in all three.
 MULTICLASS = {
@@ -124,9 +124,17 @@ def _fit_one(
         rows.X, rows.labels.astype(np.float64), problems,
         max_iter=options.max_iter, tol=options.tol, init=init, fit_intercept=options.fit_intercept,
         penalize_intercept=options.penalize_intercept, sample_weight=rows.mass, folds=folds, fold_of=parts.fold_of,
-        dtype=options.dtype, threads=options.threads,
+        dtype=_sweep_dtype(options, rows), threads=options.threads,
     )  # fmt: skip
     return sign * found.coef, sign * found.intercept, found.n_iter, found.converged
+
+
+def _sweep_dtype(options: Options, rows: Arranged) -> Any:
+    """The type asked for, unless the data or the weights are too large or small to be squared and summed in it."""
+    if options.dtype is not np.float32:
+        return options.dtype
+    fits = max(largest(rows.X), rows.mass.max(), 1 / rows.mass.min()) <= LARGEST_SINGLE
+    return np.float32 if fits else np.float64
 
 
 def fit_setting(training: Training, problem: Problem, options: Options, exact: bool) -> Models:
@@ -143,7 +151,8 @@ def _fit_joint(training: Training, problems: Sequence[Problem], options: Options
     coef, intercept, n_iter, converged = solve_joint(
         rows.X, rows.labels, masses, problems, parts.fold_of,
         kind=options.multiclass, max_iter=options.max_iter, tol=options.tol, fit_intercept=options.fit_intercept,
-        penalize_intercept=options.penalize_intercept, init=options.init, dtype=options.dtype or rows.X.dtype,
+        penalize_intercept=options.penalize_intercept, init=options.init,
+        dtype=_sweep_dtype(options, rows) or rows.X.dtype,
     )  # fmt: skip
     return Models(coef, intercept, n_iter[:, None], converged[:, None])
 

@@ -20,6 +20,9 @@ from .._names import Array
 from ..aggregates import check_mass
 
 _BLOCK = 1 << 20  # entries hashed at a time: 8 MB
+#: Features and weights stay below this, positive weights above its inverse: the solver squares and sums them.
+LARGEST = 1e100
+LARGEST_SINGLE = 1e15  # the same for a sweep in float32
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,10 @@ def check_training(
     estimator: Any, X: Any, y: Any, sample_weight: Any, class_weight: Any, *, reset: bool = True
 ) -> Training:
     """Validate what ``fit`` was given; every complaint says what to do."""
-    X, y = validate_data(
-        estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, estimator=estimator
-    )
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+        X, y = validate_data(
+            estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, estimator=estimator
+        )
     check_classification_targets(y)
     y = np.asarray(y).ravel()
     mass = np.ones(len(y)) if sample_weight is None else check_mass(sample_weight, len(y))
@@ -68,12 +72,38 @@ def check_training(
         )
     factors = class_factors(class_weight, classes, codes, mass)
     mass = mass * factors[codes]
+    X = _check_range(X, mass)
     if not (mass > 0).all():  # a class of weight zero leaves, like any row of weight zero
         kept = np.flatnonzero(mass > 0)
         X, codes, mass, rows = X[kept], codes[kept], mass[kept], rows[kept]
         if len(np.unique(codes)) < len(classes):
             raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
     return Training(X, codes, mass, classes, row_hashes(X), rows)
+
+
+def _check_range(X: Any, mass: Array) -> Any:
+    """X, as float64 if its squares are beyond float32; an error if they are beyond float64, or the weights are."""
+    size = largest(X)
+    if size > LARGEST:
+        raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
+    positive = mass[mass > 0]
+    if positive.max(initial=1) > LARGEST or positive.min(initial=1) < 1 / LARGEST:
+        raise ValueError(
+            f"sample_weight (times class_weight) leaves {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"
+        )
+    return X.astype(np.float64) if size > LARGEST_SINGLE and X.dtype == np.float32 else X
+
+
+def largest(X: Any) -> float:
+    """The largest absolute value of a dense or sparse X, without a copy of it.
+
+    Examples
+    --------
+    >>> largest(np.array([[1.0, -3.0]]))
+    3.0
+    """
+    values = X.data if sparse.issparse(X) else X
+    return max(float(values.max()), -float(values.min())) if values.size else 0.0
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) -> Array:

@@ -28,7 +28,8 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
         # X as floats, y as class numbers, masses. A class that weighs nothing is none.
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+            X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
         self.classes_ = np.unique(y[mass > 0])
@@ -72,8 +73,12 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """Scores (samples,), positive for the second class; (samples, classes) with more than two."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.ascontiguousarray(self.network_.scores(X)[0].T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            X = validate_data(self, X, dtype=np.float64, reset=False)
+        scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
+        if not np.isfinite(scores).all():
+            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
+        return scores
 
     def predict(self, X: Any) -> Array:
         """Labels (samples,)."""

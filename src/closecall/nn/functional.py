@@ -33,7 +33,11 @@ def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tens
     # As in the core: the unit of mass that ends where the tied group of the k-th largest loss ends.
     cut = select.cut(-losses, k)
     end = (cut.inside + cut.tied).clamp(min=1.0)
-    return select.take(-losses, end) - select.take(-losses, end - 1.0)
+    apart = select.take(-losses, end) - select.take(-losses, end - 1.0)
+    # A group of at least 1 has the unit to itself: without the difference, which is rounded away beyond 1 / eps.
+    group = (-losses == cut.edge) / cut.tied.clamp(min=1.0)
+    own = (group if select.mass is None else group * select.mass).to(losses.dtype)
+    return torch.where(cut.tied >= 1.0, own, apart)
 
 
 #: (selector, losses, closeness, k, m) -> weights: all (rows, samples), k and m (rows, 1). One for each core aggregate.

@@ -78,7 +78,11 @@ def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, device: Any
     if not np.isfinite(rounded).all():
         raise ValueError(f"X contains NaN, infinite values or values beyond {dtype}; impute or scale them first")
     table, inverse = np.unique(np.column_stack([rounded, y])[mass > 0], axis=0, return_inverse=True)
-    mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])
+    with np.errstate(over="ignore"):
+        mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])
+    low, high = torch.finfo(dtype).tiny, torch.finfo(dtype).max / len(mass)
+    if mass.min() < low or mass.max() > high:
+        raise ValueError(f"sample_weight leaves {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
     inputs = np.vstack([table[:, :-1].T, np.ones(len(table))])
     return Data(
         torch.as_tensor(inputs, dtype=dtype, device=device),

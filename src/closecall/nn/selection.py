@@ -234,7 +234,9 @@ def _arrays(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Array, A
 
 def _take_numpy(keys: Array, mass: Array | None, wanted: Array, copies: Array | None) -> Array:
     # What cut and weigh do, in a third of the calls: at usual batch sizes it is calls that cost.
-    if not np.isfinite(keys.sum()) and not np.isfinite(keys).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(keys.sum())
+    if not finite and not np.isfinite(keys).all():
         raise ValueError(NOT_FINITE)
     reach = wanted * almost(keys.shape[1], torch.float64)
     edge, inside, tied = cut_numpy(keys, mass, reach, copies)

@@ -53,6 +53,10 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     flat_mass = mass is None or np.ndim(mass) < 2
     _, y, masses = check_data(rows.T, y, mass if flat_mass else None)
     masses = np.broadcast_to(masses, rows.shape) if flat_mass else _check_masses(mass, rows.shape)
+    with np.errstate(over="ignore"):
+        beyond = not np.isfinite(4 * np.abs(rows).max()) or not np.isfinite(4 * masses.sum(axis=1)).all()
+    if beyond:
+        raise ValueError("scores or masses are next to the largest float, where no gap can be told; rescale them")
     narrow = np.broadcast_to(np.asarray(resolution, dtype=float), rows.shape[:1])
     intercepts = -_best_cuts(rows, y, masses, narrow[:, None])
     errors = (masses * (y * (rows + intercepts[:, None]) <= 0)).sum(axis=1)

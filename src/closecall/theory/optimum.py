@@ -123,8 +123,13 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
     rows = X[kept]
     with np.errstate(over="ignore"):
         lows, spreads = rows.min(axis=0), np.ptp(rows, axis=0)
-    if not np.isfinite(spreads).all():
-        raise ValueError("a column of X spans more than the float range; rescale it first")
+        total_mass = 4 * mass.sum()
+    # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
+    far = np.abs(lows) > np.finfo(float).max / 4
+    if far.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
+        raise ValueError("a column of X spans more than the float range, or next to nothing; rescale it first")
+    if not np.isfinite(total_mass):
+        raise ValueError("the masses sum to more than the float range; rescale them")
     # Powers of two scale without rounding: whole numbers stay exact.
     scales = np.ldexp(1.0, np.frexp(np.where(spreads > 0, spreads, 1.0))[1] - 1)
     rows = (rows - lows) / scales + 0.0

@@ -18,16 +18,18 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .._names import Array
-from ..aggregates import check_mass, get_aggregate
+from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem, check_data
 from ..schedules import last_convex_step
 from . import compiled
+from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
 from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass, weigh
 from .steps import Rows, descend
 
+_NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
 #: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
 BLOCK_BYTES = 1 << 19
 #: Entries of a design below which BLAS threads wait for each other longer than they work.
@@ -132,61 +134,25 @@ def solve(
     [0.0, 0.0]
     """
     X, y, weight = check_data(X, y, sample_weight)
-    problems = _check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
-    masses, fold_of = _check_folds(folds, fold_of, weight, y, len(problems))
+    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
+    masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     del weight
-    dtype = _check_dtype(dtype, X)
+    dtype = check_range(check_dtype(dtype, X), X, masses)
     merged = merge_duplicates(X, y, masses)
-    with np.errstate(over="ignore", under="ignore"):
-        design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
-        batch = _Batch(design, problems, fold_of, max_iter, tol, memory_limit, threads, callback)
-        coordinates, used, converged = batch.run(_starts(design, init, fold_of, X.shape[1]))
-    coef, intercept = design.to_parameters(coordinates)
-    del design, batch, merged  # as large as X; scoring looks at X itself
-    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-        raise FloatingPointError("a solution is not finite; scale the features (StandardScaler) or raise alpha")
-    objective, errors = _score(X, y, masses, problems, fold_of, coef, intercept, penalize_intercept and fit_intercept)
+    with np.errstate(all="ignore"):  # what comes out is looked at
+        try:
+            design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
+            batch = _Batch(design, problems, fold_of, max_iter, tol, memory_limit, threads, callback)
+            coordinates, used, converged = batch.run(_starts(design, init, fold_of, X.shape[1]))
+        except np.linalg.LinAlgError as error:
+            raise FloatingPointError(f"{_NOT_FINITE} ({error})") from None
+        coef, intercept = design.to_parameters(coordinates)
+        del design, batch, merged  # as large as X; scoring looks at X itself
+        penalize = penalize_intercept and fit_intercept
+        objective, errors = _score(X, y, masses, problems, fold_of, coef, intercept, penalize)
+    if not all(np.isfinite(part).all() for part in (coef, intercept, objective)):
+        raise FloatingPointError(_NOT_FINITE)
     return Solutions(coef, intercept, objective, errors, used, converged)
-
-
-def _check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
-    problems = list(problems)
-    wrong = [problem for problem in problems if not isinstance(problem, Problem)]
-    if not problems or wrong:
-        raise TypeError(f"problems must be a non-empty sequence of Problem, not {wrong[0] if wrong else problems!r}")
-    for name, value in counts.items():
-        if not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name}={value!r} must be a whole number >= 1")
-    if not tol >= 0:
-        raise ValueError(f"tol={tol!r} must be >= 0")
-    return problems
-
-
-def _check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int) -> tuple[Array, Array]:
-    if folds is None:
-        folds = np.ones((1, len(y)))
-    folds = np.atleast_2d(np.asarray(folds, dtype=np.float64))
-    if folds.shape[1] != len(y):
-        raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), a mass for each row of X")
-    if fold_of is None and len(folds) > 1:
-        raise ValueError("fold_of must say which of the folds each problem trains on")
-    fold_of = np.zeros(problems, dtype=int) if fold_of is None else np.asarray(fold_of, dtype=int)
-    if fold_of.shape != (problems,) or fold_of.min() < 0 or fold_of.max() >= len(folds):
-        raise ValueError(f"fold_of must hold one number in 0..{len(folds) - 1} for each of the {problems} problems")
-    masses = folds * weight
-    for fold, mass in enumerate(masses):
-        check_mass(mass, len(y))
-        if not ((mass > 0) & (y > 0)).any() or not ((mass > 0) & (y < 0)).any():
-            raise ValueError(f"fold {fold} has one class only; use stratified folds, or fewer of them")
-    return masses, fold_of
-
-
-def _check_dtype(dtype: Any, X: Any) -> Any:
-    if dtype is None:
-        return np.float32 if X.dtype == np.float32 else np.float64
-    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype={dtype!r} must be float32 or float64")
-    return np.dtype(dtype).type
 
 
 def _starts(design: Design, init: Any, fold_of: Array, features: int) -> Array:
@@ -330,7 +296,7 @@ class _Batch:
             return [task(part) for part in parts]
 
         def quiet(part: Array) -> Any:
-            with np.errstate(over="ignore", under="ignore"):  # NumPy's error state belongs to a thread
+            with np.errstate(all="ignore"):  # NumPy's error state belongs to a thread
                 return task(part)
 
         with ThreadPoolExecutor(min(self.threads, os.cpu_count() or 1)) as pool:

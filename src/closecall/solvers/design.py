@@ -22,6 +22,8 @@ EIGEN_LIMIT = 2048
 #: Products of a few problems are twice as fast with each coordinate contiguous; gathering examples wants each example
 #: contiguous. Up to this many entries both layouts are kept, beyond only the first.
 TWICE_LIMIT = 1 << 22
+#: A direction smaller than this is one that no example sees: its square leaves the float range.
+SMALLEST = 1e-150
 _BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 
 
@@ -158,7 +160,7 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
             block *= np.sqrt(mass[rows, None])
             gram += block.T @ block  # one symmetric product
         values, vectors = np.linalg.eigh(gram)
-        if values[0] > 1e-10 * values[-1]:
+        if values[0] > max(1e-10 * values[-1], SMALLEST**2):
             return values, vectors
     triangle = np.empty((0, width))
     for rows in _row_blocks(X.shape):
@@ -169,7 +171,7 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
             triangle = np.asarray(np.linalg.qr(triangle, mode="r"))
     singular, transposed = np.linalg.svd(triangle, full_matrices=False)[1:]
     floor = np.finfo(np.float64).eps * max(X.shape) * (singular[0] if singular.size else 0)
-    seen = singular > floor  # constant and repeated columns leave directions that no example sees
+    seen = singular > max(floor, SMALLEST)  # constant and repeated columns leave directions that no example sees
     return singular[seen] ** 2, transposed[seen].T
 
 

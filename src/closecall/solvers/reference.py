@@ -139,7 +139,7 @@ def _descend(
         # Minimum norm where no example sees a direction and alpha is 0.
         move = -eta * np.linalg.lstsq(majoriser, gradient, rcond=1e-13)[0]
         w = w + move
-        path, window = path + float(np.sqrt(move @ gram @ move)), window + 1
+        path, window = path + float(np.sqrt(max(move @ gram @ move, 0.0))), window + 1
         if aggregate.decays and step < first_final_step(steps):
             path, window, mark = 0.0, 0, w.copy()
         if window == WINDOW:

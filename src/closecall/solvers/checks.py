@@ -1,0 +1,71 @@
+"""What :func:`closecall.solvers.solve` accepts; every message says what was given and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .._names import Array
+from ..aggregates import check_mass
+from ..objective import Problem
+
+#: Beyond this, squares and their sums leave the float range; beyond the second, float32's.
+LARGEST, LARGEST_FLOAT32 = 1e100, 1e15
+
+
+def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
+    """The problems as a list; ``counts`` are options that must be whole and positive."""
+    problems = list(problems)
+    wrong = [problem for problem in problems if not isinstance(problem, Problem)]
+    if not problems or wrong:
+        raise TypeError(f"problems must be a non-empty sequence of Problem, not {wrong[0] if wrong else problems!r}")
+    for name, value in counts.items():
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name}={value!r} must be a whole number >= 1")
+    if not tol >= 0:
+        raise ValueError(f"tol={tol!r} must be >= 0")
+    return problems
+
+
+def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int) -> tuple[Array, Array]:
+    """Masses (folds, samples) and the fold of each problem."""
+    if folds is None:
+        folds = np.ones((1, len(y)))
+    folds = np.atleast_2d(np.asarray(folds, dtype=np.float64))
+    if folds.shape[1] != len(y):
+        raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), a mass for each row of X")
+    if fold_of is None and len(folds) > 1:
+        raise ValueError("fold_of must say which of the folds each problem trains on")
+    fold_of = np.zeros(problems, dtype=int) if fold_of is None else np.asarray(fold_of, dtype=int)
+    if fold_of.shape != (problems,) or fold_of.min() < 0 or fold_of.max() >= len(folds):
+        raise ValueError(f"fold_of must hold one number in 0..{len(folds) - 1} for each of the {problems} problems")
+    masses = folds * weight
+    for fold, mass in enumerate(masses):
+        check_mass(mass, len(y))
+        if not ((mass > 0) & (y > 0)).any() or not ((mass > 0) & (y < 0)).any():
+            raise ValueError(f"fold {fold} has one class only; use stratified folds, or fewer of them")
+    return masses, fold_of
+
+
+def check_dtype(dtype: Any, X: Any) -> Any:
+    """The type of the sweep that was asked for."""
+    if dtype is None:
+        return np.float32 if X.dtype == np.float32 else np.float64
+    if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype={dtype!r} must be float32 or float64")
+    return np.dtype(dtype).type
+
+
+def check_range(dtype: Any, X: Any, masses: Array) -> Any:
+    """The type of the sweep: float64 where float32 would overflow; and no number whose square leaves the range."""
+    values = X.data if sparse.issparse(X) else X
+    size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
+    if size > LARGEST:
+        raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
+    positive = masses[masses > 0]
+    if positive.max() > LARGEST or positive.min() < 1 / LARGEST:
+        raise ValueError(f"sample_weight holds positive weights outside {1 / LARGEST:g} .. {LARGEST:g}; rescale them")
+    return np.float64 if size > LARGEST_FLOAT32 else dtype

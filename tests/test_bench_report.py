@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from closecall.bench.figures import visible
+from closecall.bench.render import visible
 from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
 from closecall.bench.report import to_json
 from closecall.bench.results import LABELS, Scores

@@ -19,7 +19,7 @@ from closecall.bench.jobs import Job, from_json, prepare
 from closecall.bench.plan import TARGETS, Cell, Options, Size
 from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
 from closecall.bench.record import ROW, Record
-from closecall.bench.render import WIDTH, escape_latex, pairs_latex, to_csv, to_latex, to_markdown
+from closecall.bench.render import WIDTH, escape_latex, pairs_latex, to_csv, to_latex, to_markdown, visible
 from closecall.bench.report import stored_jobs, write_report
 from closecall.bench.results import LABELS, Hole, Scores, gather, title
 from closecall.bench.sections import build
@@ -140,6 +140,55 @@ def test_long_and_hostile_names_are_text_everywhere() -> None:
     assert "GAMETES\\_Epistasis" in latex
     formula = tables.Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
     assert to_csv(formula).splitlines()[1:] == ["'=cmd|' /C calc'!A0", "'@x"]
+
+
+NASTY = (
+    "=cmd|' /C calc'!A0", "<img src=x onerror=alert(1)>", "[a](http://b)", "![a](b)", "*bold* _it_ `code`", "&lt;b&gt;",
+    "\x1b[31mred", "a\u202eb", "a\nb", "[10pt]", "*", "--", "\\input{x}", "# head", "1. one", "- item", "a|b",
+    "~~gone~~", "\x00", "===", "---",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_name_is_text_for_every_reader(name: str) -> None:
+    """What a reader of Markdown, a spreadsheet or LaTeX sees is the name, with control characters spelt out."""
+    markdown = pytest.importorskip("markdown")
+    table = tables.Table("t", "T", ("data set", "x"), ((name, "1"), ("plain", "2")), ({"dataset": name},), (name,))
+    spelt = visible(name).replace("\n", " ")
+    page = markdown.markdown(to_markdown(table), extensions=["tables"])
+    cells, tags = Text.of(page)
+    assert cells.count(spelt) == 2, page  # in the table and below it
+    assert tags == {"h2", "table", "thead", "tr", "th", "tbody", "td", "p"}
+    (_, value) = csv.reader(io.StringIO(to_csv(table)))
+    assert value[0].removeprefix("'") == visible(name).replace("\n", "\\n")
+    assert not value[0].startswith(("=", "+", "-", "@"))
+    latex = to_latex(table)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]|\\input|\\\\\s*[\[*]|--", latex)
+
+
+class Text(html.parser.HTMLParser):
+    """The texts of a page's cells and paragraphs, and the tags it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts, self.tags = [""], set[str]()
+
+    @classmethod
+    def of(cls, page: str) -> tuple[list[str], set[str]]:
+        parser = cls()
+        parser.feed(page)
+        parser.close()
+        return [text.strip() for text in parser.texts], parser.tags
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+        self.texts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.texts.append("")
+
+    def handle_data(self, data: str) -> None:
+        self.texts[-1] += data
 
 
 def test_latex_has_the_papers_layout() -> None:

@@ -5,7 +5,6 @@ Each function takes plain arrays or flat records and returns a chart. :func:`wri
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from . import stats
 from .published import LOSSES, METHODS
+from .render import visible
 from .results import LABELS, Scores, title
 
 #: Okabe & Ito's colours, which all eyes can tell apart; the same method has the same colour everywhere.
@@ -36,22 +36,6 @@ def _data(records: Sequence[Record]) -> Any:
 def _plain(value: Any) -> Any:
     # A control character in a text makes vl-convert abort the whole process.
     return value.item() if isinstance(value, np.generic) else visible(value)
-
-
-def visible(value: Any) -> Any:
-    r"""Text with its control and direction marks spelt out, so that a name can neither hide nor reorder anything.
-
-    Examples
-    --------
-    >>> print(visible("a\x1b[31mb"), visible("safe\u202egnp"), visible(3))
-    a\x1b[31mb safe\u202egnp 3
-    """
-    if not isinstance(value, str) or hasattr(value, "__html__"):
-        return value
-    hidden = ("Cc", "Cf", "Zl", "Zp", "Cs")
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in hidden and c != "\n" else c for c in value
-    )
 
 
 def _method_colour(name: str = "method", **options: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import vl_convert
 
-from .figures import visible
+from .render import visible
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables -> CSV, Markdown that fits 80 columns, and LaTeX with booktabs."""
+"""Tables -> CSV, Markdown that fits 80 columns, and LaTeX with booktabs; names are text in all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import csv
 import io
 import re
 import textwrap
+import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,24 @@ from .stats import win_fractions
 from .tables import Table
 
 WIDTH = 80
+#: What begins a formula in a spreadsheet, the full-width forms too.
+_FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
+
+
+def visible(value: Any) -> Any:
+    r"""Text with its control and direction marks spelt out, so that a name can neither hide nor reorder anything.
+
+    Examples
+    --------
+    >>> print(visible("a\x1b[31mb"), visible("safe\u202egnp"), visible(3))
+    a\x1b[31mb safe\u202egnp 3
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    hidden = ("Cc", "Cf", "Zl", "Zp", "Cs")
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in hidden and c != "\n" else c for c in value
+    )
 
 
 def to_csv(table: Table) -> str:
@@ -38,8 +58,10 @@ def to_csv(table: Table) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, float | np.floating):
         return "" if np.isnan(value) else repr(float(value))
-    # A name that a spreadsheet would take for a formula is made text.
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    if isinstance(value, str):
+        # A name that a spreadsheet would take for a formula is made text.
+        return visible(f"'{value}" if value.startswith(_FORMULA) else value).replace("\n", "\\n")
+    return value
 
 
 def to_markdown(table: Table) -> str:
@@ -57,7 +79,7 @@ def to_markdown(table: Table) -> str:
     A note.
     <BLANKLINE>
     """
-    cells = [[_escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)]
+    cells = [[escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)]
     columns = list(zip(*cells, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]
     widths[0] = max(3, min(widths[0], WIDTH - 1 - sum(width + 3 for width in widths[1:]) - 3))
@@ -70,16 +92,36 @@ def to_markdown(table: Table) -> str:
         for name, row in zip(names, cells, strict=True)
     ]
     rule = "|:" + "-" * (widths[0] + 1) + "|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
-    notes = [
-        textwrap.fill(_escape_markdown(note), WIDTH, break_long_words=False, break_on_hyphens=False)
-        for note in table.notes
-    ]
-    return "\n\n".join([f"## {table.title}", "\n".join([body[0], rule, *body[1:]]), *notes]) + "\n"
+    notes = list(map(paragraph, table.notes))
+    head = f"## {escape_markdown(table.title)}"
+    return "\n\n".join([head, "\n".join([body[0], rule, *body[1:]]), *notes]) + "\n"
 
 
-def _escape_markdown(text: str) -> str:
-    # "<" opens a tag only before a letter, "/", "!" or "?"; "p < 0.05" stays readable as it is.
-    return re.sub(r"([|`\\]|<(?=[A-Za-z/!?]))", r"\\\1", text).replace("\n", " ")
+def paragraph(text: str) -> str:
+    """Text as a paragraph of Markdown, wrapped; no line of it begins a list, a heading or a quotation."""
+    lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
+    return "\n".join(re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line) for line in lines)
+
+
+#: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
+#: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
+_MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+#: These have no escape by a backslash that every renderer knows.
+_ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
+
+
+def escape_markdown(text: str) -> str:
+    r"""Text that Markdown shows as it is.
+
+    Examples
+    --------
+    >>> print(escape_markdown("p < 0.05 of a_b"), escape_markdown("![x](y) <b> | *z*"))
+    p < 0.05 of a_b !\[x\](y) &lt;b> \| \*z\*
+    """
+    text = _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text).replace("\n", " "))
+    # One star alone is a mark of ours and begins nothing, save at the start of a line.
+    return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text
 
 
 def _cut(text: str, width: int) -> str:
@@ -89,7 +131,8 @@ def _cut(text: str, width: int) -> str:
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    '"': "''", "…": r"\ldots{}", "\n": " ",
+    '"': "''", "…": r"\ldots{}", "\n": " ", "`": r"\textasciigrave{}",
+    "[": "{[}", "]": "{]}", "*": "{*}",  # "\\\\" takes a bracket or a star that follows it for its own
 }  # fmt: skip
 
 
@@ -101,7 +144,8 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("a_b & 50 %"))
     a\\_b \\& 50 \\%
     """
-    return "".join(_LATEX.get(character, character) for character in text)
+    escaped = "".join(_LATEX.get(character, character) for character in visible(text))
+    return re.sub(r"-(?=-)", "-{}", escaped)  # two hyphens would become a dash
 
 
 def to_latex(table: Table) -> str:

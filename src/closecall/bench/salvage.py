@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .record import unpack
-from .store import RECORD, RUN, Store, StoreError, digest, take_lock
+from .store import BROKEN, RECORD, RUN, Store, StoreError, digest, take_lock
 
 _HEX = "0123456789abcdef"
 #: Four hexadecimal digits tell tens of thousands of records apart: finer than pages.
@@ -80,7 +80,7 @@ def salvage(path: str | Path) -> Salvaged:
             for ending in ("-wal", "-shm"):  # of the old file: they must not be taken for the new one's
                 Path(f"{path}{ending}").unlink(missing_ok=True)
             os.replace(new, path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *BROKEN) as error:
         raise StoreError(f"cannot salvage {path}: {error}") from error
     return Salvaged(kept, lost, aside)
 
@@ -108,7 +108,7 @@ def _copy(old: Path, new: Path) -> tuple[int, int]:
                 runs.add(row[-3])
         write = f"INSERT INTO runs (digest, {', '.join(RUN)}, id, started, finished)"
         for number in sorted(runs):
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(*BROKEN):
                 for row in source.execute(_RUNS, [number]).fetchall():
                     if row[0] in ("", digest(row[1 : 1 + len(RUN)])):
                         target.execute(f"{write} VALUES ({', '.join('?' * len(row))})", row)
@@ -126,10 +126,10 @@ def _open(old: Path, new: Path) -> sqlite3.Connection:
                 file.write(page)
         source = sqlite3.connect(old)
         source.text_factory = lambda data: data.decode(errors="replace")
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(*BROKEN):
             source.execute(f"{_RECORDS} LIMIT 0")
             return source
-        with contextlib.suppress(sqlite3.Error):  # a schema from before digests reads as one with empty digests
+        with contextlib.suppress(*BROKEN):  # a schema from before digests reads as one with empty digests
             source.execute("ALTER TABLE runs ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
             source.execute("ALTER TABLE records ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
             return source
@@ -142,7 +142,7 @@ def _records(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     cursor = source.cursor()
     try:
         yield from cursor.execute(_RECORDS)
-    except sqlite3.Error:
+    except BROKEN:
         for digit in _HEX:
             yield from _beginning(source, digit)
 
@@ -150,7 +150,7 @@ def _records(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
 def _beginning(source: sqlite3.Connection, prefix: str) -> list[tuple[Any, ...]]:
     try:
         return source.execute(f"{_RECORDS} WHERE key >= ? AND key < ?", [prefix, prefix + "g"]).fetchall()
-    except sqlite3.Error:
+    except BROKEN:
         if len(prefix) == _DEPTH:
             return []
         return [row for digit in _HEX for row in _beginning(source, prefix + digit)]

@@ -56,6 +56,8 @@ _FAULTS = {
     "readable",
     sqlite3.SQLITE_BUSY: "another process holds {path}: wait for it or end it",
 }
+#: What reading a damaged file raises; the second when SQLite's message quotes bytes that are no text any more.
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
 #: What the digest of a record and of a run is about.
 RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
 RUN = ("request", "environment")
@@ -117,7 +119,7 @@ class Store:
         except OSError as error:
             self._release()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
-        except sqlite3.Error as error:
+        except BROKEN as error:
             self._release()
             raise StoreError(f"cannot open the result store: {_explain(error, self.path)}") from error
         except BaseException:
@@ -189,7 +191,7 @@ class Store:
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         try:
             yield from self._connection.execute(query, values)
-        except sqlite3.Error as error:
+        except BROKEN as error:
             raise StoreError(_explain(error, self.path)) from error
 
     @contextlib.contextmanager
@@ -317,14 +319,14 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", [str(SCHEMA_VERSION)])
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     # Text that is no UTF-8 any more is Python's finding, not SQLite's, and has no code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if "decode" in str(error) else 0)
     return int(code) & 0xFF
 
 
-def _explain(error: sqlite3.Error, path: Path) -> str:
-    known = _FAULTS.get(_code(error), "{path} cannot be used")
+def _explain(error: Exception, path: Path) -> str:
+    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a column whose name has changed
     return f"{known.format(path=path, folder=path.parent)} ({error})"
 
 

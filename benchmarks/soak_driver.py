@@ -1,0 +1,23 @@
+"""`closecall reproduce` without the pages at its end, for the soak: with a clock that jumps if SOAK_CLOCK is set."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+if os.environ.get("SOAK_CLOCK"):  # here, not in main: the workers import this file too
+    _real, _jumps = time.time, random.Random(os.getpid())
+    time.time = lambda: _real() + _jumps.uniform(-1e8, 1e8)  # three years to either side, at every look
+
+
+def main() -> None:
+    from closecall import cli
+
+    cli._write_report = lambda store, folder, as_json: Path("left out")
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from closecall._arrays import ArchiveError, read_arrays
 from closecall._names import Array, lookup
 
 #: One row of a grid. Correct predictions are kept as counts: exact, and any accuracy follows from the parts' sizes.
@@ -26,6 +27,8 @@ ROW = np.dtype(
         ("converged", "?"),
     ]
 )
+#: A record of the largest grid has some thousand rows of 213 bytes.
+MAX_UNPACKED = 1 << 26
 PARTS = ("train", "validation", "test")
 
 #: The baselines by name, with what the reader sees.
@@ -93,11 +96,14 @@ def pack(rows: Array) -> bytes:
 
 
 def unpack(data: bytes) -> Array:
-    """The rows that :func:`pack` packed; never unpickles."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as columns:
-        rows = np.empty(len(columns["k"]), ROW)
-        for name in ROW.names or ():
-            rows[name] = columns[name]
+    """The rows that :func:`pack` packed; never unpickles, and unpacks no more than ``MAX_UNPACKED`` bytes."""
+    columns = read_arrays(io.BytesIO(data), MAX_UNPACKED)
+    names = ROW.names or ()
+    if not {*names} <= {*columns} or any(columns[name].shape != columns["k"].shape for name in names):
+        raise ArchiveError("it does not hold the columns of a record")
+    rows = np.empty(len(columns["k"]), ROW)
+    for name in names:
+        rows[name] = columns[name]
     return rows
 
 

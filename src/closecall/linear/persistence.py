@@ -1,7 +1,9 @@
 """Saved models: one npz file of plain arrays and a JSON header, with a checksum; nothing in it can run.
 
 ``save`` writes every fitted attribute and every parameter that is plain data. ``load`` verifies the format, the
-version, the class name against a fixed list and a SHA-256 over the whole content before it builds anything.
+version, the class name against a fixed list and a SHA-256 over the whole content before it builds anything, and then
+that the parts fit each other. The checksum tells accidents, not forgeries: a forged file predicts what its author
+wants, but runs nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 import warnings
 from os import PathLike
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arrays import ArchiveError, read_arrays
 from .._names import Array
 
 FORMAT = "closecall-linear"
@@ -74,30 +78,63 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     given = stored.pop("checksum", None)
     if given is None or "header" not in stored or given.tobytes() != _checksum(stored):
         raise ValueError(f"{os.fspath(path)!r} is damaged or was changed: its checksum does not match; save it anew")
-    header: dict[str, Any] = json.loads(stored["header"].tobytes())
+    try:
+        header: dict[str, Any] = dict(json.loads(stored["header"].tobytes()))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)!r} has no readable header ({error}); save it anew") from None
     if header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f"{os.fspath(path)!r} has format {header.get('format')!r} version {header.get('version')!r}; "
                          f"this release reads {FORMAT!r} version {VERSION}")  # fmt: skip
-    if header["class"] not in CLASSES:
-        raise ValueError(f"{os.fspath(path)!r} names an unknown class {header['class']!r}")
+    if header.get("class") not in CLASSES:
+        raise ValueError(f"{os.fspath(path)!r} names an unknown class {header.get('class')!r}")
     from .. import linear  # late: the classifiers import this module
 
     kind = getattr(linear, header["class"])
     if expected is not None and not issubclass(kind, expected):
         raise ValueError(f"{os.fspath(path)!r} holds a {header['class']}; load it with {header['class']}.load")
+    try:
+        return _build(kind, header, stored)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is not a model that save wrote ({error}); save it anew") from None
+
+
+def _build(kind: Any, header: dict[str, Any], stored: dict[str, Array]) -> Any:
     model = kind(**{key: _decode(value, stored) for key, value in header["params"].items()})
     for key, value in header["fitted"].items():
+        if not re.fullmatch(r"[a-z][a-z0-9_]*_", key) or hasattr(kind, key):
+            raise ValueError(f"{key!r} is no fitted attribute")
         setattr(model, key, _decode(value, stored))
+    _check_fitted(model)
     return model
+
+
+def _check_fitted(model: Any) -> None:
+    """Whether the parts of a loaded model fit each other, so that a prediction cannot fail on them."""
+    coef, intercept, classes = (np.asarray(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
+    features = coef.shape[1]
+    rows = 1 if len(classes) == 2 else len(classes)
+    names = getattr(model, "feature_names_in_", None)
+    calibrators = getattr(model, "calibrators_", [])
+    fits = {
+        "coef_": coef.dtype.kind == "f" and coef.shape == (rows, features) and np.isfinite(coef).all(),
+        "intercept_": intercept.dtype.kind == "f" and intercept.shape == (rows,) and np.isfinite(intercept).all(),
+        "classes_": classes.ndim == 1 and len(np.unique(classes)) == len(classes) >= 2,
+        "n_features_in_": type(model.n_features_in_) is int and model.n_features_in_ == features,
+        "feature_names_in_": names is None or np.shape(names) == (features,),
+        "calibrators_": (getattr(model, "calibration", None) is None or len(calibrators) == rows)
+        and all(each.shape[:1] == (2,) and each.ndim <= 2 and np.isfinite(each).all() for each in calibrators),
+    }
+    wrong = [name for name, good in fits.items() if not good]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} do not fit the rest")
 
 
 def _read(path: str | PathLike[str]) -> dict[str, Array]:
     with open(path, "rb") as file:
         try:
-            with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-        except Exception as error:  # zip, zlib, NumPy and struct each complain in their own way; all mean one thing
-            raise ValueError(f"{os.fspath(path)!r} is not a complete saved model ({error}); save it anew") from None
+            return read_arrays(file)
+        except ArchiveError as error:
+            raise ValueError(f"{os.fspath(path)!r} is not a complete saved model: {error}; save it anew") from None
 
 
 def _checksum(stored: dict[str, Array]) -> bytes:

@@ -1,7 +1,7 @@
 """A damaged store -> a new one with every record that is still whole; the damaged file is kept beside it.
 
-A page of SQLite's that a disk has changed hides the records on it, not the others: the keys are hashes, so the table is
-asked for one prefix after another, and a prefix that cannot be read is divided until only broken pages are left out.
+A page that a disk has changed hides the records on it and those that are found through it. So the table is read from
+its root as far as that goes, and then from each of its pages as if that were the root: only broken pages are left out.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import Any
 from .record import unpack
 from .store import BROKEN, RECORD, RUN, Store, StoreError, digest, take_lock
 
-_HEX = "0123456789abcdef"
-#: Four hexadecimal digits tell tens of thousands of records apart: finer than pages.
-_DEPTH = 4
 _PAGE = 4096
+#: The first byte of the pages that may hold records: inner nodes and leaves.
+_NODES = (2, 10)
 _RECORDS = f"SELECT digest, {', '.join(RECORD)}, run, attempts, written FROM records"
 _RUNS = f"SELECT digest, {', '.join(RUN)}, id, started, finished FROM runs WHERE id = ?"
 
@@ -96,64 +95,73 @@ def _copy(old: Path, new: Path) -> tuple[int, int]:
     Store(new, write=True).close()
     kept: set[str] = set()
     seen: set[str] = set()
-    runs: set[int] = set()
-    with contextlib.closing(_open(old, new)) as source, contextlib.closing(sqlite3.connect(new)) as target, target:
-        write = f"INSERT INTO records (digest, {', '.join(RECORD)}, run, attempts, written)"
-        for row in _records(source):
-            key = str(row[1])
-            seen.add(key)
-            if key not in kept and _whole(row):
-                target.execute(f"{write} VALUES ({', '.join('?' * len(row))})", row)
-                kept.add(key)
-                runs.add(row[-3])
-        write = f"INSERT INTO runs (digest, {', '.join(RUN)}, id, started, finished)"
-        for number in sorted(runs):
-            with contextlib.suppress(*BROKEN):
-                for row in source.execute(_RUNS, [number]).fetchall():
-                    if row[0] in ("", digest(row[1 : 1 + len(RUN)])):
-                        target.execute(f"{write} VALUES ({', '.join('?' * len(row))})", row)
+    with contextlib.closing(sqlite3.connect(new)) as target, target:
+        for source in _sources(old, new):
+            runs: set[int] = set()
+            for row in _records(source, old):
+                key = str(row[1])
+                if len(key) == 64:  # not a row of another table, seen through the wrong page
+                    seen.add(key)
+                if key not in kept and _whole(row):
+                    target.execute(_write("records", RECORD, "run, attempts, written"), row)
+                    kept.add(key)
+                    runs.add(row[-3])
+            for number in sorted(runs):
+                with contextlib.suppress(*BROKEN):
+                    for row in source.execute(_RUNS, [number]).fetchall():
+                        if row[0] in ("", digest(row[1 : 1 + len(RUN)])):
+                            target.execute(_write("runs", RUN, "id, started, finished"), row)
     return len(kept), len(seen - kept)
 
 
-def _open(old: Path, new: Path) -> sqlite3.Connection:
+def _write(table: str, names: tuple[str, ...], others: str) -> str:
+    places = ", ".join("?" * (1 + len(names) + len(others.split(","))))
+    return f"INSERT OR IGNORE INTO {table} (digest, {', '.join(names)}, {others}) VALUES ({places})"
+
+
+def _sources(old: Path, new: Path) -> Iterator[sqlite3.Connection]:
+    """The old store as it is, if it opens, and with a first page that is certainly whole.
+
+    The first page says where the tables are and how to read all others; it is the same in every store, except for the
+    count of pages, which SQLite does not believe when the counter that vouches for it (at 92) differs from its twin.
+    """
     for graft in (False, True):
         if graft:
-            # The first page, with the names and places of the tables, is the same in every store: lend it a new one's.
-            # Its count of pages is not believed, because the counter that vouches for it (at 92) is made to differ.
             page = bytearray(new.read_bytes()[:_PAGE])
             page[92:96] = (int.from_bytes(page[24:28], "big") + 1).to_bytes(4, "big")
             with old.open("r+b") as file:
                 file.write(page)
-        source = sqlite3.connect(old)
-        source.text_factory = lambda data: data.decode(errors="replace")
-        with contextlib.suppress(*BROKEN):
-            source.execute(f"{_RECORDS} LIMIT 0")
-            return source
-        with contextlib.suppress(*BROKEN):  # a schema from before digests reads as one with empty digests
-            source.execute("ALTER TABLE runs ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
-            source.execute("ALTER TABLE records ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
-            return source
-        source.close()
-    raise StoreError(f"{old} is not a closecall result store")
+        with contextlib.closing(sqlite3.connect(old)) as source:
+            source.text_factory = lambda data: data.decode(errors="replace")
+            with contextlib.suppress(*BROKEN):
+                if "digest" not in {name for _, name, *_ in source.execute("PRAGMA table_info(records)")}:
+                    for table in ("runs", "records"):  # from before digests: reads as one with empty digests
+                        source.execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
+                source.execute(f"{_RECORDS} LIMIT 0")
+                yield source
 
 
-def _records(source: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+def _records(source: sqlite3.Connection, path: Path) -> Iterator[tuple[Any, ...]]:
     """All rows that can be reached, some of them twice."""
-    cursor = source.cursor()
     try:
-        yield from cursor.execute(_RECORDS)
+        yield from source.execute(_RECORDS)
+        return
     except BROKEN:
-        for digit in _HEX:
-            yield from _beginning(source, digit)
-
-
-def _beginning(source: sqlite3.Connection, prefix: str) -> list[tuple[Any, ...]]:
-    try:
-        return source.execute(f"{_RECORDS} WHERE key >= ? AND key < ?", [prefix, prefix + "g"]).fetchall()
-    except BROKEN:
-        if len(prefix) == _DEPTH:
-            return []
-        return [row for digit in _HEX for row in _beginning(source, prefix + digit)]
+        pass
+    with contextlib.suppress(*BROKEN):
+        source.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that the file has all pages
+    source.execute("PRAGMA writable_schema = ON")
+    for number in range(2, path.stat().st_size // _PAGE + 1):
+        with path.open("rb") as file:
+            file.seek((number - 1) * _PAGE)
+            node = file.read(1)[0] in _NODES
+        if node:
+            with contextlib.suppress(*BROKEN):
+                with source:
+                    source.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = 'records'", [number])
+                source.execute("PRAGMA writable_schema = RESET")
+                source.execute("PRAGMA writable_schema = ON")
+                yield from source.execute(_RECORDS)
 
 
 def _whole(row: tuple[Any, ...]) -> bool:

@@ -30,8 +30,8 @@ def pulls(values, loss, aggregate, k, mass, hints):
     design = Design(column, np.ones(1), np.ones(1), mass[None], None, None, "none")
     puller = compiled.Puller(design, [make_mass(mass, values.dtype.type)], 1)
     found = values.copy()
-    codes = compiled.codes(np.full(len(values), loss), np.full(len(values), aggregate))
-    puller.pull(found, *codes, k, 0, hints)
+    codes = compiled.codes(np.full(len(values), loss), np.full(len(values), aggregate), np.zeros(len(values)))
+    puller.pull(found, codes, k, hints)
     return found
 
 

@@ -26,11 +26,11 @@ def _load() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(Path(__file__).with_name("_pull.so")))
     except OSError:
         return None
-    pointer, whole, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    pointer, whole = ctypes.c_void_p, ctypes.c_int64
     for name in ("pull_f32", "pull_f64"):
         function = getattr(library, name)
         function.restype = None
-        function.argtypes = [pointer, whole, whole, pointer, pointer, pointer, real, *[pointer] * 5]
+        function.argtypes = [pointer, whole, whole, *[pointer] * 10]
     return library
 
 
@@ -55,7 +55,7 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
 
 
 class Puller:
-    """Gradients of rows of one fold by one product, one pass in C and one product.
+    """Gradients of rows of any folds by one product, one pass in C and one product.
 
     Parameters
     ----------
@@ -67,50 +67,51 @@ class Puller:
     """
 
     def __init__(self, design: Design, masses: list[Mass], rows: int) -> None:
-        self.design, self.masses, self.dtype = design, masses, design.signed.dtype
-        self.margins = np.empty((rows, design.samples), dtype=self.dtype)
-        self.scratch = np.empty((2, design.samples), dtype=self.dtype)
-        self.general = {i: mass.values.astype(np.float64) for i, mass in enumerate(masses) if not mass.unit}
-        self.room = np.empty(design.samples if self.general else 0)
-        self.function = getattr(LIBRARY, "pull_f32" if self.dtype == np.float32 else "pull_f64")
+        self.design, dtype = design, design.signed.dtype
+        self.margins = np.empty((rows, design.samples), dtype=dtype)
+        self.scratch = np.empty((2, design.samples), dtype=dtype)
+        self.room = np.empty(design.samples if any(not mass.unit for mass in masses) else 0)
+        self.totals = np.array([mass.total for mass in masses])
+        factors = [mass.values if not mass.unit or mass.outside is not None else None for mass in masses]
+        general = [None if mass.unit else mass.values.astype(np.float64) for mass in masses]
+        self.kept = factors, general  # C sees their addresses only
+        self.factors, self.general = (
+            np.array([0 if array is None else array.ctypes.data for array in arrays], dtype=np.uintp)
+            for arrays in self.kept
+        )
+        self.function = getattr(LIBRARY, "pull_f32" if dtype == np.float32 else "pull_f64")
 
-    def gradients(self, C: Array, losses: Array, kinds: Array, k: Array, fold: int, hints: Array) -> Array:
+    def gradients(self, C: Array, codes: Array, k: Array, hints: Array) -> Array:
         """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty."""
         values = np.matmul(C, self.design.across, out=self.margins[: len(C)])
-        self.pull(values, losses, kinds, k, fold, hints)
+        self.pull(values, codes, k, hints)
         return values @ self.design.signed
 
-    def pull(self, values: Array, losses: Array, kinds: Array, k: Array, fold: int, hints: Array) -> None:
+    def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
         """Turn minus margins into pulls, in place.
 
         Parameters
         ----------
         values : array (rows, samples)
-        losses, kinds : array (rows,) of int32
+        codes : array (3, rows) of int32
             See :func:`codes`.
         k : array (rows,)
             Positive masses, at most the fold's.
-        fold : int
         hints : array (rows, 2)
             Where each row's k-th key was at the last step, and how far around it to look; updated in place.
         """
-        mass, general = self.masses[fold], self.general.get(fold)
-        factor = mass.values if general is not None or mass.outside is not None else None
-        arrays = [np.ascontiguousarray(array) for array in (losses, kinds, k)]
-        self.function(
-            values.ctypes.data, *values.shape, *(array.ctypes.data for array in arrays), mass.total,
-            *(None if array is None else array.ctypes.data for array in (factor, general)),
-            self.scratch.ctypes.data, self.room.ctypes.data, hints.ctypes.data,
-        )  # fmt: skip
+        codes, k = np.ascontiguousarray(codes), np.ascontiguousarray(k)
+        arrays = (*codes, k, self.totals, self.factors, self.general, self.scratch, self.room, hints)
+        self.function(values.ctypes.data, *values.shape, *(array.ctypes.data for array in arrays))
 
 
-def codes(losses: Array, aggregates: Array) -> tuple[Array, Array]:
-    """Losses and aggregates as the numbers that C knows; -1 for what it does not.
+def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
+    """Losses, aggregates and folds (3, rows) as the numbers that C knows; -1 for a loss it does not.
 
     Examples
     --------
-    >>> [c.tolist() for c in codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]))]
-    [[0, -1], [1, 3]]
+    >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
+    [[0, -1], [1, 3], [0, 0]]
     """
     kinds = [KINDS[PULLS[name].__name__] for name in aggregates.tolist()]
-    return np.array([LOSSES.get(loss, -1) for loss in losses.tolist()], dtype=np.int32), np.array(kinds, dtype=np.int32)
+    return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)

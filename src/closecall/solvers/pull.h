@@ -134,20 +134,23 @@ INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
     }
 }
 
-/* rows x n minus margins become pulls. mass: NULL or n masses; plain: they are zeros and ones. scratch: 2 n REAL,
- * room_mass: n doubles or NULL. hints: rows x 2. */
+/* rows x n minus margins become pulls. Row i trains on fold folds[i]: totals are the folds' masses; factors[fold] is NULL
+ * (all ones) or n masses as REAL, masses[fold] NULL (zeros and ones) or the same as doubles. scratch: 2 n REAL, room_mass:
+ * n doubles if any masses are given. hints: rows x 2. */
 CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
-                       const double *k, double total, const REAL *mask, const double *mass, REAL *scratch,
-                       double *room_mass, double *hints) {
+                       const int32_t *folds, const double *k, const double *totals, const REAL *const *factors,
+                       const double *const *masses, REAL *scratch, double *room_mass, double *hints) {
     REAL *keys = scratch, *room = scratch + n;
     for (int64_t row = 0; row < rows; row++) {
         REAL *v = values + row * n;
         int kind = kinds[row];
+        const REAL *factor = factors[folds[row]];
         NAME(keys_of)(v, keys, n, losses[row], kind);
         if (kind != AVERAGE) {
-            if (mask)
-                for (int64_t i = 0; i < n; i++) keys[i] = mask[i] > 0 ? keys[i] : LARGE;
-            NAME(Cut) cut = NAME(cut)(keys, mass, n, total, k[row], room, room_mass, hints + 2 * row);
+            if (factor)
+                for (int64_t i = 0; i < n; i++) keys[i] = factor[i] > 0 ? keys[i] : LARGE;
+            NAME(Cut) cut = NAME(cut)(keys, masses[folds[row]], n, totals[folds[row]], k[row], room, room_mass,
+                                      hints + 2 * row);
             REAL edge = cut.edge, inside = kind == TOP ? 0 : 1;
             REAL share = (REAL)(kind == TOP ? 1 / cut.tied : (k[row] - cut.below) / cut.tied);
             share = share > 1 && kind != TOP ? 1 : share;
@@ -156,7 +159,7 @@ CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *los
                 v[i] *= keys[i] < edge ? inside : weight;
             }
         }
-        if (mask)
-            for (int64_t i = 0; i < n; i++) v[i] *= mask[i];
+        if (factor)
+            for (int64_t i = 0; i < n; i++) v[i] *= factor[i];
     }
 }

@@ -119,18 +119,18 @@ class Scouts:
 
 
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[Block]:
-    """Rows that are evaluated together: one fold, at most ``block_rows``; and the first of each.
+    """Rows that are evaluated together, at most ``block_rows``; and the first of each.
 
-    Neighbours are a slice, so that nothing is copied. Unless ``mixed``, a block has one loss and one kind of pull.
+    Neighbours are a slice, so that nothing is copied. Unless ``mixed``, a block has one fold, loss and kind of pull.
     """
     blocks: list[Block] = []
     if not chosen.size:
         return blocks
-    fold, loss = rows.fold[chosen], rows.loss[chosen]
-    change = fold[1:] != fold[:-1]
+    change = np.zeros(len(chosen) - 1, dtype=bool)
     if not mixed:
         pulls = np.array([PULLS[name].__name__ for name in rows.aggregate[chosen]])
-        change |= (loss[1:] != loss[:-1]) | (pulls[1:] != pulls[:-1])
+        fold, loss = rows.fold[chosen], rows.loss[chosen]
+        change = (fold[1:] != fold[:-1]) | (loss[1:] != loss[:-1]) | (pulls[1:] != pulls[:-1])
     for group in np.split(chosen, np.flatnonzero(change) + 1):
         for part in np.array_split(group, -(-len(group) // block_rows)):
             first, last = int(part[0]), int(part[-1])
@@ -207,7 +207,7 @@ class _Walk:
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
         self.mark, self.single = self.C.copy(), rows.aggregate == "top"
         self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
-        self.losses, self.kinds = compiled.codes(rows.loss, rows.aggregate)
+        self.codes = compiled.codes(rows.loss, rows.aggregate, rows.fold)
         self.hints = np.full((len(rows), 2), -1.0)
         if self.fast.any():
             self.puller = compiled.Puller(design, masses, min(wide_rows, int(self.fast.sum())))
@@ -248,10 +248,9 @@ class _Walk:
         """Of all rows, (rows, coordinates), without the penalty."""
         gradient = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
         rounded = self.C.astype(self.design.signed.dtype) if self.wide_blocks else self.C
-        for part, first in self.wide_blocks:
+        for part, _ in self.wide_blocks:
             hints = np.ascontiguousarray(self.hints[part])
-            given = self.losses[part], self.kinds[part], self.k[part], int(self.rows.fold[first])
-            gradient[part] = self.puller.gradients(rounded[part], *given, hints)
+            gradient[part] = self.puller.gradients(rounded[part], self.codes[:, part], self.k[part], hints)
             self.hints[part] = hints
         self.scouts.fill(gradient, self.scouted, self.active, self.C, self.k)
         return gradient
@@ -279,7 +278,7 @@ class _Walk:
     def keep(self, rows: Array) -> None:
         """Go on with these rows only."""
         for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "single",
-                     "fast", "losses", "kinds", "hints"):  # fmt: skip
+                     "fast", "hints"):  # fmt: skip
             setattr(self, name, getattr(self, name)[rows])
-        self.rows = self.rows.take(rows)
+        self.rows, self.codes = self.rows.take(rows), self.codes[:, rows]
         self.arrange()

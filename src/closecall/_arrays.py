@@ -10,7 +10,7 @@ import numpy as np
 
 from ._names import Array
 
-#: An archive may unpack to this many bytes and hold this many arrays: a small file can unpack to all the memory there is.
+#: What an archive may unpack to, and how many arrays it may hold: a small file can unpack to all the memory there is.
 MAX_BYTES, MAX_ARRAYS = 1 << 30, 10_000
 #: Numbers, booleans and text; objects would have to be unpickled.
 KINDS = "biufUS"

@@ -20,9 +20,12 @@ from typing import IO, Any
 import numpy as np
 
 from .dataset import DataError, Dataset, in_order, need_pandas
+from .parquet import read_parquet
 
 #: No file may unpack to more than this: a small file can otherwise unpack to all the memory there is.
 MAX_BYTES = 1 << 30
+#: No table may have more columns than this.
+MAX_COLUMNS = 100_000
 #: What a file of a user's own may write for a missing value.
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 #: How a table's file name ends -> its separator (Parquet has none).
@@ -75,7 +78,7 @@ def read_table(path: Path, target: str, nominal: Collection[str] = (), missing: 
     if not kind:
         raise DataError(f"{path}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
     if kind == ".parquet":
-        return _read_parquet(path)
+        return read_parquet(path, MAX_BYTES)
     return parse_table(read_bytes(path), SEPARATORS[kind], path, target, nominal, missing)
 
 
@@ -91,6 +94,8 @@ def parse_table(
         twice = [name for name, count in Counter(header).items() if count > 1]
         if twice:
             raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
+        if len(header) > MAX_COLUMNS:  # pandas takes minutes and gigabytes for a million columns of nothing
+            raise DataError(f"{what} has {len(header)} columns; {MAX_COLUMNS} are the most that are read")
         # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
         exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
         with warnings.catch_warnings():
@@ -109,25 +114,6 @@ def parse_table(
 def _version(pd: Any) -> tuple[int, int]:
     major, minor, *_ = pd.__version__.split(".")
     return int(major), int(minor)
-
-
-def _read_parquet(path: Path) -> Any:
-    pd = need_pandas()
-    if not path.is_file():
-        raise DataError(f"cannot read {path}: no such file")
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise DataError(f"reading {path} needs pyarrow: pip install pyarrow, or save it as CSV") from error
-    try:
-        head = pyarrow.parquet.read_metadata(path)
-        # Dictionary and run-length coding let a few bytes stand for a billion rows: bound what they unpack to.
-        if head.num_rows * head.num_columns * 8 > MAX_BYTES:
-            raise DataError(f"{path} unpacks to {head.num_rows} rows x {head.num_columns} columns; refused")
-        return pd.read_parquet(path, engine="pyarrow")
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is truncated or not a Parquet file ({error})") from error
 
 
 def from_frame(

@@ -23,6 +23,8 @@ from .tables import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb
 
 #: What a name may consist of. No separator and no leading dot: a name never leaves the data directory.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+#: Windows takes these for devices, whatever follows a dot.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 _TASKS_BY_NAME = {name: task for task, (_, name) in OPENML100.items()}
 _TASKS_BY_DATA_ID = {data_id: task for task, (data_id, _) in OPENML100.items()}
@@ -71,7 +73,7 @@ def resolve(name: str) -> tuple[str, str]:
     """
     source, colon, rest = name.partition(":")
     if colon and source in LOADERS:
-        if source != "file" and not NAME.fullmatch(rest):
+        if source != "file" and (not NAME.fullmatch(rest) or _DEVICE.fullmatch(rest)):
             raise DataError(f"{name!r} is not a data set's name: letters, digits and _ . + - after the source")
         return source, PMLB_OF_2017.get(rest, rest) if source == "pmlb" else rest
     if suffix_of(name):
@@ -144,7 +146,12 @@ def _place(source: str, name: str, directory: Path) -> Path:
         task, data_id = _openml_ids(source, name)
         local = [] if task is None else [directory / "openml100" / f"{task}_{OPENML100[task][1]}.csv.gz"]
         places = [*local, directory / "openml" / str(data_id)]
-    return next((place for place in places if place.exists()), places[-1])
+    found = next((place for place in places if place.exists()), places[-1])
+    if not found.resolve().is_relative_to(directory.resolve()):
+        raise DataError(
+            f"{str(found)!r} is a symbolic link that leaves the data directory; copy the file there or load it by path"
+        )
+    return found
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
@@ -221,10 +228,13 @@ def _rows_of(path: Path, task: int) -> list[dict[str, str]]:
 def _read_meta(place: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads(read_bytes(place / "meta.json", limit=1 << 24))
-        whole = meta["sha256"] == sha256_of(place / "data.csv.gz") and {"name", "version", "target", "nominal"} <= {
-            *meta
-        }
-    except (ValueError, KeyError, TypeError) as error:
+        whole = (
+            meta["sha256"] == sha256_of(place / "data.csv.gz")
+            and all(isinstance(meta[key], str) for key in ("name", "version", "target"))
+            and isinstance(meta["nominal"], list)
+            and all(isinstance(name, str) for name in meta["nominal"])
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
     if not whole:
         raise DataError(f"{place} is not what was downloaded; delete it and load the data set again")

@@ -180,6 +180,8 @@ def _decode(value: Any, stored: dict[str, Array]) -> Any:
         return _decode(value["value"], stored)[()]
     if kind == "array":
         array = stored[value["name"]]
+        if value["object"] and array.dtype.kind != "U":
+            raise TypeError(f"{value['name']!r} is said to hold text")
         return array.astype(object) if value["object"] else array
     if kind == "dict":
         return {_decode(key, stored): _decode(item, stored) for key, item in value["items"]}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from browser_helpers import CHROMIUM, Page, column, launched, visit
 from closecall.bench import figures
 from closecall.bench.jobs import Job, prepare
 from closecall.bench.plan import TARGETS, Options, Size
@@ -20,18 +20,14 @@ from closecall.bench.results import Hole
 from closecall.bench.sections import build
 from closecall.bench.store import Store
 
-playwright = pytest.importorskip("playwright.sync_api", reason='needs playwright: pip install "closecall[test]"')
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 
-FLAGS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
 HOSTILE = (
     "file:<img src=x onerror=window.hacked=1>.csv",
     "file:</script><script>window.hacked=1</script>.csv",
     "file:=cmd|'&\"\x1b[31m\u202e\u2028.csv",
 )
 NAMES = ("pmlb:monk3", *HOSTILE, *(f"pmlb:set{i}" for i in range(4)))
-Page = Any
 
 
 def made_rows(lead: int, rng: np.random.Generator) -> np.ndarray:
@@ -74,29 +70,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-def visit(browser: Any, address: str, *, width: int = 1200, scheme: str = "light", script: bool = True) -> Page:
-    """The page in a context of its own; ``page.heard`` collects errors, dialogs and requests."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script, offline=True
-    )
-    page = context.new_page()
-    page.heard = []
-    page.on("console", lambda message: message.type in ("error", "warning") and page.heard.append(message.text))
-    page.on("pageerror", lambda error: page.heard.append(str(error)))
-    page.on("dialog", lambda dialog: (page.heard.append("dialog"), dialog.dismiss()))
-    page.on("request", lambda request: request.url != address and page.heard.append(request.url))
-    page.goto(address)
-    if script:
-        page.wait_for_function(
-            "[...document.querySelectorAll('figure[data-chart]')].every((figure) => figure.dataset.drawn)"
-        )
-    return page
+    yield from launched()
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +135,6 @@ def test_playing_goes_on_by_itself_and_stops(wide: Page) -> None:
     wide.get_by_role("button", name="Play").click()
     wide.wait_for_function("document.getElementById('walk-step').value === '100'")
     wide.get_by_role("button", name="Play").wait_for()
-
-
-def column(page: Page, name: str) -> list[str]:
-    place = page.locator("#results-table th").evaluate_all(
-        "(all, name) => all.findIndex((th) => th.dataset.name === name)", name
-    )
-    return page.locator("#results-table tbody tr:not([hidden])").evaluate_all(
-        "(rows, place) => rows.map((row) => row.cells[place].dataset.value ?? '')", place
-    )
 
 
 def test_the_table_sorts_by_mouse_and_keyboard(wide: Page) -> None:

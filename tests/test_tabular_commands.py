@@ -19,31 +19,12 @@ pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
 
 from closecall import cli
-
-
-class Run:
-    """Runs the command in this process; ``out`` and ``err`` are what it wrote."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-        monkeypatch.setenv("COLUMNS", "80")
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: object, stdin: bytes | None = None) -> int:
-        self.monkeypatch.setattr(sys, "argv", ["closecall", *map(str, arguments)])
-        if stdin is not None:
-            self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        self.out, self.err = self.capsys.readouterr()
-        return int(stopped.value.code)
-
-    def records(self) -> list[dict[str, object]]:
-        return [json.loads(line) for line in self.out.splitlines()]
+from tabular_helpers import Run
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
     return Run(monkeypatch, capsys)
 
 
@@ -107,7 +88,7 @@ def test_chunks_give_the_same_predictions(run: Run, messy: dict[str, Path], tmp_
     whole = run.out
     assert run("predict", tmp_path / "m", messy["plants"], "--chunk", 7) == 0
     assert run.out == whole
-    assert "'height': 1 values were not seen" in run.err
+    assert "'height': 1 value not seen in training" in run.err
 
 
 def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
@@ -221,10 +202,19 @@ def test_compare_ranks_and_concludes(run: Run, messy: dict[str, Path]) -> None:
     ):
         assert words in run.out
     assert "the target is the last column, 'kauft'" in run.out
+    page = Path("closecall-compare/customers/report.html")
+    assert run.out.splitlines()[-1] == f"report: {page}"
+    assert "closecall compare" in page.read_text(encoding="utf-8")
+    with page.with_name("report-results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["loss"] for row in rows if row["method"].startswith("close_decay")} == {"logistic", "hinge"}
+    assert {row["split"] for row in rows} == {"1", "2"}
+    document = json.loads(page.with_name("report-results.json").read_text())
+    assert document["records"][-1]["kind"] == "verdict"
 
 
 def test_compare_json_on_three_classes(run: Run, messy: dict[str, Path]) -> None:
-    assert run("compare", messy["plants"], "--splits", 2, "--max-iter", 60, "--rows", 60, "--json") == 0
+    assert run("compare", messy["plants"], "--splits", 2, "--max-iter", 60, "--rows", 60, "--json", "--no-report") == 0
     records = run.records()
     table, verdict = records[0], records[-1]
     assert table["classes"] == {"=blue": 20, "green": 20, "red, big": 20}
@@ -235,6 +225,9 @@ def test_compare_json_on_three_classes(run: Run, messy: dict[str, Path]) -> None
     assert results["average"]["low"] <= results["average"]["accuracy"] <= results["average"]["high"]
     assert verdict["verdict"] in ("close-k", "logistic", "tree")
     assert [record["rank"] for record in results.values()] == list(range(1, len(results) + 1))
+    assert {"average_top_two", "close_decay_top_two", "close_decay_hinge", "average_hinge"} <= set(results)
+    assert {record["loss"] for record in results.values()} == {"logistic", "hinge", ""}
+    assert not Path("closecall-compare").exists()
 
 
 def test_strange_names_are_text_on_a_terminal(run: Run, tmp_path: Path) -> None:

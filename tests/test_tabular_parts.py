@@ -10,7 +10,8 @@ import pytest
 from closecall.bench.stats import corrected_test
 from closecall.data import DataError
 from closecall.tabular.columns import Column, columns_of, numbers
-from closecall.tabular.compare import NAMES, TREE, Result, divide, grid, judge
+from closecall.tabular.compare import NAMES, TREE, divide, grid
+from closecall.tabular.conclude import Result, judge
 from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
 from closecall.tabular.output import cell, shown
 from closecall.tabular.table import read, sniff, stream

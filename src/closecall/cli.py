@@ -38,6 +38,7 @@ from closecall.bench.store import Store
 from closecall.bench.tables import Table, gain_table, method_table
 from closecall.data import SUITES, available, data_directory
 from closecall.tabular.commands import register
+from closecall.tabular.output import shown
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, 2, 3
 
@@ -51,8 +52,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-out = Console()
-err = Console(stderr=True)
+# No :names: made pictures: data sets and files have names of their own.
+out = Console(emoji=False)
+err = Console(stderr=True, emoji=False)
 register(app)
 faults.register(app)
 exchange_commands.register(app)
@@ -71,6 +73,11 @@ Out = Annotated[Path, typer.Option(help="Folder of the result store, the tables,
 Json = Annotated[bool, typer.Option("--json", help="Events or results as JSON lines on standard output.")]
 
 
+def _text(value: object) -> str:
+    """A name or message as plain text for a console: neither its markup nor its control characters act."""
+    return escape(shown(value))
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
@@ -82,7 +89,7 @@ def _jobs(
     say = err if err.is_terminal else None
     with err.status("looking at the data sets") if say else _quiet() as status:
         tell: Callable[[str], None] = (
-            (lambda name: status.update(f"looking at {escape(name)}")) if say else (lambda _: None)
+            (lambda name: status.update(f"looking at {_text(name)}")) if say else (lambda _: None)
         )
         return prepare(
             names, options, suite=suite, only=_words(datasets), data_dir=data_dir, download=download, tell=tell
@@ -151,7 +158,7 @@ def reproduce(
     if as_json:
         print(json.dumps({"kind": "report", "path": str(page)}))
     else:
-        out.print(f"report: [bold]{escape(str(page))}[/]", soft_wrap=True)
+        out.print(f"report: [bold]{_text(str(page))}[/]", soft_wrap=True)
     holes = any(job.holes for job in jobs)
     raise typer.Exit(FAILED if last.failed else INCOMPLETE if holes or last.done < last.total else COMPLETE)
 
@@ -197,10 +204,10 @@ def _show_bar(events: Iterator[Event]) -> Event:
         bar = progress.add_task("", total=1.0, cells="")
         for event in events:
             if event.kind in ("failed", "lost") and event.failed <= _TROUBLES:
-                progress.console.print(escape(_trouble(event)), style="red")
+                progress.console.print(_text(_trouble(event)), style="red")
             if event.cell is not None:
                 running[title(event.cell.dataset)] += 1 if event.kind == "started" else -1
-            current = escape(", ".join(sorted(name for name, count in running.items() if count > 0))[:40])
+            current = _text(", ".join(sorted(name for name, count in running.items() if count > 0))[:40])
             cells = f"{event.done}/{event.total} cells{_eta(event)}" + (
                 f", {event.failed} failed" if event.failed else ""
             )
@@ -209,7 +216,7 @@ def _show_bar(events: Iterator[Event]) -> Event:
 
 
 def _trouble(event: Event) -> str:
-    name = f"{event.cell.dataset} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
+    name = f"{shown(event.cell.dataset)} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
     if event.kind == "failed":
         return f"failed: {name}: {event.detail}"
     return event.detail or f"worker lost, cell runs again: {name}"
@@ -243,14 +250,14 @@ def _summarise(job: Job, store: Store) -> None:
 
 
 def _print_table(table: Table) -> None:
-    shown = RichTable()
+    grid = RichTable()
     for place, name in enumerate(table.header):
-        shown.add_column(escape(name), justify="right" if place else "left")
+        grid.add_column(_text(name), justify="right" if place else "left")
     for row in table.rows:
-        shown.add_row(*map(escape, row))
+        grid.add_row(*map(_text, row))
     # Above the table, not as its title, which would be broken to the table's width.
-    out.print(escape(table.title), style="bold", soft_wrap=True)
-    out.print(shown)
+    out.print(_text(table.title), style="bold", soft_wrap=True)
+    out.print(grid)
 
 
 def _say_holes(jobs: list[Job], as_json: bool) -> None:
@@ -260,10 +267,10 @@ def _say_holes(jobs: list[Job], as_json: bool) -> None:
             print(json.dumps({"kind": "hole", "dataset": hole.dataset, "why": hole.why}))
         return
     for hole in holes[:_HOLES]:
-        err.print(f"left out: {escape(hole.dataset)}: {escape(hole.why)}", style="yellow", soft_wrap=True)
+        err.print(f"left out: {_text(hole.dataset)}: {_text(hole.why)}", style="yellow", soft_wrap=True)
     if len(holes) > _HOLES:
         names = ", ".join(title(hole.dataset) for hole in holes[_HOLES:])
-        err.print(f"left out as well, {len(holes) - _HOLES} data sets: {escape(names)}", style="yellow", soft_wrap=True)
+        err.print(f"left out as well, {len(holes) - _HOLES} data sets: {_text(names)}", style="yellow", soft_wrap=True)
 
 
 @app.command()
@@ -333,7 +340,7 @@ def status(output: Annotated[Path, typer.Option("--out")] = Path("closecall-resu
         print(json.dumps({"kind": "store", "compact": compact, "runs": len(runs)}))
     for cell in cells:
         if cell.key in failures and not as_json:
-            err.print(f"failed: {escape(cell.dataset)} split {cell.split}: {escape(failures[cell.key])}", style="red")
+            err.print(f"failed: {_text(cell.dataset)} split {cell.split}: {_text(failures[cell.key])}", style="red")
     raise typer.Exit(FAILED if failures else COMPLETE)
 
 
@@ -342,7 +349,7 @@ def report(output: Annotated[Path, typer.Option("--out")] = Path("closecall-resu
     """Write tables, figures and the page again from the store; needs no data and runs nothing."""
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
-    print(json.dumps({"kind": "report", "path": str(page)}) if as_json else page)
+    print(json.dumps({"kind": "report", "path": str(page)}) if as_json else shown(page))
 
 
 @app.command()
@@ -383,7 +390,7 @@ def main() -> None:
             code = faults.finish(app(standalone_mode=False))
         except BaseException as error:
             message, code = faults.explain(error)
-            err.print(escape(message), style="red", soft_wrap=True)
+            err.print(_text(message), style="red", soft_wrap=True)
     raise SystemExit(code)
 
 

@@ -25,7 +25,7 @@ _WIDTH = 330
 
 
 def _names(field: str, order: Sequence[str]) -> Any:
-    return alt.Y(f"{field}:N", sort=list(order), title=None, axis=alt.Axis(labelLimit=175))
+    return alt.Y(f"{field}:N", sort=list(order), title=None, axis=alt.Axis(labelLimit=205))
 
 
 def _zero(x: Any, **options: Any) -> Any:
@@ -33,7 +33,7 @@ def _zero(x: Any, **options: Any) -> Any:
 
 
 def ranking(summaries: Sequence[Record], splits: Sequence[Record], majority: float) -> Any:
-    """Accuracy of every method: a dot for each split, the mean and its 95 % interval; dotted the largest class.
+    """Accuracy of every method: a dot for each split, the mean and its interval; dotted the largest class, if near.
 
     Parameters
     ----------
@@ -46,26 +46,38 @@ def ranking(summaries: Sequence[Record], splits: Sequence[Record], majority: flo
     present = [family for family in FAMILIES if family in {record["family"] for record in summaries}]
     one = alt.selection_point(fields=["family"], bind="legend", name="family")
     colour = alt.Color(
-        "family:N", title=None, scale=alt.Scale(domain=present, range=[FAMILIES[family] for family in present])
+        "family:N",
+        title=None,
+        scale=alt.Scale(domain=present, range=[FAMILIES[family] for family in present]),
+        legend=alt.Legend(symbolOpacity=1),
     )
-    bright = alt.condition(one, alt.value(1.0), alt.value(0.12))
     y = _names("method", order)
     x = alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
     dots = (
         alt.Chart(_data(splits))
         .mark_point(filled=True, size=26)
         .encode(
-            x=x, y=y, color=colour, opacity=alt.condition(one, alt.value(0.35), alt.value(0.06)),
+            x=x, y=y, color=colour, opacity=alt.condition(one, alt.value(0.6), alt.value(0.06)),
             tooltip=_tips(method="", split="d", accuracy=".2f", k="", alpha=""),
         )
     )  # fmt: skip
     base = alt.Chart(_data([{**record, "accuracy": record["mean"]} for record in summaries])).encode(
-        y=y, color=colour, opacity=bright, tooltip=_tips(method="", mean=".2f", low=".2f", high=".2f")
+        y=y, color=colour, tooltip=_tips(method="", mean=".2f", low=".2f", high=".2f")
     )
-    bars = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", title="test accuracy (%)"), x2="high:Q")
-    means = base.mark_tick(thickness=3, size=13).encode(x=x)
-    chance = alt.Chart(_data([{"accuracy": majority}])).mark_rule(strokeDash=[2, 3], color="#555555").encode(x=x)
-    return alt.layer(chance, dots, bars, means).properties(width=420, height=alt.Step(19)).add_params(one)
+    # The interval is a pale band, so that the splits' dots stay visible on it.
+    bars = base.mark_rule(strokeWidth=9).encode(
+        x=alt.X("low:Q", title="test accuracy (%)"),
+        x2="high:Q",
+        opacity=alt.condition(one, alt.value(0.28), alt.value(0.06)),
+    )
+    means = base.mark_tick(thickness=3, size=15).encode(
+        x=x, opacity=alt.condition(one, alt.value(1.0), alt.value(0.12))
+    )
+    lowest = min(record["accuracy"] for record in splits)
+    # Far below every method it would only squeeze them together.
+    near = [{"accuracy": majority}] if majority >= lowest - 10 else []
+    chance = alt.Chart(_data(near)).mark_rule(strokeDash=[2, 3], color="#555555").encode(x=x)
+    return alt.layer(chance, bars, means, dots).properties(width=420, height=alt.Step(19)).add_params(one)
 
 
 def differences(summaries: Sequence[Record], splits: Sequence[Record], reference: str) -> Any:
@@ -84,16 +96,16 @@ def differences(summaries: Sequence[Record], splits: Sequence[Record], reference
     x = alt.X("difference:Q", title=title)
     dots = (
         alt.Chart(_data(splits))
-        .mark_point(filled=True, size=22, opacity=0.3, color="#555555")
+        .mark_point(filled=True, size=22, opacity=0.55, color="#555555")
         .encode(x=x, y=y, tooltip=_tips(method="", split="d", difference="+.2f"))
     )
     base = alt.Chart(_data([{**each, "difference": each["mean"]} for each in shown])).encode(
-        y=y, color=alt.Color("sure:N", title=None, scale=scale),
+        y=y, color=alt.Color("sure:N", title=None, scale=scale, legend=alt.Legend(symbolOpacity=1)),
         tooltip=_tips(method="", mean="+.2f", low="+.2f", high="+.2f", p=".2g"),
     )  # fmt: skip
-    bars = base.mark_rule(strokeWidth=2.5).encode(x=alt.X("low:Q", title=title), x2="high:Q")
-    means = base.mark_tick(thickness=3, size=13).encode(x=x)
-    return alt.layer(_zero(x), dots, bars, means).properties(
+    bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    means = base.mark_tick(thickness=3, size=15, opacity=1).encode(x=x)
+    return alt.layer(_zero(x), bars, means, dots).properties(
         width=_WIDTH, height=alt.Step(19), title=f"against {reference}"
     )
 
@@ -141,8 +153,10 @@ def gain_by_k(records: Sequence[Record]) -> Any:
     records : records with ``method``, ``loss``, ``split``, ``share``, ``gain``
     """
     losses = list(dict.fromkeys(record["loss"] for record in records))
-    x = alt.X("share:Q", title="chosen k / n", scale=alt.Scale(type="log", domainMax=1, nice=False),
-              axis=alt.Axis(format="~g"))  # fmt: skip
+    # A little room at both ends: k = n and the smallest k would lie on the frame.
+    ends = [0.7 * min(record["share"] for record in records), 1.4]
+    scale = alt.Scale(type="log", domain=ends, nice=False)
+    x = alt.X("share:Q", title="chosen k / n", scale=scale, axis=alt.Axis(format="~g", tickCount=4))
     y = alt.Y("gain:Q", title="points above average")
     panels = []
     for method in dict.fromkeys(record["method"] for record in records):

@@ -19,6 +19,8 @@ TARGETS = ("target", "class", "label", "y")
 DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
 #: A column is numbers or dates if this share of its known values is; the others are then missing values.
 MOSTLY = 0.95
+#: It also is if half of them are, of more than so many kinds, and the others are one or two words ("k.A.", "unknown").
+HALF, KINDS, WORDS = 0.5, 10, 2
 #: Fewer rows than this say nothing about integers that are all different.
 _FEW = 20
 _LOOK = 1000
@@ -195,7 +197,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
         fits = _share(known, each) if _share(head, each) > 0.5 else 0.0
         if each.form == "%m/%d/%Y":
             next_share = fits
-        if fits >= MOSTLY and fits > share:
+        if fits > share and (fits >= MOSTLY or _but_for_words(known, each, fits)):
             what, share = each, fits
         if what.kind == "number":
             break
@@ -205,9 +207,19 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
         return what, f"{name!r} is read as day/month/year; every date would also do as month/day/year"
     if share < 1:
         odd = known[np.isnan(numbers(known, what))]
-        return what, f"{name!r} is {what.kind}s, but {len(odd)} values such as {odd.iloc[0][:40]!r} are not: missing"
+        some = "1 value" if len(odd) == 1 else f"{len(odd)} values"
+        return what, f"{name!r} is {what.kind}s; {some} such as {odd.iloc[0][:40]!r} count as missing"
     return what, ""
 
 
 def _share(known: Any, what: Column) -> float:
     return float((~np.isnan(numbers(known, what))).mean())
+
+
+def _but_for_words(known: Any, what: Column, fits: float) -> bool:
+    """Whether the values that do not fit are a word or two that stand for missing ones."""
+    if fits < HALF:
+        return False
+    found = numbers(known, what)
+    odd = np.isnan(found)
+    return known[odd].nunique() <= WORDS and len(np.unique(found[~odd])) > KINDS

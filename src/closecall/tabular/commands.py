@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from closecall._names import lookup
+
 from .output import opened, shown, write_rows
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+# Neither numbers coloured nor :names: made pictures: what is shown is a stranger's text.
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
 Target = Annotated[str, typer.Option(help="The column to predict; target, class, label, y or the last unless said.")]
@@ -41,46 +45,59 @@ def compare(
     target: Target = "",
     splits: Annotated[int, typer.Option(help="Random divisions into training, validation and test part.")] = 10,
     rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.")] = 5000,
+    loss: Annotated[str, typer.Option(help="Of the aggregates; the verdict is about the first.")] = "logistic,hinge",
+    top_two: Annotated[bool, typer.Option(help="More than two classes: also all jointly.")] = True,
     max_iter: Annotated[int, typer.Option(help="Steps of each solve.")] = 300,
     drop: Drop = None,
     keep: Keep = None,
     seed: Seed = 0,
+    report: Annotated[Path | None, typer.Option(
+        help="The page or its folder; closecall-compare/NAME/report.html unless said.", show_default=False)] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     data_dir: DataDir = None,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Compare every aggregate, scikit-learn's baselines and a tree on a table, and say what to use."""
-    from .compare import VERDICTS, conclude, diagnosis_of, run_splits
+    from .compare import diagnosis_of, run_splits
+    from .conclude import conclude
+    from .report import Findings, as_records, check_packages, page_path, write
     from .table import read
 
+    page = None if no_report else page_path(report, data)
+    missing = check_packages() if page else ""
+    if missing and report:  # asked for by name: say so before the work, not after
+        raise ValueError(missing)
+    losses = list(dict.fromkeys(word.strip() for word in loss.split(",") if word.strip())) or ["logistic"]
     table = read(data, target, drop=drop or (), keep=keep or (), data_dir=data_dir).sample(rows, seed)
-    chosen = list(_progress(run_splits(table, splits, max_iter=max_iter, seed=seed), splits))
-    found, diagnosis = conclude(table, chosen), diagnosis_of(table)
-    findings = [diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity]
+    running = run_splits(table, splits, losses=losses, top_two=top_two, max_iter=max_iter, seed=seed)
+    chosen = list(_progress(running, splits))
+    found = Findings(table, conclude(table, chosen, losses[0]), diagnosis_of(table), sys.argv[1:])
+    records = as_records(found, _facts(table))
+    path = str(write(found, page, records)[0]) if page and not missing else ""
     if as_json:
-        _say({"kind": "table", **_facts(table)})
-        for rank, result in enumerate(found.results, 1):
-            _say({
-                "kind": "result", "rank": rank, "method": result.method, "accuracy": result.mean,
-                "low": result.mean - result.half_width, "high": result.mean + result.half_width,
-                "k": _number(result.k), "alpha": _number(result.alpha), "accuracies": result.accuracies,
-            })  # fmt: skip
-        for finding in findings:
-            _say({"kind": "diagnosis", "case": finding.case, "value": finding.value, "reading": finding.reading})
-        _say({"kind": "verdict", "verdict": found.verdict, "text": VERDICTS[found.verdict], "reason": found.reason,
-              "majority": found.majority, "splits": splits, "training_rows": found.training_rows})  # fmt: skip
-        return
-    _print_facts(table, out)
-    _print_ranking(found, splits)
+        *others, verdict = records
+        for record in (*others, *([{"kind": "report", "path": path}] if path else ()), verdict):
+            _say(record)
+    else:
+        _print_facts(table, out)
+        _print_ranking(found.comparison, splits)
+        _print_verdict(found)
+        if path:
+            out.print(f"report: [bold]{escape(shown(path))}[/]", soft_wrap=True)
+    if missing:
+        err.print(escape(shown(missing)), soft_wrap=True)
+
+
+def _print_verdict(found: Any) -> None:
+    from .conclude import VERDICTS
+
+    diagnosis, comparison = found.diagnosis, found.comparison
     out.print("What the data shows", style="bold")
-    for finding in findings:
+    for finding in (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity):
         out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
     out.print()
-    out.print(f"Verdict: {VERDICTS[found.verdict]}.", style="bold")
-    out.print(f"{found.reason[0].upper()}{found.reason[1:]}.")
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    out.print(f"Verdict: {VERDICTS[comparison.verdict]}.", style="bold")
+    out.print(f"{comparison.reason[0].upper()}{comparison.reason[1:]}.")
 
 
 def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
@@ -88,9 +105,11 @@ def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
     if not err.is_terminal:
         yield from items
         return
+    began = time.monotonic()
     with err.status(f"split 1 of {total}") as status:
         for done, item in enumerate(items, 1):
-            status.update(f"split {min(done + 1, total)} of {total}")
+            left = (time.monotonic() - began) / done * (total - done)
+            status.update(f"split {min(done + 1, total)} of {total}, about {max(1, round(left))} s left")
             yield item
 
 
@@ -104,6 +123,10 @@ def _facts(table: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def _print_facts(table: Any, console: Console) -> None:
     facts = _facts(table)
     classes = [f"{shown(name)} ({count})" for name, count in facts["classes"].items()]
@@ -112,7 +135,7 @@ def _print_facts(table: Any, console: Console) -> None:
     console.print(f"{escape(shown(table.name))}: {len(table.labels)} rows, columns: {kinds}", style="bold")
     console.print(f"target {escape(shown(table.target))}: {escape(', '.join(classes[:6]))}{more}")
     if facts["rows_with_missing_values"]:
-        console.print(f"{facts['rows_with_missing_values']} rows have missing values, which are filled in")
+        console.print(f"missing values are filled in, in {_counted(facts['rows_with_missing_values'], 'row')}")
     _print_notes(table.notes, console)
     console.print()
 
@@ -124,19 +147,19 @@ def _print_notes(notes: Iterable[str], console: Console) -> None:
 
 def _print_ranking(found: Any, splits: int) -> None:
     ranking = RichTable(box=None, pad_edge=False)
-    for name in ("", "method", "accuracy %", "95 % interval", "k", "alpha"):
-        ranking.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for name in ("", "method", "loss", "accuracy", "95 % interval", "k", "alpha"):
+        ranking.add_column(name, justify="left" if name in ("method", "loss") else "right", no_wrap=True)
     for rank, result in enumerate(found.results, 1):
         low, high = 100 * (result.mean - result.half_width), 100 * (result.mean + result.half_width)
         k, alpha = ("" if math.isnan(value) else f"{value:{form}}" for value, form in zip(
             (result.k, result.alpha), (".0f", "g"), strict=True))  # fmt: skip
         interval = f"{max(low, 0):.1f} - {min(high, 100):.1f}"
-        ranking.add_row(str(rank), result.label, f"{100 * result.mean:.1f}", interval, k, alpha)
-    ranking.add_row("", "always the largest class", f"{100 * found.majority:.1f}")
+        ranking.add_row(str(rank), result.label, result.loss, f"{100 * result.mean:.1f}", interval, k, alpha)
+    ranking.add_row("", "always the largest class", "", f"{100 * found.majority:.1f}")
     out.print(ranking)
     out.print(
-        f"Test accuracy over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as chosen "
-        "most often.\n"
+        f"Test accuracy in percent over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as "
+        "chosen most often.\n"
     )
 
 
@@ -149,6 +172,8 @@ def fit(
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
     classifier: Annotated[str, typer.Option(help="close-k-cv, close-k, logistic or hinge.")] = "close-k-cv",
+    loss: Annotated[str, typer.Option(help="Of the close-k classifiers: logistic or hinge.")] = "logistic",
+    multiclass: Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")] = "ovr",
     rows: Annotated[int, typer.Option(help="Learn from at most this many rows, drawn by class; 0 for all.")] = 50_000,
     drop: Drop = None,
     keep: Keep = None,
@@ -157,21 +182,26 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Fit preprocessing and a classifier to a table and save both in one file."""
+    from closecall.linear.fitting import MULTICLASS
+    from closecall.losses import LOSSES
+
     from .model import CLASSIFIERS, TableModel
     from .table import check_classes, read
 
-    if classifier not in CLASSIFIERS:  # before a large table is read
-        raise ValueError(f"unknown classifier {classifier!r}; choose one of: {', '.join(CLASSIFIERS)}")
+    # Before a large table is read.
+    lookup(CLASSIFIERS, classifier, "classifier"), lookup(LOSSES, loss, "loss")
+    lookup(MULTICLASS, multiclass, "multiclass")
     table = read(data, target, drop=drop or (), keep=keep or (), data_dir=data_dir).sample(rows, seed)
     check_classes(table, 2)
-    model = TableModel.fit(table, classifier)
+    model = TableModel.fit(table, classifier, loss=loss, multiclass=multiclass)
     model.save(str(output))
     fitted = model.classifier
     searched = hasattr(fitted, "alpha_")
     kind, alpha = (fitted.aggregate_, fitted.alpha_) if searched else (fitted.aggregate, fitted.alpha)
     report = getattr(fitted, "guard_report_", {}).get("reason", "")
     if as_json:
-        _say({"kind": "model", "path": str(output), "classifier": classifier, "aggregate": kind, "alpha": alpha,
+        _say({"kind": "model", "path": str(output), "classifier": classifier, "aggregate": kind, "loss": fitted.loss,
+              "multiclass": multiclass, "alpha": alpha,
               "k": float(fitted.k_), "why": report, "table": _facts(table)})  # fmt: skip
         return
     _print_facts(table, err)
@@ -197,7 +227,7 @@ def predict(
         with opened(output) as file:
             for first, frame in enumerate(stream(data, chunk, data_dir=data_dir)):
                 if not first:
-                    tally.notes = loaded.check([str(name) for name in frame.columns])
+                    tally.notes = loaded.check([str(name) for name in frame.columns], copy or [])
                     _check_copied(copy or [], [str(name) for name in frame.columns])
                 header, rows = tally.take(loaded, frame, copy or [])
                 write_rows(file, header, rows, as_json and output == "-", not first)
@@ -210,7 +240,7 @@ def predict(
         return
     _print_notes(tally.told(), err)
     known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
-    err.print(f"{tally.rows} rows predicted{known}")
+    err.print(f"{_counted(tally.rows, 'row')} predicted{known}")
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
@@ -256,6 +286,6 @@ class _Tally:
     def told(self) -> list[str]:
         """Notes on columns and values that the model did not expect."""
         return [*self.notes, *(
-            f"{name!r}: {count} values were not seen in training, or are not what the column is; they count as none"
+            f"{name!r}: {_counted(count, 'value')} not seen in training, or not what the column is: taken as none"
             for name, count in sorted(self.strange.items())
         )]  # fmt: skip

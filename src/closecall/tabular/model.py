@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,16 +24,17 @@ from closecall.linear import AggregateLossClassifier, CloseKClassifier, CloseKCl
 from .columns import Column, numbers, quoted, texts
 from .table import Table
 
+T = TypeVar("T")
 FORMAT = 1
 #: Names of a column that get a column each: the most frequent ones. Free text would fill the memory.
 MAX_LEVELS = 100
 
-#: What ``--classifier`` may say.
-CLASSIFIERS: dict[str, Callable[[], Any]] = {
+#: What ``--classifier`` may say; the last two are the average of the loss they are named after.
+CLASSIFIERS: dict[str, Callable[..., Any]] = {
     "close-k-cv": CloseKClassifierCV,
     "close-k": CloseKClassifier,
-    "logistic": AggregateLossClassifier,
-    "hinge": lambda: AggregateLossClassifier(loss="hinge"),
+    "logistic": lambda loss, **options: AggregateLossClassifier(loss="logistic", **options),
+    "hinge": lambda loss, **options: AggregateLossClassifier(loss="hinge", **options),
 }
 
 
@@ -155,9 +156,21 @@ class TableModel:
     classifier: Any
 
     @classmethod
-    def fit(cls, table: Table, classifier: str = "close-k-cv") -> TableModel:
-        """Fit the preprocessing and a classifier of :data:`CLASSIFIERS` to a table."""
-        estimator = lookup(CLASSIFIERS, classifier, "classifier")()
+    def fit(
+        cls, table: Table, classifier: str = "close-k-cv", *, loss: str = "logistic", multiclass: str = "ovr"
+    ) -> TableModel:
+        """Fit the preprocessing and a classifier of :data:`CLASSIFIERS` to a table.
+
+        Parameters
+        ----------
+        table : Table
+        classifier : str
+        loss : str
+            Of the close-k classifiers.
+        multiclass : str
+            What becomes of more than two classes: ``ovr``, ``top_two`` or ``softmax``.
+        """
+        estimator = lookup(CLASSIFIERS, classifier, "classifier")(loss=loss, multiclass=multiclass)
         recipe = Preprocessor.fit(table.frame, table.columns)
         estimator.fit(recipe.matrix(table.frame), np.asarray(table.labels, dtype=str))
         return cls(table.target, recipe, estimator)
@@ -173,10 +186,10 @@ class TableModel:
         best = np.partition(scores, -2, axis=1)
         return classes[scores.argmax(axis=1)], best[:, -1] - best[:, -2]
 
-    def check(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Notes on columns that the model does not use; an error that names those it needs and does not find."""
+    def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
+        """Notes on columns not used (save the ``known``); an error that names those it needs and does not find."""
         wanted = [step.column.name for step in self.recipe.steps]
-        new = [name for name in names if name not in wanted and name != self.target]
+        new = [name for name in names if name not in (*wanted, *known, self.target)]
         missing = [name for name in wanted if name not in names]
         if missing:
             near = {name: difflib.get_close_matches(name, new, n=1, cutoff=0.6) for name in missing}
@@ -208,10 +221,31 @@ class TableModel:
         given = getattr(classifier, "table_", None)
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it anew")
-        steps = tuple(
-            Step(Column(name, kind, form), fill, tuple(levels)) for name, kind, form, fill, levels in given["steps"]
-        )
-        recipe = Preprocessor(steps, given["mean"], given["scale"])
-        if not _width(steps) == len(recipe.mean) == len(recipe.scale) == classifier.n_features_in_:
+        try:
+            steps = tuple(_stored_step(*each) for each in given["steps"])
+            recipe = Preprocessor(steps, given["mean"], given["scale"])
+            width = (_width(steps),)
+            fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
+            fits = fits and bool(np.isfinite(recipe.mean).all() and (recipe.scale > 0).all())
+            target = _is(str, given["target"])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            fits = False
+        if not fits:
             raise DataError(f"{os.fspath(path)!r}: its preprocessing does not fit its classifier; fit it anew")
-        return cls(given["target"], recipe, classifier)
+        return cls(target, recipe, classifier)
+
+
+def _is(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any) -> Step:
+    """A step as a file has it; whatever ``save`` would not have written raises."""
+    column = Column(_is(str, name), _is(str, kind), _is(str, form))
+    nominal = lookup({"number": False, "date": False, "nominal": True}, column.kind, "kind")
+    names = tuple(_is(str, level) for level in _is(list, levels))
+    if bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
+        raise ValueError(f"{column.name!r} is no step")
+    return Step(column, _is(str, fill) if nominal else _is(float, fill), names)

@@ -32,6 +32,8 @@ from .columns import Column, columns_of, labels_of, quoted, target_of
 #: Rows in memory at a time when a table is streamed.
 CHUNK = 50_000
 _HEAD = 1 << 18
+#: Share of the first rows that must be as wide as the header under the right separator.
+_AGREE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +123,10 @@ def check_classes(table: Table, least: int) -> None:
     pairs = zip(classes.tolist(), counts.tolist(), strict=True)
     rare = [f"{name!r} ({count})" for name, count in pairs if count < least]
     if rare:
+        few = f"{', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
         raise DataError(
-            f"{table.name!r}: too few rows of {len(rare)} classes of {table.target!r}: {', '.join(rare[:5])}; every "
-            f"class needs {least} or more: drop those rows or merge the classes"
+            f"{table.name!r}: too few rows of {'the class' if len(rare) == 1 else f'{len(rare)} classes'} {few} of "
+            f"{table.target!r}; every class needs {least} or more: drop those rows or merge the classes"
         )
     if len(classes) > 1000:
         raise DataError(f"{table.name!r}: {len(classes)} classes are too many; is {table.target!r} the target?")
@@ -138,7 +141,7 @@ def _check_names(given: list[str], features: list[str], name: str) -> None:
 def _read_named(source: str, target: str, drop: Collection[str], data_dir: str | None) -> Table:
     frame, given, kinds = _named(source, data_dir)
     if target and target != given:
-        raise DataError(f"the target of the data set {source!r} is {given!r}; leave --target out")
+        raise DataError(f"the target of the data set {source!r} is {given!r}, not {target!r}; leave --target out")
     _check_names(list(drop), list(kinds), source)
     columns = tuple(Column(name, kind) for name, kind in kinds.items() if name not in drop)
     return Table(source, frame, given, frame[given].to_numpy(dtype=object), columns)
@@ -233,7 +236,12 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
                 yield file
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
-    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
+    except pd.errors.ParserWarning as error:
+        raise DataError(
+            f"{what} is not a table of equal rows: some row has more cells than the header line; put quotes around "
+            "cells that hold the separator"
+        ) from error
+    except (pd.errors.ParserError, UnicodeDecodeError, csv.Error) as error:
         detail = " ".join(str(error).split())[:200]
         raise DataError(f"{what} is not a table of equal rows in UTF-8 ({detail}); save it as CSV in UTF-8") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -299,9 +307,10 @@ def sniff(head: bytes, what: object, usual: str = ",") -> tuple[str, list[str]]:
     best, found = usual, 1
     for separator in dict.fromkeys((usual, ",", ";", "\t", "|")):
         rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(50), strict=False)]
-        widths = {len(row) for row in rows if row}
-        if len(widths) == 1 and (width := widths.pop()) > found:
-            best, found = separator, width
+        widths = [len(row) for row in rows if row]
+        # Not all: a row may be broken, or the last one cut, and that row is to be named, not the separator.
+        if widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):
+            best, found = separator, widths[0]
     header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:

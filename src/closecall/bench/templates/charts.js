@@ -4,8 +4,15 @@ const config = () => ({
   background: "transparent",
   font: "system-ui, sans-serif",
   axis: {labelFontSize: 11, titleFontSize: 12, labelLimit: narrow.matches ? 90 : 180},
-  legend: {orient: narrow.matches ? "bottom" : "right"},
+  legend: narrow.matches ? {orient: "bottom", columns: 3} : {orient: "right"},
 });
+
+// On a phone a panel keeps its text readable by being narrower, not by being shrunk.
+function fit(panel) {
+  if (panel.width > 250) panel.width = 250;
+  for (const key of ["hconcat", "vconcat", "layer"]) (panel[key] ?? []).forEach(fit);
+  return panel;
+}
 
 async function draw() {
   for (const figure of document.querySelectorAll("figure[data-chart]")) {
@@ -15,7 +22,8 @@ async function draw() {
     if (narrow.matches) text = text.replaceAll('"hconcat":', '"vconcat":');
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     try {
-      await vegaEmbed(holder, JSON.parse(text),
+      const chart = JSON.parse(text);
+      await vegaEmbed(holder, narrow.matches ? fit(chart) : chart,
         {renderer: "svg", actions: false, config: config(), tooltip: {theme: dark ? "dark" : "light"}});
       figure.dataset.drawn = narrow.matches ? "narrow" : "wide";
     } catch (error) {

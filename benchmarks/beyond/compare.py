@@ -13,7 +13,7 @@ from .common import Row, markdown, mean_error, mean_interval, signed
 
 
 def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_over_train: float = 1 / 3) -> list[Row]:
-    """One row for each (set, method), over the splits on which every method ran.
+    """One row for each (set, method), each over the splits on which both it and the base ran.
 
     Parameters
     ----------
@@ -43,16 +43,16 @@ def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_ov
     for name, by_method in sorted(found.items()):
         if not set(methods) <= set(by_method):
             continue
-        shared = sorted(set.intersection(*(set(by_method[method]) for method in methods)))
-        if not shared:
-            continue
-        values = {m: 100 * np.array([by_method[m][s]["accuracy"] for s in shared]) for m in methods}
         for method in methods:
-            mean, error = mean_error(values[method])
-            gain, gain_error = mean_error(values[method] - values[base])
+            shared = sorted(set(by_method[method]) & set(by_method[base]))
+            if not shared:
+                continue
+            mine, own = (100 * np.array([by_method[m][s]["accuracy"] for s in shared]) for m in (method, base))
+            mean, error = mean_error(mine)
+            gain, gain_error = mean_error(mine - own)
             p = 1.0
             if len(shared) > 1 and method != base:
-                p = float(corrected_test(values[method], values[base], test_over_train=test_over_train))
+                p = float(corrected_test(mine, own, test_over_train=test_over_train))
             seconds = float(np.median([by_method[method][s].get("seconds", np.nan) for s in shared]))
             rows.append(
                 {

@@ -11,7 +11,7 @@ from closecall.data import SUITES, DataError, load_dataset
 from closecall.data.simulate import SIMULATIONS
 from closecall.data.sources import resolve
 
-from .plan import FIGURE5_SET, Cell, Options, Size, Target, Task, cells_for, get_targets
+from .plan import FIGURE5_SET, Cell, Options, Size, Target, Task, cells_for, from_plain, get_targets
 from .results import Hole, title
 
 LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for level in simulation.levels)
@@ -64,16 +64,18 @@ class Job:
 
 
 def from_json(content: dict[str, Any]) -> Job:
-    """The job that :meth:`Job.as_json` described."""
+    """The job that :meth:`Job.as_json` described; what is none raises ``ValueError``, ``TypeError`` or ``KeyError``."""
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in content["options"].items()
     }
+    for suite in content["suites"]:  # they name a folder of the report
+        lookup(SUITES, suite, "suite")
     return Job(
         get_targets([content["target"]])[0],
         tuple(content["suites"]),
-        Options(**options),
-        tuple(Size(**size) for size in content["sizes"]),
-        tuple(Hole(**hole) for hole in content["holes"]),
+        from_plain(Options, options),
+        tuple(from_plain(Size, size) for size in content["sizes"]),
+        tuple(from_plain(Hole, hole) for hole in content["holes"]),
     )
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -25,7 +26,27 @@ PROTOCOLS = tuple(TIES)
 STARTS = ("least_squares", "zeros", "random")
 ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 SPLITS = 25
+MAX_SPLITS = 10_000
 MAX_ITER = 1000
+T = TypeVar("T")
+
+
+def from_plain(kind: type[T], content: Any) -> T:
+    """A dataclass from JSON of a stranger; other fields, or other types of text and whole numbers, raise ``TypeError``.
+
+    Examples
+    --------
+    >>> from_plain(Size, {"suite": "s", "name": "n", "checksum": "c", "rows": "5", "features": 2})
+    Traceback (most recent call last):
+    TypeError: rows of a Size is '5', not int
+    """
+    if not isinstance(content, dict):
+        raise TypeError(f"{content!r} is no {kind.__name__}")
+    hints = get_type_hints(kind)
+    for name, value in content.items():
+        if hints.get(name) in (str, int) and type(value) is not hints[name]:
+            raise TypeError(f"{name} of a {kind.__name__} is {value!r}, not {hints[name].__name__}")
+    return kind(**content)
 
 
 @dataclass(frozen=True)
@@ -230,6 +251,8 @@ class Options:
     start: str = STARTS[0]
 
     def __post_init__(self) -> None:
+        if self.splits > MAX_SPLITS:
+            raise ValueError(f"splits={self.splits} is too many; {MAX_SPLITS} are the most")
         if self.splits < 1 or (self.max_iter is not None and self.max_iter < 1):
             raise ValueError(f"splits={self.splits} and max_iter={self.max_iter} must be at least 1")
         for name in self.protocols or ():

@@ -22,10 +22,11 @@ from .walk import figure1_walks
 def stored_jobs(store: Store) -> list[Job]:
     """The jobs that were ever asked of this store, each once, in the order of the paper."""
     jobs: dict[tuple[str, Any], Job] = {}
-    for run in store.runs():
-        for content in run["request"].get("jobs", []):
-            job = from_json(content)
-            jobs[job.name, job.options] = job
+    with store.understood():
+        for run in store.runs():
+            for content in run["request"].get("jobs", []):
+                job = from_json(content)
+                jobs[job.name, job.options] = job
     order = list(TARGETS)
     return sorted(jobs.values(), key=lambda job: order.index(job.target.name))
 

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .plan import Cell
+from .plan import Cell, from_plain
 from .record import Record, pack, unpack
 
 _SCHEMA = """
@@ -115,6 +115,9 @@ class Store:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock = take_lock(self.path)
             self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            self._connection.execute(
+                "PRAGMA trusted_schema = OFF"
+            )  # the file's own triggers and views are a stranger's
             self._prepare()
         except OSError as error:
             self._release()
@@ -195,6 +198,18 @@ class Store:
             raise StoreError(_explain(error, self.path)) from error
 
     @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """What a store says is whatever the writer of the file wanted: what closecall did not write is refused."""
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise StoreError(
+                f"{self.path} holds what closecall does not write ({detail}); it was changed or forged: use another "
+                "store, or run `closecall reproduce` with another --out"
+            ) from error
+
+    @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing; a disk that fails is a :class:`StoreFault`. Inside another one it is a part of that."""
         if self._connection.in_transaction:
@@ -256,7 +271,8 @@ class Store:
 
     def cells(self) -> list[Cell]:
         """Every cell that has a record, finished or failed."""
-        return [Cell(**json.loads(text)) for (text,) in self._rows("SELECT cell FROM records")]
+        with self.understood():
+            return [from_plain(Cell, json.loads(text)) for (text,) in self._rows("SELECT cell FROM records")]
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
         """The records of the finished cells among ``keys``, one at a time, in the order given."""
@@ -264,8 +280,10 @@ class Store:
         compact = self.compact_runs()
         for key in keys:
             for run, notes, sizes, features, seconds, rows in self._rows(query, [key]):
-                sizes, notes = tuple(json.loads(sizes)), tuple(json.loads(notes))
-                yield Record(key, "done", unpack(rows), sizes, features, seconds, "", notes, run in compact)
+                with self.understood():
+                    (train, validation, test), notes = map(int, json.loads(sizes)), tuple(map(str, json.loads(notes)))
+                    content, sizes = unpack(rows), (train, validation, test)
+                yield Record(key, "done", content, sizes, features, seconds, "", notes, run in compact)
 
     def written_by(self) -> dict[str, int]:
         """Key -> the run that wrote it, of the finished cells."""
@@ -281,10 +299,15 @@ class Store:
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")
         found = [dict(zip(names, values, strict=True)) for values in self._rows(query)]
-        return [
-            {**run, "request": json.loads(run["request"]), "environment": json.loads(run["environment"])}
-            for run in found
-        ]
+        with self.understood():
+            return [
+                {
+                    **run,
+                    "request": dict(json.loads(run["request"])),
+                    "environment": dict(json.loads(run["environment"])),
+                }
+                for run in found
+            ]
 
     def close(self) -> None:
         """Close the file and give up the lock."""

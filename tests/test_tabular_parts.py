@@ -14,7 +14,7 @@ from closecall.tabular.compare import NAMES, TREE, divide, grid
 from closecall.tabular.conclude import Result, judge
 from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
 from closecall.tabular.output import cell, shown
-from closecall.tabular.table import read, sniff, stream
+from closecall.tabular.table import Table, read, sniff, stream
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
 
@@ -188,3 +188,46 @@ def test_grid_has_every_aggregate_and_parts_every_class() -> None:
     parts = divide(codes, np.random.default_rng(0))
     assert sorted(np.concatenate(parts)) == list(range(63))
     assert all(set(codes[part]) == {0, 1, 2} for part in parts)
+
+
+@pytest.mark.parametrize("cv", [None, 3, [(np.arange(6), np.arange(6, 9))]])
+def test_messages_show_a_class_as_the_user_wrote_it(cv: object) -> None:
+    from closecall import CloseKClassifierCV
+
+    with pytest.raises(ValueError, match=r"class '[bc]'") as raised:
+        CloseKClassifierCV(cv=cv).fit(np.arange(9.0)[:, None], np.array(list("aaaaaabbc")))
+    assert "np.str_" not in str(raised.value)
+
+
+def test_joint_and_hinge_results_have_names_of_their_own() -> None:
+    """Every (method, loss) is a result; the top-two rows are solved with the first loss only."""
+    from closecall.tabular.compare import run_splits
+    from closecall.tabular.conclude import against, conclude
+
+    rng = np.random.default_rng(4)
+    labels = np.repeat(np.array(["a", "b", "c"], dtype=object), 20)
+    frame = pd.DataFrame({"x": np.repeat([0.0, 1.0, 2.0], 20) + 0.4 * rng.standard_normal(60)})
+    table = Table("t", frame, "class", labels, (Column("x", "number"),))
+    splits = list(run_splits(table, 2, losses=("hinge", "logistic"), max_iter=20))
+    found = conclude(table, splits, "hinge")
+    names = [result.method for result in found.results]
+    assert len(set(names)) == len(names)
+    assert {"close_decay", "close_decay_hinge", "close_decay_top_two_hinge", "average_top_two_hinge"} <= set(names)
+    assert "close_decay_top_two" not in names
+    assert "average hinge loss" in found.reason
+    assert found.verdict in ("close-k", "svm", "tree")
+    best, base = found.results[0], found.found["average_hinge"]
+    gains = against(found.results, base)
+    assert base.method not in gains
+    if best.method != base.method:
+        assert gains[best.method].mean == pytest.approx(best.mean - base.mean)
+    assert not [r for r in conclude(table, list(run_splits(table, 2, top_two=False, max_iter=5))).results
+                if "top_two" in r.method]  # fmt: skip
+
+
+def test_report_paths() -> None:
+    from closecall.tabular.report import page_path
+
+    assert page_path(None, "-").as_posix() == "closecall-compare/standard-input/report.html"
+    assert page_path(None, "/x/../etc/p\x1b w.csv.gz").as_posix() == "closecall-compare/p__w/report.html"
+    assert page_path(None, "..").parent.parent == Path("closecall-compare")

@@ -67,7 +67,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
 def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
     """Stratified folds: scikit-learn's own for seed 0, others shuffled by the rows' hashes, whatever their order."""
     counts = np.bincount(training.codes)
-    rare, least = training.classes[counts.argmin()], int(counts.min())
+    rare, least = training.classes.tolist()[counts.argmin()], int(counts.min())  # 'x', not np.str_('x')
     if least < 2:
         raise ValueError(
             f"class {rare!r} has {least} example(s); cross-validation needs two or more of each class: drop or merge "
@@ -95,7 +95,6 @@ def _check(splits: Splits, training: Training) -> Splits:
             raise ValueError(f"split {fold} of cv has no test rows of positive weight; drop it")
         trained = np.unique(training.codes[splits.train[fold][splits.group]])
         if len(trained) < len(training.classes):
-            lost = np.setdiff1d(np.arange(len(training.classes)), trained)[0]
-            raise ValueError(f"split {fold} of cv trains without class {training.classes[lost]!r}; use stratified "
-                             "splits, or fewer of them")  # fmt: skip
+            lost = training.classes.tolist()[np.setdiff1d(np.arange(len(training.classes)), trained)[0]]
+            raise ValueError(f"split {fold} of cv trains without class {lost!r}; use stratified splits, or fewer")
     return splits

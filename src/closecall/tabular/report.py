@@ -70,7 +70,7 @@ def page_path(given: Path | None, name: str) -> Path:
     """
     if given is not None:
         return given if given.suffix.lower() in (".html", ".htm") else given / "report.html"
-    stem = Path(name).name.split(".")[0] or "table"
+    stem = "standard-input" if name == "-" else Path(name).name.split(".")[0] or "table"
     return Path(FOLDER) / "".join(c if c.isalnum() or c in "-_+" else "_" for c in stem)[:80] / "report.html"
 
 

@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to an application."""
     app.command("export")(export)
     app.command("import")(import_)
+    app.command("publish")(publish)
 
 
 def export(
@@ -50,3 +51,30 @@ def import_(
         print(json.dumps({"kind": "imported", "added": done.added, "known": done.known}))
     else:
         print(f"{done.added} cells added, {done.known} were there already, in {output}")
+
+
+def publish(
+    to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
+    output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page whose results are filled in; repeatable.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the pages, tables and figures of the results, from a store or from what was exported before."""
+    try:
+        from .pages import CELLS, write_pages
+    except ImportError as error:
+        raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
+    from .headline import fill
+
+    if output is not None:
+        with Store(output / "store.sqlite") as store:
+            export_store(store, to / CELLS)
+    tell = (lambda name: None) if as_json else (lambda name: print(f"making {name}", flush=True))
+    paths = list(write_pages(to, tell=tell))
+    for page in readme or ():
+        page.write_text(fill(page.read_text(encoding="utf-8"), to), encoding="utf-8")
+    size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
+    if as_json:
+        print(json.dumps({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size}))
+    else:
+        print(f"{len(paths)} files in {to}; all CSV together {size / 1e6:.2f} MB")

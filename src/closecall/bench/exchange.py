@@ -85,7 +85,8 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()
     # Last: a folder whose export was interrupted has counts that do not fit, and is not imported.
-    return [*paths, _replace(folder / RUNS, _runs_text(runs, counts).encode())]
+    failures = {key: without_folders(why) for key, why in sorted(store.failures().items())}
+    return [*paths, _replace(folder / RUNS, _runs_text(runs, counts, failures).encode())]
 
 
 def _keep_what_is_there(folder: Path, keys: set[str]) -> None:
@@ -123,7 +124,7 @@ def _public_job(content: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _runs_text(runs: Sequence[Run], counts: dict[str, int]) -> str:
+def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, str]) -> str:
     """Jobs, data sets and holes are written once and pointed to: a campaign's runs ask for the same again and again."""
     shared: dict[str, dict[str, int]] = {"jobs": {}, "sizes": {}, "holes": {}}
 
@@ -138,7 +139,7 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int]) -> str:
         ]
         entries.append({**{name: value for name, value in run.items() if name != "ids"}, "jobs": jobs})
     tables = {kind: [json.loads(text) for text in texts] for kind, texts in shared.items()}
-    content = {"format": FORMAT, "files": counts, "runs": entries, **tables}
+    content = {"format": FORMAT, "files": counts, "failures": failures, "runs": entries, **tables}
     # A line for each entry: what a new run adds is then all that a difference shows.
     return json.dumps(content, sort_keys=True, indent=1) + "\n"
 
@@ -154,8 +155,8 @@ def _replace(path: Path, data: bytes) -> Path:
     return path
 
 
-def read_folder(folder: Path) -> tuple[list[Line], list[Run]]:
-    """The cells and runs of a folder, everything checked.
+def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
+    """The finished cells, the runs, and why other cells failed (by key), of a folder; everything checked.
 
     Raises
     ------
@@ -166,9 +167,11 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run]]:
         with (folder / RUNS).open("rb") as file:
             content = json.loads(_bounded(folder / RUNS, file), parse_constant=_refuse)
         runs = _read_runs(content)
-        files = content["files"]
+        files, failures = content["files"], content["failures"]
         if not isinstance(files, dict) or not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
             raise ValueError("files are not named as an export names them")
+        if not isinstance(failures, dict) or not all(isinstance(why, str) for why in failures.values()):
+            raise ValueError("failures are not as an export writes them")
     except FileNotFoundError:
         raise CompactError(f"{folder} has no {RUNS}: it is no folder that `closecall export` wrote") from None
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
@@ -179,7 +182,7 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run]]:
             if line.cell.key in lines:
                 raise CompactError(f"{folder / name}: {line.cell.dataset} split {line.cell.split} is there twice")
             lines[line.cell.key] = line
-    return list(lines.values()), runs
+    return list(lines.values()), runs, failures
 
 
 def _read_file(path: Path, count: object, runs: int) -> Iterator[Line]:
@@ -257,7 +260,7 @@ def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lamb
         Receives what is being done.
     """
     tell(f"reading {folder}")
-    lines, runs = read_folder(folder)
+    lines, runs, _ = read_folder(folder)  # what failed elsewhere may work here
     done = store.done()
     new = [line for line in lines if line.cell.key not in done]
     known = {_identity(run) for run in _public_runs(store)}

@@ -64,8 +64,8 @@ def _plain(value: object) -> object:
     return value
 
 
-def to_markdown(table: Table) -> str:
-    """Title, table and notes on at most 80 columns; long names are cut, long notes wrapped.
+def to_markdown(table: Table, width: int = WIDTH) -> str:
+    """Title, table and notes on at most 80 columns (or ``width``); long names are cut, long notes wrapped.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def to_markdown(table: Table) -> str:
     cells = [[escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)]
     columns = list(zip(*cells, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]
-    widths[0] = max(3, min(widths[0], WIDTH - 1 - sum(width + 3 for width in widths[1:]) - 3))
+    widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
     names = [_cut(cell, widths[0]) for cell in columns[0]]
     # A header too long for the page is broken by no renderer: cut the numbers' headers to their column.
     body = [
@@ -91,7 +91,7 @@ def to_markdown(table: Table) -> str:
         + " |"
         for name, row in zip(names, cells, strict=True)
     ]
-    rule = "|:" + "-" * (widths[0] + 1) + "|" + "".join("-" * (width + 1) + ":|" for width in widths[1:])
+    rule = "|:" + "-" * (widths[0] + 1) + "|" + "".join("-" * (each + 1) + ":|" for each in widths[1:])
     notes = list(map(paragraph, table.notes))
     head = f"## {escape_markdown(table.title)}"
     return "\n\n".join([head, "\n".join([body[0], rule, *body[1:]]), *notes]) + "\n"

@@ -1,0 +1,169 @@
+"""The front page of the results: what came out, what it cost, what is missing, how it was made."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+
+from .campaign import Campaign, costs
+from .headline import headline_table, shortfalls
+from .render import escape_markdown, paragraph, to_markdown
+from .sections import Section
+from .summary import findings
+from .tables import Row, Table
+
+
+def wide(table: Table) -> str:
+    """A table for a page that scrolls: no name is cut."""
+    return to_markdown(table, 1000).rstrip()
+
+
+def index_page(
+    campaign: Campaign,
+    sections: Sequence[Section],
+    covered: Sequence[Row],
+    agreement: Table,
+    first: Sequence[Row],
+    pages: Sequence[tuple[str, str, bool]],
+) -> str:
+    """The page as Markdown.
+
+    Parameters
+    ----------
+    campaign : Campaign
+    sections : sequence of Section
+    covered : sequence of dict
+        As :func:`closecall.bench.campaign.coverage` gives them.
+    agreement : Table
+    first : sequence of dict
+        The headline's rows.
+    pages : sequence of (file, title, generated)
+        The other pages, those written by hand first.
+    """
+    blocks = ["# Results", *_opening(first, covered, pages), *_pages(pages)]
+    blocks += [wide(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
+    blocks += _findings(sections)
+    if agreement.rows:
+        blocks.append(wide(agreement))
+    blocks += [*_coverage(covered), *_missing(sections), *_cost(campaign), *_made(campaign)]
+    return "\n\n".join(blocks)
+
+
+def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
+    short = shortfalls(first)
+    if short:
+        lines = "\n".join(f"    {line}".rstrip() for line in "\n\n".join(map(paragraph, short)).splitlines())
+        tried = [f"    What was tried: [{escape_markdown(name)}]({file})." for file, name, made in pages if not made]
+        yield "\n\n".join(['!!! warning "Below what the paper reports"', lines, *tried[:1]])
+    left = [row for row in covered if row["cells_done"] < row["cells"]]
+    if left:
+        missing = sum(row["cells"] - row["cells_done"] for row in left)
+        yield paragraph(
+            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells are "
+            "still to be run. Every table counts the data sets whose splits are all there, and says how many."
+        )
+
+
+def _pages(pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
+    if pages:
+        yield "\n".join(f"- [{escape_markdown(name)}]({file})" for file, name, _ in pages)
+
+
+def _findings(sections: Sequence[Section]) -> Iterator[str]:
+    parts = [
+        (section.suite, scores, section.published)
+        for section in sections
+        if section.name.startswith(("overview", "table"))
+        for scores in section.scores
+    ]
+    found = findings(parts)
+    if found:
+        yield "## In words"
+    for finding in found:
+        yield f"### {escape_markdown(finding.heading)}"
+        for verdict in finding.verdicts:
+            yield paragraph(f"{verdict.loss} loss: {verdict.headline}. {' '.join(verdict.sentences)}")
+
+
+def _coverage(covered: Sequence[Row]) -> Iterator[str]:
+    if covered:
+        yield wide(coverage_table(covered))
+
+
+_SIMULATED = {"tables": "", "simulations": " (simulated)"}
+
+
+def coverage_table(rows: Sequence[Row]) -> Table:
+    """What was planned and what is done, a line for each (suite, protocol, model)."""
+    shown = tuple(
+        (
+            f"{row['suite']}{_SIMULATED[row['what']]}, {row['protocol']}, {row['model']}",
+            f"{row['sets_complete']} of {row['sets']}", f"{row['cells_done']} of {row['cells']}", str(row["splits"]),
+            str(row["steps"]),
+        )
+        for row in rows
+    )  # fmt: skip
+    header = ("suite, protocol, model", "sets complete", "cells done", "splits", "steps")
+    return Table("coverage", "Coverage", header, shown, tuple(rows))
+
+
+def _missing(sections: Sequence[Section]) -> Iterator[str]:
+    notes = list(dict.fromkeys(note for section in sections for note in section.notes))
+    if notes:
+        lines = "\n".join(f"    - {escape_markdown(note)}" for note in notes)
+        yield f'??? note "What is missing, and why ({len(notes)})"\n\n{lines}'
+
+
+def _cost(campaign: Campaign) -> Iterator[str]:
+    rows = costs(campaign)
+    if rows:
+        shown = tuple(
+            (
+                f"{row['protocol']}, {row['model']}" if row["protocol"] != "all" else "all", str(row["cells"]),
+                f"{row['core_hours']:.2f}", f"{row['median_seconds']:.1f}", f"{row['longest_seconds']:.1f}",
+            )
+            for row in rows
+        )  # fmt: skip
+        header = ("protocol, model", "cells", "core-hours", "median s", "longest s")
+        notes = (
+            "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
+            "baselines. Seconds are those in the worker, one core each.",
+        )
+        yield wide(Table("cost", "What it cost", header, shown, tuple(rows), notes))
+
+
+def _made(campaign: Campaign) -> Iterator[str]:
+    yield "## How it was made"
+    runs = [run for run in campaign.runs if run["arguments"]]
+    commands = dict.fromkeys(shlex.join(["closecall", *run["arguments"]]) for run in runs)
+    if commands:
+        yield "```text\n" + "\n".join(command.replace("```", "") for command in commands) + "\n```"
+    computed = {line.run for line in campaign.lines.values()}
+    environments: dict[str, list[int]] = {}
+    for place, run in enumerate(campaign.runs):
+        if place in computed:
+            environments.setdefault(json.dumps(run["environment"], sort_keys=True), []).append(place)
+    for text, places in environments.items():
+        cells = sum(line.run in places for line in campaign.lines.values())
+        days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
+        facts = "; ".join(_facts(json.loads(text)))
+        yield paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
+    sets = len({line.cell.dataset for line in campaign.lines.values()})
+    recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
+    yield paragraph(
+        f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
+        "these pages are the CSV files beside them, the cells those in cells/; `closecall import` puts them into a "
+        "store, so that no finished cell is run again."
+    ).replace("\\`", "`")
+
+
+def _facts(environment: dict[str, object]) -> Iterator[str]:
+    for name, value in environment.items():
+        if isinstance(value, dict):
+            yield ", ".join(f"{package} {version}" for package, version in value.items() if version)
+        elif isinstance(value, list):
+            yield f"{name} {', '.join(map(str, value))}"
+        elif value is not None:
+            yield f"{name} {value}"

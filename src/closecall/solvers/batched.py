@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from .._names import Array
 from ..aggregates import get_aggregate
@@ -209,7 +210,7 @@ class _Batch:
         rows, start = self._rows([keys[index] for index in first]), start[first]
         C, used, converged = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows), dtype=bool)
         small = self.design.samples * self.design.rank < SMALL_DESIGN
-        with threadpool_limits(1, "blas") if self.threads > 1 or small else nullcontext():
+        with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else nullcontext():
             self._grow_roots(rows, start, C, used, converged)
             stepping = np.flatnonzero(~(self._convex(rows) & (rows.aggregate == "average")))
             self._share(stepping, rows, C, used, converged)
@@ -311,6 +312,11 @@ class _Batch:
             raise KeyboardInterrupt
         if self.callback is not None:
             self.callback(Progress(phase, step, self.steps, active))
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through all loaded libraries: 8 ms, once
 
 
 def _counts(problem: Problem, total: float) -> tuple[float, float]:

@@ -9,14 +9,14 @@ on its own (Huber's rounding): at width mu its minimum is within mu / 2 for each
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .._names import Array
 from ..losses import get_loss
 from .design import Design
-from .kernels import Mass, minus_slope
+from .kernels import Mass, make_mass, minus_slope
 from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, interior_hinge, newton_logistic
 
 MEMORY = 10
@@ -24,6 +24,7 @@ NARROWING = 0.25  # each width is a quarter of the last
 _ARMIJO = 1e-4
 #: Losses whose average has second-order steps.
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
+PILOT_FROM = 8  # rows that start alike, from which one going ahead saves steps
 _TOGETHER = 1 << 18  # problems x samples that take second-order steps together
 
 
@@ -138,6 +139,8 @@ def minimize(
     limits = Limits(passes, tol, block_rows, snapshot, beat or (lambda number: None))
     dense = isinstance(design.signed, np.ndarray) and design.rank <= LARGEST_RANK
     cheap = dense and design.samples * design.rank <= LARGEST_DESIGN
+    if cheap:
+        start = _pilot(design, roots, start, limits)
     for loss, fold in sorted({*zip(roots.loss, roots.fold.tolist(), strict=True)}):
         same = np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold))
         second = cheap and loss in SECOND_ORDER
@@ -148,6 +151,25 @@ def minimize(
             for whole, piece in zip(found, pieces, strict=True):
                 whole[part] = piece
     return found
+
+
+def _pilot(design: Design, roots: Roots, start: Array, limits: Limits) -> Array:
+    """Starts of the rows: where many logistic rows would start alike, the middle alpha on all folds goes ahead of them.
+
+    They end at the same optimum, in two or three steps instead of five.
+    """
+    alike = np.flatnonzero(np.array(roots.loss) == "logistic")
+    if len(alike) < PILOT_FROM or limits.passes < PILOT_FROM:
+        return start
+    by_fold = {roots.fold[row]: start[row] for row in alike}
+    if any((start[row] != by_fold[roots.fold[row]]).any() for row in alike):
+        return start
+    alpha = np.sort(roots.alpha[alike])[[len(alike) // 2]]
+    mass = make_mass(design.masses[np.unique(roots.fold[alike])].mean(axis=0), design.signed.dtype.type)
+    ahead = replace(limits, snapshot=None, beat=lambda number: None)
+    start = start.copy()
+    start[alike] = second_order(design, "logistic", mass, alpha, start[alike[:1]], ahead)[0]
+    return start
 
 
 def second_order(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:

@@ -98,49 +98,63 @@ def newton_logistic(
     >>> found[0].round(6).tolist()  # log 2: two for, one against
     [[0.693147]]
     """
-    book, C = Book(start, passes, snapshot), start
-    margins = C @ rows.T  # minus margins
-    enough = max(tol**2, 8 * float(np.finfo(rows.dtype).eps))
+    book, C, kind = Book(start, passes, snapshot), start, rows.dtype
+    margins = C.astype(kind) @ rows.T  # minus margins, in the type of the rows like all that has their length
+    light = mass.astype(kind)
+    flat, losses = _logistic(margins, mass)
+    value = losses + 0.5 * (penalty * C**2).sum(axis=1)
+    enough = max(tol**2, 8 * float(np.finfo(kind).eps))
     number = 1
     for number in range(1, passes + 1):
-        flat = np.exp(-np.abs(margins))
-        value = _logistic_value(margins, flat, mass) + 0.5 * (penalty * C**2).sum(axis=1)
-        slope = np.where(margins > 0, 1.0, flat) / (1 + flat)
-        gradient = (slope * mass) @ rows + penalty * C
-        step = -_solve(grams(rows, flat / (1 + flat) ** 2 * mass), penalty, gradient)
+        share = 1 / (1 + flat)
+        gradient = (np.where(margins > 0, share, flat * share) * light) @ rows + penalty * C
+        step = -_solve(grams(rows, flat * share * share * light), penalty, gradient)
         fall = (gradient * step).sum(axis=1)
-        along = step @ rows.T
-        t = _line_search(margins, along, C, step, penalty, mass, value, fall)
+        t, margins, flat, reached = _line_search(rows, margins, flat, C, step, penalty, mass, value, fall)
         C = C + t[:, None] * step
-        margins = C @ rows.T
         kept = book.note(number, C, (-fall <= 2 * enough * value) | (t == 0))
         beat(number)
         if not kept.size:
             break
-        C, margins, penalty = C[kept], margins[kept], penalty[kept]
+        C, margins, flat, penalty, value = C[kept], margins[kept], flat[kept], penalty[kept], reached[kept]
     return book.close(number)
 
 
-def _logistic_value(margins: Array, flat: Array, mass: Array) -> Array:
-    return (np.log1p(flat) + np.maximum(margins, 0)) @ mass
+def _logistic(margins: Array, mass: Array) -> tuple[Array, Array]:
+    """``exp(-|margins|)`` (problems, samples) and the summed losses (problems,) of minus margins."""
+    flat = np.exp(-np.abs(margins))
+    losses = np.log1p(flat)
+    losses += np.maximum(margins, 0)
+    return flat, losses.astype(np.float64, copy=False) @ mass
 
 
 def _line_search(
-    margins: Array, along: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array, fall: Array
-) -> Array:
-    """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 where rounding is all that is left."""
-    t, waiting = np.zeros(len(C)), np.arange(len(C))
-    trial = 1.0
+    rows: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
+    fall: Array,
+) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 where rounding is all that is left.
+
+    Also the margins, their exponentials and the objectives there: the next step begins with them.
+    """
+    along = step.astype(rows.dtype) @ rows.T
+    t, trial, waiting = np.zeros(len(C)), 1.0, np.arange(len(C))
+    there = margins.copy(), flat.copy(), value.copy()
     for _ in range(40):
-        line = margins[waiting] + trial * along[waiting]
+        line = margins[waiting] + along[waiting]
+        bent, losses = _logistic(line, mass)
         moved = C[waiting] + trial * step[waiting]
-        reached = _logistic_value(line, np.exp(-np.abs(line)), mass) + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
+        reached = losses + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
         good = reached <= value[waiting] + 1e-4 * trial * fall[waiting]
+        if good.all() and len(good) == len(C):
+            return np.ones(len(C)), line, bent, reached
         t[waiting[good]] = trial
+        for whole, part in zip(there, (line, bent, reached), strict=True):
+            whole[waiting[good]] = part[good]
         waiting, trial = waiting[~good], trial / 2
         if not waiting.size:
             break
-    return t
+        along *= 0.5
+    return t, *there
 
 
 def interior_hinge(

@@ -22,6 +22,7 @@ from closecall.bench.plan import TARGETS, Cell, Options, Size
 from closecall.bench.published import LOSSES, METHODS, get_table
 from closecall.bench.record import ROW, Record
 from closecall.bench.results import LABELS, Hole, Scores
+from closecall.bench.simulated import simulation_gains, standard_error
 from closecall.bench.store import Store
 
 PARTS = (50, 25, 25)
@@ -143,6 +144,18 @@ def test_the_headline_counts_by_both_tests_and_opens_with_a_shortfall() -> None:
     assert shortfalls(headline("pmlb94", made(names, 0.2))) == []
     assert shortfalls(headline("openml100", made(names, -0.2))) == []
     assert any("worse" in line for line in shortfalls(headline("pmlb94", made(names, -0.2))))
+
+
+def test_gains_in_figure_5_have_the_error_of_paired_differences() -> None:
+    shared = {"protocol": "paper", "model": "linear", "contamination": "outliers"}
+    records = [
+        {**shared, "loss": loss, "method": method, "level": level, "gain": level - 100.0, "gain_error": 0.25}
+        for loss in LOSSES for method in METHODS for level in (0, 64, 256)
+    ]  # fmt: skip
+    table = simulation_gains("figure5", records)
+    assert table.rows[0] == ("close, logistic", "256: +156.0 ±0.2 (1 of 2)")
+    assert [row[0] for row in table.rows[2:]] == ["close, hinge", "close decay, hinge"]
+    assert np.isnan(standard_error(np.array([1.0])))
 
 
 @pytest.fixture(scope="module")

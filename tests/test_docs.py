@@ -9,8 +9,11 @@ import contextlib
 import doctest
 import importlib.util
 import io
+import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -234,12 +237,53 @@ def test_the_reference_names_what_exists() -> None:
                 assert hasattr(importlib.import_module(module), attribute), name
 
 
+RESULTS = ROOT / "docs" / "results"
+
+
 def test_the_readme_says_so_once_results_are_published() -> None:
     """Numbers come from docs/results; without them there are none, with them the section has to be filled."""
     section = re.search(r"<!-- results: begin.*?-->(.*)<!-- results: end -->", (ROOT / "README.md").read_text(), re.S)
     assert section
-    published = any((ROOT / "docs" / "results").glob("*.csv"))
+    published = any(RESULTS.glob("*.csv"))
     assert published == ("|" in section[1]), "docs/results and the README's results do not fit"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
+    """The README's table and every number between ``<!-- result: ... -->`` and ``<!-- end -->``."""
+    from closecall.bench.headline import fill
+
+    text = page.read_text()
+    if (RESULTS / "cells").is_dir() or "<!-- result: " in text:
+        assert fill(text, RESULTS) == text, f"closecall publish --to docs/results --readme {name_of(page)} mends it"
+
+
+def test_published_results_are_small_and_can_be_imported(tmp_path: Path) -> None:
+    if not (RESULTS / "cells").is_dir():
+        pytest.skip("no results are published with this version")
+    pytest.importorskip("typer", reason='the command needs: pip install "closecall[bench,plots]"')
+    from typer.testing import CliRunner
+
+    from closecall import cli
+
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*.csv*")) < 2_000_000
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*.svg")) < 2_000_000
+    result = CliRunner().invoke(cli.app, ["import", str(RESULTS / "cells"), "--out", str(tmp_path), "--json"])
+    assert result.exit_code == cli.COMPLETE, result.output
+    index = " ".join((RESULTS / "index.md").read_text().split())
+    assert f"{json.loads(result.stdout)['added']} cells on" in index
+
+
+@pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="minutes: set CLOSECALL_RESULTS=1 to make every page")
+def test_published_pages_are_those_of_the_files(tmp_path: Path) -> None:
+    from closecall.bench.pages import write_pages
+
+    shutil.copytree(RESULTS, tmp_path / "results")
+    for path in write_pages(tmp_path / "results"):
+        name = path.relative_to(tmp_path / "results")
+        # A picture's bytes, and sets that are solved anew for a page, vary with the versions of what makes them.
+        if path.suffix != ".svg" and name.stem not in ("figure1", "examples"):
+            assert path.read_bytes() == (RESULTS / name).read_bytes(), name
 
 
 def test_the_solver_page_names_the_solvers_numbers() -> None:

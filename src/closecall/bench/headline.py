@@ -29,8 +29,8 @@ def headline(suite: str, scores: Scores) -> list[Row]:
         test = scores.test(loss, PAIR)
         for rule in stats.RULES:
             pairs = stats.compare(test, PAIR, rule)
-            for outcome, order in (("wins", PAIR), ("losses", PAIR[::-1])):
-                for criterion in stats.CRITERIA:
+            for criterion in stats.CRITERIA:
+                for outcome, order in (("wins", PAIR), ("losses", PAIR[::-1])):
                     rows.append(
                         {
                             "suite": suite, "model": scores.model, "protocol": scores.protocol, "test": rule,
@@ -66,7 +66,7 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
         by_place.setdefault(place, {})[row["outcome"]] = row
     shown = tuple(
         (
-            protocol, test, model, loss, _share(pair["wins"]), _share(pair["losses"]), _papers(pair),
+            protocol, test, model, loss, share(pair["wins"]), share(pair["losses"]), _papers(pair),
         )
         for (model, protocol, test, loss), pair in by_place.items()
     )  # fmt: skip
@@ -80,7 +80,8 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
     return Table(f"headline-{suite}", heading, header, shown, tuple(mine), notes)
 
 
-def _share(row: Row) -> str:
+def share(row: Row) -> str:
+    """A count of data sets with its fraction and interval."""
     return f"{row['count']} of {row['sets']} ({row['fraction']:.0%}, {row['low']:.0%}-{row['high']:.0%})"
 
 
@@ -103,7 +104,7 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
         else:
             continue
         found.append(
-            f"With the {row['loss']} loss close decay is significantly {word} than average on {_share(row)} of the "
+            f"With the {row['loss']} loss close decay is significantly {word} than average on {share(row)} of the "
             f"PMLB sets under the paper's protocol and test; the paper has {row['published']:.0%}."
         )
     return found

@@ -16,12 +16,12 @@ from typing import Any
 from . import figures
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .campaign import coverage, jobs_of, read_campaign
-from .front import coverage_table, index_page, wide
+from .front import coverage_table, indented, index_page, wide
 from .headline import HEADLINE, headline
 from .jobs import Job
 from .plan import TARGETS
 from .render import escape_markdown, paragraph, to_csv
-from .results import LABELS, title
+from .results import title
 from .sections import Section, build
 from .summary import result_rows
 from .tables import Row, Table
@@ -235,7 +235,7 @@ def slim(svg: str) -> str:
 
 def _target_page(parts: Sequence[Part], covered: Sequence[Row], agreed: Sequence[Row]) -> str:
     target = parts[0].job.target
-    blocks = [f"# {target.title}", *_coverage_blocks(parts, covered), *_simulation_blocks(parts)]
+    blocks = [f"# {target.title}", *_coverage_blocks(parts, covered)]
     for part in parts:
         page = _PAGES[target.name]
         for name, _, caption in _charts(part):
@@ -259,7 +259,7 @@ def folded(table: Table) -> str:
     """A table behind its title, to be opened."""
     head, _, body = wide(table).partition("\n\n")
     heading = head.removeprefix("## ").replace('"', "'")
-    return f'??? note "{heading}"\n\n' + "\n".join(f"    {line}".rstrip() for line in body.rstrip().splitlines())
+    return f'??? note "{heading}"\n\n{indented(body)}'
 
 
 def _coverage_blocks(parts: Sequence[Part], covered: Sequence[Row]) -> Iterator[str]:
@@ -275,25 +275,6 @@ def _coverage_blocks(parts: Sequence[Part], covered: Sequence[Row]) -> Iterator[
     absent = dict.fromkeys(title(hole.dataset) for part in parts for hole in part.job.holes)
     if absent:
         yield paragraph(f"Not at hand, and left out: {', '.join(absent)}.")
-
-
-def _simulation_blocks(parts: Sequence[Part]) -> Iterator[str]:
-    """Figure 5 in sentences: the gain over average where most is added, and at how many levels there is one."""
-    for table in (table for part in parts for table in part.section.tables if _kind(table.name) == "figure5"):
-        rows = table.records
-        accuracy = {(r["contamination"], r["level"], r["method"]): r["accuracy"] for r in rows}
-        first, sentences = rows[0], []
-        for name in dict.fromkeys(row["contamination"] for row in rows):
-            levels = [level for level in dict.fromkeys(r["level"] for r in rows if r["contamination"] == name) if level]
-            for method in ("close", "close_decay") if levels else ():
-                gains = [accuracy[name, level, method] - accuracy[name, level, "average"] for level in levels]
-                ahead = sum(gain > 0 for gain in gains)
-                sentences.append(
-                    f"{LABELS[method]} with {levels[-1]} {name}: {gains[-1]:+.1f} points, ahead at {ahead} of "
-                    f"{len(levels)} levels"
-                )
-        head = f"Against average ({first['protocol']}, {first['model']}, {first['loss']}): "
-        yield paragraph(head + "; ".join(sentences) + ".")
 
 
 def _cells_table(rows: Sequence[Row], protocol: str) -> Table:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from closecall.data.simulate import SIMULATIONS
-
 from . import figures, synthetic
 from .jobs import Job
-from .plan import STARTS, Cell, Size
-from .published import LOSSES, METHODS, PAIR_TABLES, PairTable
+from .plan import STARTS
+from .published import LOSSES, PAIR_TABLES, PairTable
 from .render import pairs_latex
-from .results import LABELS, Hole, Results, Scores, gather, title
+from .results import Results, Scores, gather, title
+from .simulated import simulated, simulation_gains, simulation_table
 from .stats import CRITERIA
 from .tables import Row, Table, error_table, method_table, notes_on, start_table, suite_tables
 
@@ -258,7 +257,7 @@ def _figure5(section: Section, job: Job, store: Results) -> None:
         cells = [cell for cell in job.cells() if cell.dataset == size.name]
         for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
             chosen = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
-            records, holes = _simulated(chosen, size, store)
+            records, holes = simulated(chosen, size, store)
             section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
             if records:
                 stem = f"figure5-{title(size.name)}-{protocol}-{model}"
@@ -269,53 +268,8 @@ def _figure5(section: Section, job: Job, store: Results) -> None:
                     f"({model} model, {protocol} protocol). Dotted: always saying the larger class.",
                 )
                 note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
-                section.tables += [_simulation_table(stem, records, loss, note) for loss in LOSSES]
-
-
-def _simulated(cells: list[Cell], size: Size, store: Results) -> tuple[list[Row], list[Hole]]:
-    records: list[Row] = []
-    holes: list[Hole] = []
-    for name, simulation in SIMULATIONS.items():
-        for level in simulation.levels:
-            group = [cell for cell in cells if (cell.contamination, cell.level) == (name if level else "", level)]
-            for scores in gather(store, group):
-                holes += [Hole(f"{level} {name}", hole.why) for hole in scores.holes]
-                for loss in LOSSES if scores.datasets else ():
-                    means = 100 * scores.test(loss).mean(axis=(0, -1))
-                    shared = {
-                        "protocol": scores.protocol, "model": scores.model, "loss": loss, "contamination": name,
-                        "level": level, "majority": 100 * majority(size, name, level),
-                    }  # fmt: skip
-                    records += [
-                        {**shared, "method": m, "accuracy": float(a)} for m, a in zip(METHODS, means, strict=True)
-                    ]
-    return records, holes
-
-
-def majority(size: Size, contamination: str, level: int) -> float:
-    """The share of the larger class after contamination (outliers keep the shares, in expectation).
-
-    Examples
-    --------
-    >>> spambase = Size("pmlb94", "pmlb:spambase", "", 4601, 57, 1813)
-    >>> round(majority(spambase, "outliers", 256), 3), round(majority(spambase, "imbalance", 12800), 3)
-    (0.606, 0.896)
-    """
-    negatives = size.rows - size.positives
-    added = {"outliers": (0, 0), "imbalance": (level, 0), "ambiguity": (0, level)}[contamination]
-    total = negatives + size.positives + sum(added)
-    return max(negatives + added[0], size.positives + added[1]) / total
-
-
-def _simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
-    mine = [record for record in records if record["loss"] == loss]
-    rows = []
-    for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
-        here = [record for record in mine if (record["contamination"], record["level"]) == (name, level)]
-        rows.append((f"{level} {name}", *(f"{r['accuracy']:.2f}" for r in here), f"{here[0]['majority']:.2f}"))
-    heading = f"Figure 5, test accuracy (%): {mine[0]['model']}, {loss}, protocol {mine[0]['protocol']}"
-    header = ("added", *(LABELS[method] for method in METHODS), "majority")
-    return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (note,))
+                section.tables.append(simulation_gains(stem, records))
+                section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
 
 
 Builder = Callable[[Section, Job, Results], None]

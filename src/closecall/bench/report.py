@@ -75,7 +75,7 @@ def _stem(name: str) -> str:
 
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files may hold bytes that are no text
     return path
 
 
@@ -98,7 +98,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     parts = [(section.suite, scores, section.published) for section in sections for scores in section.scores]
     results = result_rows(parts)
     columns = _columns(results)
-    runs = store.runs()
+    runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
     walks = figure1_walks()
     return render(
         "report.html.jinja",
@@ -120,10 +120,26 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         },
         formats=FORMATS,
         runs=runs,
-        when=lambda seconds: time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)),
+        when=_when,
         environment=runs[-1]["environment"] if runs else {},
         commands=_commands(runs),
     )
+
+
+#: What a run says of its surroundings (:func:`closecall.bench.drive.environment`), and what stands for what is missing.
+_ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
+
+
+def _environment(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: given[name] if type(given.get(name)) is type(nothing) else nothing
+            for name, nothing in _ENVIRONMENT.items()}  # fmt: skip
+
+
+def _when(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):  # a clock that was nowhere near a date
+        return "unknown"
 
 
 def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:

@@ -251,7 +251,7 @@ class Store:
             record.key,
             json.dumps(asdict(cell), sort_keys=True),
             record.status,
-            record.error,
+            record.error.encode(errors="backslashreplace").decode(),  # a file's name may hold bytes that are no text
             json.dumps(record.notes),
             json.dumps(record.sizes),
             int(record.features),
@@ -271,15 +271,16 @@ class Store:
 
     def cells(self) -> list[Cell]:
         """Every cell that has a record, finished or failed."""
+        found = list(self._rows("SELECT cell FROM records"))
         with self.understood():
-            return [from_plain(Cell, json.loads(text)) for (text,) in self._rows("SELECT cell FROM records")]
+            return [from_plain(Cell, json.loads(text)) for (text,) in found]
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
         """The records of the finished cells among ``keys``, one at a time, in the order given."""
         query = "SELECT run, notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
         compact = self.compact_runs()
         for key in keys:
-            for run, notes, sizes, features, seconds, rows in self._rows(query, [key]):
+            for run, notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
                 with self.understood():
                     (train, validation, test), notes = map(int, json.loads(sizes)), tuple(map(str, json.loads(notes)))
                     content, sizes = unpack(rows), (train, validation, test)

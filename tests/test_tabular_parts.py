@@ -231,3 +231,16 @@ def test_report_paths() -> None:
     assert page_path(None, "-").as_posix() == "closecall-compare/standard-input/report.html"
     assert page_path(None, "/x/../etc/p\x1b w.csv.gz").as_posix() == "closecall-compare/p__w/report.html"
     assert page_path(None, "..").parent.parent == Path("closecall-compare")
+
+
+def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
+    """Two splits that scatter leave everything open; twenty equal ones settle it."""
+    few = {"average": result("average", [0.7, 0.8]), "close_decay": result("close_decay", [0.75, 0.95]),
+           TREE: result(TREE, [0.7, 0.8])}  # fmt: skip
+    verdict, text, reason = judge(few)
+    assert (verdict, text) == ("logistic", "no clear gain over plain logistic regression")
+    assert "points possible, more of them may tell" in reason
+    wave = 0.7 + 0.01 * np.sin(np.arange(20))
+    many = {"average": result("average", list(wave)), "close_decay": result("close_decay", list(wave[::-1])),
+            TREE: result(TREE, list(wave))}  # fmt: skip
+    assert judge(many)[1] == "plain logistic regression is as good"

@@ -52,7 +52,7 @@ def compare(
     keep: Keep = None,
     seed: Seed = 0,
     report: Annotated[Path | None, typer.Option(
-        help="The page or its folder; closecall-compare/NAME/report.html unless said.", show_default=False)] = None,
+        help="The page or its folder; in closecall-compare/NAME unless said.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -60,7 +60,7 @@ def compare(
     """Compare every aggregate, scikit-learn's baselines and a tree on a table, and say what to use."""
     from .compare import diagnosis_of, run_splits
     from .conclude import conclude
-    from .report import Findings, as_records, check_packages, page_path, write
+    from .report import Findings, as_records, check_packages, make_folder, page_path, write
     from .table import read
 
     page = None if no_report else page_path(report, data)
@@ -69,6 +69,8 @@ def compare(
         raise ValueError(missing)
     losses = list(dict.fromkeys(word.strip() for word in loss.split(",") if word.strip())) or ["logistic"]
     table = read(data, target, drop=drop or (), keep=keep or (), data_dir=data_dir).sample(rows, seed)
+    if page and not missing:
+        make_folder(page)
     running = run_splits(table, splits, losses=losses, top_two=top_two, max_iter=max_iter, seed=seed)
     chosen = list(_progress(running, splits))
     found = Findings(table, conclude(table, chosen, losses[0]), diagnosis_of(table), sys.argv[1:])
@@ -89,14 +91,12 @@ def compare(
 
 
 def _print_verdict(found: Any) -> None:
-    from .conclude import VERDICTS
-
     diagnosis, comparison = found.diagnosis, found.comparison
     out.print("What the data shows", style="bold")
     for finding in (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity):
         out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
     out.print()
-    out.print(f"Verdict: {VERDICTS[comparison.verdict]}.", style="bold")
+    out.print(f"Verdict: {comparison.text}.", style="bold")
     out.print(f"{comparison.reason[0].upper()}{comparison.reason[1:]}.")
 
 

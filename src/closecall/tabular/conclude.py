@@ -26,6 +26,12 @@ VERDICTS = {
     "average": "the plain average of this loss is as good",
     "tree": "a tree would do much better",
 }
+#: What is said instead where a gain of two points cannot be ruled out: "as good" would promise too much.
+OPEN = {
+    "logistic": "no clear gain over plain logistic regression",
+    "svm": "no clear gain over a plain linear SVM",
+    "average": "no clear gain over the plain average of this loss",
+}
 #: The loss that the question is about -> what its average is known as.
 PLAIN = {"logistic": "logistic", "hinge": "svm"}
 
@@ -86,10 +92,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`conclude` makes of the splits: results best first, the verdict and its reason."""
+    """What :func:`conclude` makes of the splits: results best first, the verdict, the same in words, and its reason."""
 
     results: tuple[Result, ...]
     verdict: str
+    text: str
     reason: str
     majority: float
     training_rows: int
@@ -141,10 +148,10 @@ def conclude(table: Table, splits: Sequence[Split], loss: str = "logistic") -> C
     """
     pairs = {(str(row["method"]), str(row["loss"])) for row in splits[0].rows}
     results = [_result(*pair, splits) for pair in sorted(pairs, key=_place)]
-    verdict, reason = judge({result.method: result for result in results}, loss)
+    verdict, text, reason = judge({result.method: result for result in results}, loss)
     _, counts = np.unique(table.labels.astype(str), return_counts=True)
     ranked = tuple(sorted(results, key=lambda result: -result.mean))
-    return Comparison(ranked, verdict, reason, float(counts.max() / counts.sum()), splits[0].training, loss)
+    return Comparison(ranked, verdict, text, reason, float(counts.max() / counts.sum()), splits[0].training, loss)
 
 
 def _place(pair: tuple[str, str]) -> tuple[int, str]:
@@ -189,15 +196,15 @@ def _differences(pairs: Sequence[tuple[Result, Result]]) -> list[Difference]:
     ]
 
 
-def judge(found: dict[str, Result], loss: str = "logistic") -> tuple[str, str]:
-    """The verdict (a key of VERDICTS) and its reason in words.
+def judge(found: dict[str, Result], loss: str = "logistic") -> tuple[str, str, str]:
+    """The verdict (a key of VERDICTS), the same in words, and its reason.
 
     Examples
     --------
     >>> def flat(method, *scores): return Result(method, method, scores, 1.0, 1.0)
     >>> judge({"average": flat("average", 0.8, 0.81, 0.79), "close_decay": flat("close_decay", 0.9, 0.91, 0.9),
-    ...        TREE: flat(TREE, 0.9, 0.9, 0.91)})[0]
-    'close-k'
+    ...        TREE: flat(TREE, 0.9, 0.9, 0.91)})[:2]
+    ('close-k', 'use close-k')
     """
     gain, tree = questions(found, loss)
     words = [
@@ -208,9 +215,14 @@ def judge(found: dict[str, Result], loss: str = "logistic") -> tuple[str, str]:
         f"{words[1]}"
     )
     linear = "close-k" if gain.sure and gain.mean > 0 else PLAIN.get(loss, "average")
+    text = VERDICTS[linear]
+    low, high = gain.mean - gain.half_width, gain.mean + gain.half_width
+    if linear != "close-k" and high >= POINTS:
+        text = OPEN[linear]
+        reason += f"; these splits leave {100 * low:+.1f} to {100 * high:+.1f} points possible, more of them may tell"
     if tree.sure and tree.mean >= POINTS:
-        return "tree", f"{reason}; if it has to be linear, {VERDICTS[linear]}"
-    return linear, reason
+        return "tree", VERDICTS["tree"], f"{reason}; if it has to be linear, {text}"
+    return linear, text, reason
 
 
 def questions(found: dict[str, Result], loss: str = "logistic") -> tuple[Difference, Difference]:

@@ -17,7 +17,7 @@ from closecall.data.dataset import DataError
 from closecall.linear import Diagnosis
 
 from . import content
-from .conclude import VERDICTS, Comparison, named
+from .conclude import Comparison, named
 from .content import Record
 from .output import cell, opened, shown
 from .table import Table
@@ -74,6 +74,14 @@ def page_path(given: Path | None, name: str) -> Path:
     return Path(FOLDER) / "".join(c if c.isalnum() or c in "-_+" else "_" for c in stem)[:80] / "report.html"
 
 
+def make_folder(page: Path) -> None:
+    """Make the page's folder, or say why it cannot be: before the work, not after."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the folder {str(page.parent)!r}: {error.strerror or error}") from error
+
+
 def check_packages() -> str:
     """Why no page can be made here, or nothing."""
     try:
@@ -98,10 +106,6 @@ def write(found: Findings, page: Path, records: Sequence[Record]) -> list[Path]:
     document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n"]
     paths = [page, *beside]
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"cannot make the folder {str(page.parent)!r}: {error.strerror or error}") from error
     for path, text in zip(paths, contents, strict=True):
         with opened(str(path)) as file:
             file.write(text)
@@ -135,7 +139,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         parts=list(PARTS.items()),
         name=shown(table.name),
         lead=_lead(found),
-        verdict=_sentence(VERDICTS[comparison.verdict]),
+        verdict=_sentence(comparison.text),
         outcome="ahead" if comparison.verdict == "close-k" else "",
         cards=content.cards(comparison),
         pictured=pictured,
@@ -233,7 +237,7 @@ def as_records(found: Findings, facts: Record) -> list[Record]:
         records.append({"kind": "diagnosis", **diagnosis[case]})
     verdict = comparison.verdict
     records.append({
-        "kind": "verdict", "verdict": verdict, "text": VERDICTS[verdict], "reason": comparison.reason,
+        "kind": "verdict", "verdict": verdict, "text": comparison.text, "reason": comparison.reason,
         "majority": comparison.majority, "splits": found.splits, "training_rows": comparison.training_rows,
     })  # fmt: skip
     return records

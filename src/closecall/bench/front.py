@@ -7,9 +7,12 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 
+from closecall.data import SUITES
+
 from .campaign import Campaign, costs
 from .headline import headline_table, share, shortfalls
 from .render import escape_markdown, paragraph, to_markdown
+from .results import title
 from .sections import Section
 from .summary import findings
 from .tables import Row, Table
@@ -61,7 +64,9 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
     if short:
         lines = indented("\n\n".join(map(paragraph, short)))
         tried = [f"    What was tried: [{escape_markdown(name)}]({file})." for file, name, made in pages if not made]
-        yield "\n\n".join(['!!! warning "Below what the paper reports"', lines, *tried[:1]])
+        here, planned = next((row["sets"] for row in first if row["suite"] == "pmlb94"), 0), len(SUITES["pmlb94"])
+        heading = "Below what the paper reports" + (f", so far ({here} of {planned} sets)" if here < planned else "")
+        yield "\n\n".join([f'!!! warning "{heading}"', lines, *tried[:1]])
     yield from _lead(first)
     left = [row for row in covered if row["cells_done"] < row["cells"]]
     if left:
@@ -79,14 +84,16 @@ def _lead(first: Sequence[Row]) -> Iterator[str]:
         place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
         if place == ("pmlb94", "linear", "significant", wins["protocol"]):
             sentences.append(
-                f"{wins['protocol']} protocol and test, {wins['loss']} loss: better on {share(wins)}, worse on "
-                f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points"
+                f"- {wins['protocol']} protocol and test, {wins['loss']} loss: better on {share(wins)}, worse on "
+                f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points; the paper {wins['published']:.0%} and "
+                f"{losses['published']:.0%}"
             )
     if sentences:
         yield paragraph(
-            "Close decay against the average loss, linear models on the PMLB sets that are complete, significant "
-            f"differences with exact 95 % intervals. {'; '.join(sentences)}."
+            "Close decay against the average loss, linear models, the PMLB sets that are complete, significant "
+            "differences with exact 95 % intervals:"
         )
+        yield "\n".join(sentences)
 
 
 def _pages(pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
@@ -115,6 +122,16 @@ def _findings(sections: Sequence[Section]) -> Iterator[str]:
 def _coverage(covered: Sequence[Row]) -> Iterator[str]:
     if covered:
         yield wide(coverage_table(covered))
+        yield from missing_blocks(covered)
+
+
+def missing_blocks(covered: Sequence[Row]) -> Iterator[str]:
+    """The data sets that are not complete yet, each list behind its title."""
+    for row in covered:
+        if row["missing"]:
+            place = f"{row['suite']}{_SIMULATED[row['what']]}, {row['protocol']}, {row['model']}"
+            names = paragraph(", ".join(map(title, row["missing"])) + ".")
+            yield f'??? note "{len(row["missing"])} not complete yet: {place}"\n\n{indented(names)}'
 
 
 _SIMULATED = {"tables": "", "simulations": " (simulated)"}
@@ -135,7 +152,9 @@ def coverage_table(rows: Sequence[Row]) -> Table:
 
 
 def _missing(sections: Sequence[Section]) -> Iterator[str]:
-    notes = list(dict.fromkeys(note for section in sections for note in section.notes))
+    # What is merely not run yet is said with the coverage; here is what failed or is not at hand.
+    given = dict.fromkeys(note for section in sections for note in section.notes)
+    notes = [note for note in given if not note.endswith(("cells not run", "run it again."))]
     if notes:
         lines = "\n".join(f"    - {escape_markdown(note)}" for note in notes)
         yield f'??? note "What is missing, and why ({len(notes)})"\n\n{lines}'

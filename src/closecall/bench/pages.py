@@ -16,7 +16,7 @@ from typing import Any
 from . import figures
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .campaign import coverage, jobs_of, read_campaign
-from .front import coverage_table, indented, index_page, wide
+from .front import coverage_table, indented, index_page, missing_blocks, wide
 from .headline import HEADLINE, headline
 from .jobs import Job
 from .plan import TARGETS
@@ -268,10 +268,7 @@ def _coverage_blocks(parts: Sequence[Part], covered: Sequence[Row]) -> Iterator[
     mine = [row for row in covered if (row["suite"], row["model"]) in suites and row["what"] == what]
     if parts[0].job.target.protocols and mine:
         yield wide(coverage_table(mine))
-    for row in mine:
-        if row["missing"]:
-            names = ", ".join(map(title, row["missing"]))
-            yield paragraph(f"Not complete yet ({row['suite']}, {row['protocol']}, {row['model']}): {names}.")
+        yield from missing_blocks(mine)
     absent = dict.fromkeys(title(hole.dataset) for part in parts for hole in part.job.holes)
     if absent:
         yield paragraph(f"Not at hand, and left out: {', '.join(absent)}.")

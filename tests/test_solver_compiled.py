@@ -62,7 +62,8 @@ def test_pulls_equal_the_twins(dtype, loss, aggregate, data):
     mass[0] = 1
     k = np.ceil(data.draw(st.floats(0.01, 1)) * mass.sum()) * np.ones(3)
     k[2] = data.draw(st.floats(0.5, 1)) * k[2] if aggregate != "top" else k[2]
-    hints = np.array([[-1, -1], data.draw(st.sampled_from([(0, 0.1), (1.2, 1e-9), (1e30, 1), (0, 1e9)])), [1, 0.01]])
+    wild = data.draw(st.sampled_from([(0, 0, 0.1), (1.2, -3, 1e-9), (1e30, 0, 1), (0, 0, 1e9), (-1e30, 1e30, 0)]))
+    hints = np.array([[-1, -1, -1], wild, [1, 0.1, 0.01]])
     found = pulls(values, loss, aggregate, k, mass, hints.astype(float))
     expected = twin(values, loss, aggregate, k, mass)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 if dtype == np.float32 else 1e-13)
@@ -70,10 +71,10 @@ def test_pulls_equal_the_twins(dtype, loss, aggregate, data):
 
 def test_hints_do_not_matter_when_the_edge_wanders():
     rng = np.random.default_rng(1)
-    values, hints, k = rng.standard_normal((4, 5000)), np.full((4, 2), -1.0), np.array([5.0, 50, 500, 4000])
+    values, hints, k = rng.standard_normal((4, 5000)), np.full((4, 3), -1.0), np.array([5.0, 50, 500, 4000])
     for step in range(30):
         values += rng.standard_normal(values.shape) * 10.0 ** -(step % 7)
-        fresh = np.full((4, 2), -1.0)
+        fresh = np.full((4, 3), -1.0)
         for aggregate in ("close", "atk"):
             warm = pulls(values, "logistic", aggregate, k, np.ones(5000), hints)
             cold = pulls(values, "logistic", aggregate, k, np.ones(5000), fresh)
@@ -85,7 +86,7 @@ def test_hints_do_not_matter_when_the_edge_wanders():
 def test_extreme_margins_stay_finite(dtype):
     values = np.array([[0, -0.0, 1e-30, -1e-30, 50, -50, 1e4, -1e4, np.finfo(dtype).max, np.finfo(dtype).min]], dtype)
     for aggregate in AGGREGATES:
-        found = pulls(values, "logistic", aggregate, np.array([3.0]), np.ones(10), np.full((1, 2), -1.0))
+        found = pulls(values, "logistic", aggregate, np.array([3.0]), np.ones(10), np.full((1, 3), -1.0))
         assert np.isfinite(found).all()
         assert (found >= 0).all()
 

@@ -97,8 +97,9 @@ class Puller:
             See :func:`codes`.
         k : array (rows,)
             Positive masses, at most the fold's.
-        hints : array (rows, 2)
-            Where each row's k-th key was at the last step, and how far around it to look; updated in place.
+        hints : array (rows, 3)
+            Where each row's k-th key was at the last step, its drift, and how far around it to look (negative:
+            nothing is known); updated in place.
         """
         codes, k = np.ascontiguousarray(codes), np.ascontiguousarray(k)
         arrays = (*codes, k, self.totals, self.factors, self.general, self.scratch, self.room, hints)

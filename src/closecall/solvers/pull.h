@@ -45,10 +45,9 @@ static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reache
     return cut; /* k is more than all the mass, by rounding: the largest key */
 }
 
-/* One pass: the keys inside [hint - width, hint + width] are searched, those below are counted. Is the k-th among them? */
-INLINE int NAME(bracketed)(const REAL *keys, const double *mass, int64_t n, double k, double center, double width,
-                           REAL *room, double *room_mass, double *hint, NAME(Cut) *cut) {
-    REAL low = (REAL)(center - width), high = (REAL)(center + width);
+/* One pass: the keys below `low` are counted, those up to `high` searched. Is the key at which the mass reaches k there? */
+INLINE int NAME(between)(const REAL *keys, const double *mass, int64_t n, double k, REAL low, REAL high, REAL *room,
+                         double *room_mass, int64_t *number, NAME(Cut) *cut) {
     int64_t inside = 0, count = 0;
     double under = 0;
     for (int64_t begin = 0; begin < n; begin += CHUNK) {
@@ -71,39 +70,51 @@ INLINE int NAME(bracketed)(const REAL *keys, const double *mass, int64_t n, doub
             }
     }
     double reached = mass ? under : (double)count;
+    *number = inside;
     if (inside == 0 || reached >= k) return 0;
     *cut = NAME(search)(room, mass ? room_mass : NULL, inside, reached, k);
-    if (cut->below + cut->tied < k) return 0;
-    double scale = (double)(n / 64 + 8) / (double)inside; /* aim at few keys inside, but never fewer than it moved over */
-    scale = scale > 2 ? 2 : scale < 0.5 ? 0.5 : scale;
-    hint[1] = fmax(4 * fabs((double)cut->edge - hint[0]), width * scale);
-    hint[0] = (double)cut->edge;
-    return 1;
+    return cut->below + cut->tied >= k;
 }
 
-/* Where the mass of the smallest keys reaches k. hint: edge and width of the last time (width < 0: none), updated. */
-INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, double total, double k, REAL *room,
-                           double *room_mass, double *hint) {
+/* Where the mass of the smallest keys reaches k. hint: the edge of the last time, its drift, and how far around the sum
+ * of both to look (negative: nothing is known); on the scale of |loss - threshold|, so as logarithms if `powers`. */
+INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, double total, double k, int powers,
+                           REAL *room, double *room_mass, double *hint) {
     NAME(Cut) cut;
-    double target = k * (1 - 1e-12);
-    if (n >= 128 && hint[1] >= 0 &&
-        NAME(bracketed)(keys, mass, n, target, hint[0], hint[1], room, room_mass, hint, &cut))
-        return cut;
-    if (n >= 2048) { /* no hint, or a poor one: a sample says where to look, three standard deviations either way */
+    int64_t inside = 0;
+    double target = k * (1 - 1e-12), center = hint[0] + hint[1], width = hint[2];
+    int found = 0;
+    for (int attempt = 0; attempt < 2 && !found && width >= 0 && n >= 128; attempt++) {
+        double low = center - width, high = center + width;
+        if (powers) low = exp(low), high = exp(high);
+        width *= attempt ? 1 : 4;
+        found = NAME(between)(keys, mass, n, target, (REAL)low, (REAL)high, room, room_mass, &inside, &cut);
+        if (found && attempt == 0) width /= 4;
+    }
+    if (!found && n >= 2048) { /* a sample says where to look, three standard deviations either way */
         int64_t size = 512, step = n / size;
         double share = target / total, slip = 3 * sqrt(share * (1 - share) / (double)size);
         for (int64_t i = 0; i < size; i++) room[i] = keys[i * step];
         double low = fmax(share - slip, 0) * (double)size + 1, high = fmin(share + slip, 1) * (double)size;
-        double from = (double)NAME(search)(room, NULL, size, 0, fmin(low, (double)size)).edge;
-        double to = (double)NAME(search)(room, NULL, size, 0, fmax(high, 1)).edge;
-        hint[0] = (from + to) / 2;
-        if (NAME(bracketed)(keys, mass, n, target, hint[0], fabs(to - from) / 2, room, room_mass, hint, &cut)) return cut;
+        REAL from = NAME(search)(room, NULL, size, 0, fmin(low, (double)size)).edge;
+        REAL to = NAME(search)(room, NULL, size, 0, fmax(high, 1)).edge;
+        found = NAME(between)(keys, mass, n, target, from, to, room, room_mass, &inside, &cut);
     }
-    memcpy(room, keys, (size_t)n * sizeof(REAL));
-    if (mass) memcpy(room_mass, mass, (size_t)n * sizeof(double));
-    cut = NAME(search)(room, mass ? room_mass : NULL, n, 0, target);
-    hint[1] = hint[1] < 0 ? 1e-2 * fabs((double)cut.edge) : 4 * fabs((double)cut.edge - hint[0]);
-    hint[0] = (double)cut.edge;
+    if (!found) {
+        memcpy(room, keys, (size_t)n * sizeof(REAL));
+        if (mass) memcpy(room_mass, mass, (size_t)n * sizeof(double));
+        cut = NAME(search)(room, mass ? room_mass : NULL, n, 0, target);
+        inside = n;
+    }
+    double edge = powers ? log((double)cut.edge) : (double)cut.edge, missed = fabs(edge - center);
+    if (hint[2] < 0) {
+        hint[1] = 0, hint[2] = 0.02 * fabs(edge);
+    } else { /* aim at few keys inside, but look further than the last guess was off */
+        double scale = (double)(n / 64 + 8) / (double)(inside + 1);
+        hint[1] = edge - hint[0];
+        hint[2] = fmax(2 * missed, width * (scale > 2 ? 2 : scale < 0.5 ? 0.5 : scale));
+    }
+    hint[0] = edge;
     return cut;
 }
 
@@ -136,7 +147,7 @@ INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
 
 /* rows x n minus margins become pulls. Row i trains on fold folds[i]: totals are the folds' masses; factors[fold] is NULL
  * (all ones) or n masses as REAL, masses[fold] NULL (zeros and ones) or the same as doubles. scratch: 2 n REAL, room_mass:
- * n doubles if any masses are given. hints: rows x 2. */
+ * n doubles if any masses are given. hints: rows x 3. */
 CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
                        const int32_t *folds, const double *k, const double *totals, const REAL *const *factors,
                        const double *const *masses, REAL *scratch, double *room_mass, double *hints) {
@@ -149,8 +160,8 @@ CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *los
         if (kind != AVERAGE) {
             if (factor)
                 for (int64_t i = 0; i < n; i++) keys[i] = factor[i] > 0 ? keys[i] : LARGE;
-            NAME(Cut) cut = NAME(cut)(keys, masses[folds[row]], n, totals[folds[row]], k[row], room, room_mass,
-                                      hints + 2 * row);
+            NAME(Cut) cut = NAME(cut)(keys, masses[folds[row]], n, totals[folds[row]], k[row],
+                                      kind == CLOSE && losses[row] == LOGISTIC, room, room_mass, hints + 3 * row);
             REAL edge = cut.edge, inside = kind == TOP ? 0 : 1;
             REAL share = (REAL)(kind == TOP ? 1 / cut.tied : (k[row] - cut.below) / cut.tied);
             share = share > 1 && kind != TOP ? 1 : share;

@@ -208,7 +208,7 @@ class _Walk:
         self.mark, self.single = self.C.copy(), rows.aggregate == "top"
         self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
         self.codes = compiled.codes(rows.loss, rows.aggregate, rows.fold)
-        self.hints = np.full((len(rows), 2), -1.0)
+        self.hints = np.full((len(rows), 3), -1.0)
         if self.fast.any():
             self.puller = compiled.Puller(design, masses, min(wide_rows, int(self.fast.sum())))
         self.arrange()

@@ -119,6 +119,23 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
+def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
+    """Records of the data sets that have enough splits: as many as are wanted, or as three in four sets have so far.
+
+    Examples
+    --------
+    >>> lines = [{"set": name, "split": s} for name, count in zip("abcd", (3, 3, 3, 1)) for s in range(count)]
+    >>> sorted({line["set"] for line in with_enough(lines, 5)})
+    ['a', 'b', 'c']
+    """
+    splits: dict[str, set[int]] = {}
+    for record in records:
+        splits.setdefault(record["set"], set()).add(record["split"])
+    counts = sorted((len(found) for found in splits.values()), reverse=True)
+    least = min(wanted, counts[(3 * len(counts) + 3) // 4 - 1]) if counts else 0
+    return [record for record in records if len(splits[record["set"]]) >= least]
+
+
 # --- data sets
 
 

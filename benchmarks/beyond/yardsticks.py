@@ -16,7 +16,7 @@ import closecall
 from closecall.bench.baselines import exact_intercepts, sklearn_baselines
 from closecall.bench.plan import ALPHAS, k_grid
 from closecall.bench.protocol import Division, rows_of, score_linear
-from closecall.bench.record import choose
+from closecall.bench.record import PARTS, choose
 from closecall.bench.results import LABELS as TABLE_LABELS, title
 from closecall.objective import Problem
 from closecall.solvers import solve
@@ -34,6 +34,7 @@ from .common import (
     read_lines,
     resume,
     save_chart,
+    with_enough,
 )
 from .compare import overall, overall_table, per_set_table, summarise
 
@@ -51,8 +52,11 @@ LABELS = {
 }
 
 
-def linear_methods(parts: Division) -> dict[str, tuple[float, float]]:
-    """Method -> test accuracy and seconds of what is trained on the training part and chosen on the validation part."""
+def linear_methods(parts: Division) -> tuple[dict[str, tuple[float, float]], Row]:
+    """Method -> test accuracy and seconds of what is trained on the training part and chosen on the validation part.
+
+    The second result keeps the chosen rows' accuracies on all parts and their k, for the page on when close-k helps.
+    """
     n = parts.sizes[0]
     pairs = [("average", n), *(("close_decay", k) for k in k_grid(n))]
     problems = [Problem("logistic", method, k, alpha) for method, k in pairs for alpha in ALPHAS]
@@ -69,10 +73,17 @@ def linear_methods(parts: Division) -> dict[str, tuple[float, float]]:
     spent_peers = time.process_time() - began
     chosen = choose(np.concatenate([plain, moved, peers]), "sound")
     ours = {"average", "close_decay", "average_exact_intercept", "close_decay_exact"}
-    return {
+    found_methods = {
         str(row["method"]): (row["test"] / parts.sizes[2], spent if row["method"] in ours else spent_peers)
         for row in chosen
     }
+    details = {
+        str(row["method"]): [float(row[part] / size) for part, size in zip(PARTS, parts.sizes, strict=True)]
+        + [float(row["k"] / n)]
+        for row in chosen
+        if row["method"] in ours
+    }
+    return found_methods, details
 
 
 def staged(model: Any, parts: Division) -> tuple[float, float]:
@@ -144,8 +155,10 @@ def run_one(key: Row) -> Row:
     parts = division(key["name"], key["split"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
-        found = linear_methods(parts) | tree_methods(parts) | tuned_methods(parts)
+        linear, details = linear_methods(parts)
+        found = linear | tree_methods(parts) | tuned_methods(parts)
     return {
+        "details": details,
         "accuracy": {method: float(accuracy) for method, (accuracy, _) in found.items()},
         "seconds": {method: round(seconds, 4) for method, (_, seconds) in found.items()},
     }
@@ -167,7 +180,7 @@ def table(settings: Settings) -> list[Row]:
         for method, value in line["accuracy"].items()
     ]  # fmt: skip
     methods = list(dict.fromkeys(line["method"] for line in lines))
-    return summarise(lines, BASE, methods)
+    return summarise(with_enough(lines, settings.splits), BASE, methods)
 
 
 def page(rows: list[Row], figure: Path) -> str:

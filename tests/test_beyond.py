@@ -232,11 +232,11 @@ def test_criterion_and_gaps_from_a_store(tmp_path: Path) -> None:
     rows = criterion.table(settings)
     joint = {(r["loss"], r["method"], r["against"]): r for r in rows if r["kind"] == "joint"}
     assert joint["logistic", "close_decay", "average"]["value"] == 1
-    assert joint["hinge", "average", "close_decay"]["count"] == 0
-    gaps = {(r["kind"], r["method"]): r["value"] for r in rows if r["loss"] == "logistic"}
+    assert joint["hinge", "average", "close_decay"]["points"] == 0
+    gaps = {r["method"]: r for r in rows if (r["kind"], r["loss"]) == ("gap", "logistic")}
     # 2 (right) + 20 of 400 against right of 200: training is better by 5 points.
-    assert gaps["gap", "average"] == pytest.approx(5)
-    assert gaps["gap - average's", "close_decay"] == pytest.approx(0)
+    assert gaps["average"]["value"] == pytest.approx(5)
+    assert gaps["close_decay"]["extra"] == pytest.approx(0, abs=1e-9)
     page = criterion.page(rows, tmp_path / "figure.svg")
     assert "100% (54% to 100%)" in page
     with pytest.raises(SystemExit, match="no data set"):

@@ -192,13 +192,13 @@ def mean_interval(values: Sequence[float] | Array) -> tuple[float, float, float]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows; floats with five digits."""
+    """Write rows; floats with four digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["empty"], lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow({name: f"{v:.5g}" if isinstance(v, float) else v for name, v in row.items()})
+            writer.writerow({name: f"{v:.4g}" if isinstance(v, float) else v for name, v in row.items()})
 
 
 def read_csv(path: Path) -> list[Row]:

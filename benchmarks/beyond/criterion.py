@@ -15,6 +15,11 @@ from .records import read_finished, scores
 SUITES = ("pmlb94", "openml100")
 #: Pairs (base, better) whose fractions the abstract speaks of, and their reverses.
 RIVALS = ("average", "atk", "top", "close")
+#: Columns of the table after suite, protocol, sets and splits.
+COLUMNS = (
+    "kind", "loss", "method", "against", *CRITERIA, "value", "low", "high", "train", "test",
+    "extra", "extra_low", "extra_high",
+)  # fmt: skip
 
 
 def joint_rows(found: Scores, loss: str) -> list[Row]:
@@ -23,15 +28,14 @@ def joint_rows(found: Scores, loss: str) -> list[Row]:
     rows = []
     for rival in RIVALS:
         for base, better in ((rival, "close_decay"), ("close_decay", rival)):
-            for criterion in CRITERIA:
-                wins = int(pairs[base, better].wins(criterion).sum())
-                low, high = fraction_interval(wins, len(found.datasets))
-                rows.append(
-                    {
-                        "kind": criterion, "loss": loss, "method": better, "against": base, "count": wins,
-                        "value": wins / len(found.datasets), "low": low, "high": high,
-                    }
-                )  # fmt: skip
+            wins = {criterion: int(pairs[base, better].wins(criterion).sum()) for criterion in CRITERIA}
+            low, high = fraction_interval(wins["joint"], len(found.datasets))
+            rows.append(
+                {
+                    "kind": "joint", "loss": loss, "method": better, "against": base, **wins,
+                    "value": wins["joint"] / len(found.datasets), "low": low, "high": high,
+                }
+            )  # fmt: skip
     return rows
 
 
@@ -43,19 +47,15 @@ def gap_rows(found: Scores, loss: str) -> list[Row]:
     own = gaps[:, found.methods.index("average")]
     rows = []
     for place, method in enumerate(found.methods):
-        for kind, values in (
-            ("train", train[:, place]),
-            ("test", test[:, place]),
-            ("gap", gaps[:, place]),
-            ("gap - average's", gaps[:, place] - own),
-        ):
-            mean, low, high = mean_interval(values)
-            rows.append(
-                {
-                    "kind": kind, "loss": loss, "method": method, "against": "average" if "average" in kind else "",
-                    "count": int((values > 1e-9).sum()), "value": mean, "low": low, "high": high,
-                }
-            )  # fmt: skip
+        mean, low, high = mean_interval(gaps[:, place])
+        extra, extra_low, extra_high = mean_interval(gaps[:, place] - own)
+        rows.append(
+            {
+                "kind": "gap", "loss": loss, "method": method, "value": mean, "low": low, "high": high,
+                "train": float(train[:, place].mean()), "test": float(test[:, place].mean()), "extra": extra,
+                "extra_low": extra_low, "extra_high": extra_high,
+            }
+        )  # fmt: skip
     return rows
 
 
@@ -71,7 +71,9 @@ def table(settings: Settings) -> list[Row]:
             found = scores(finished, suite, protocol, settings.splits)
             if found is not None:
                 head = {"suite": suite, "protocol": protocol, "sets": len(found.datasets), "splits": found.splits}
-                rows += [head | row for loss in LOSSES for row in (*joint_rows(found, loss), *gap_rows(found, loss))]
+                blank = dict.fromkeys(COLUMNS, "")
+                lines = [row for loss in LOSSES for row in (*joint_rows(found, loss), *gap_rows(found, loss))]
+                rows += [head | blank | row for row in lines]
     if not rows:
         raise SystemExit(
             f"no data set of {', '.join(SUITES)} has {settings.splits} finished splits in {settings.store}"
@@ -92,23 +94,24 @@ def _section(rows: list[Row], suite: str, protocol: str) -> list[str]:
     at = {(row["loss"], row["kind"], row["method"], row["against"]): row for row in mine}
     lines = [
         [f"{loss}: {LABELS[better]} over {LABELS[base]}",
-         *(_interval(at[loss, kind, better, base]) for kind in ("joint", "significant", "points"))]
+         _interval(at[loss, "joint", better, base]),
+         *(f"{at[loss, 'joint', better, base][kind]:.0f}" for kind in ("joint", "significant", "points"))]
         for loss in LOSSES
         for rival in RIVALS
         for base, better in ((rival, "close_decay"), ("close_decay", rival))
     ]  # fmt: skip
-    parts.append(markdown(["who beats whom", "joint (both)", "p < 0.05", "2 points or more"], lines))
+    header = ["who beats whom", "joint (95 % interval)", "sets: joint", "p < 0.05", "2 points or more"]
+    parts.append(markdown(header, lines))
     methods = list(dict.fromkeys(row["method"] for row in mine if row["kind"] == "gap"))
     gaps = []
     for loss in LOSSES:
         for method in methods:
-            train, test, gap = (at[loss, kind, method, ""] for kind in ("train", "test", "gap"))
-            extra = at[loss, "gap - average's", method, "average"]
+            gap = at[loss, "gap", method, ""]
             gaps.append(
-                [f"{loss}: {LABELS[method]}", f"{train['value']:.2f}", f"{test['value']:.2f}",
+                [f"{loss}: {LABELS[method]}", f"{gap['train']:.2f}", f"{gap['test']:.2f}",
                  f"{gap['value']:.2f} ({gap['low']:.2f} to {gap['high']:.2f})",
                  "-" if method == "average" else
-                 f"{signed(extra['value'])} ({signed(extra['low'])} to {signed(extra['high'])})"]
+                 f"{signed(gap['extra'])} ({signed(gap['extra_low'])} to {signed(gap['extra_high'])})"]
             )  # fmt: skip
     header = ["method", "training error", "test error", "gap (95 % interval)", "gap minus average's"]
     parts += [

@@ -198,7 +198,8 @@ def _numbers(by_split: dict[int, Row], base: dict[int, Row], loss: str, choice: 
     errors = {m: 100 * np.array([by_split[s][f"{loss} {m}"] for s in shared]) for m in METHODS}
     row: Row = {"splits": len(shared)}
     for method in METHODS:
-        row[method], row[f"{method}_se"] = mean_error(errors[method])
+        row[method], error = mean_error(errors[method])
+        row[f"{method}_se"] = error if choice == BASE else ""
         own = 100 * np.array([base[s][f"{loss} {method}"] for s in shared]) if base else errors[method]
         change, error = mean_error(errors[method] - own)
         row[f"{method}_change"], row[f"{method}_change_se"] = change, error
@@ -221,10 +222,14 @@ def _moves(rows: list[Row]) -> list[Row]:
         left = np.array([abs(row[m] - published) for row, m, published in pairs if published is not None])
         signedly = np.array([row[m] - published for row, m, published in pairs if published is not None])
         changes = np.array([row[f"{m}_change"] for row, m, _ in pairs])
+        noise = np.array([row[f"{m}_change_se"] for row, m, _ in pairs])
         result.append(
             {
                 "choice": choice, "sets": len({row["set"] for row in mine}), "splits": min(r["splits"] for r in mine),
                 "size": float(np.abs(changes).mean()), "change": float(changes.mean()), "left": float(left.mean()),
+                # A mean that differs by chance alone has this size on average.
+                "chance": float(np.nanmean(noise) * np.sqrt(2 / np.pi)),
+                "clear": int((np.abs(changes) > 2 * noise + 1e-9).sum()), "cells": len(changes),
                 "signed": float(signedly.mean()),
             }
         )  # fmt: skip
@@ -254,7 +259,10 @@ def _set_table(rows: list[Row], name: str, loss: str) -> str:
             f"{row[m]:.2f} ± {row[f'{m}_se']:.2f}" if own else signed(row[f"{m}_change"], row[f"{m}_change_se"])
             for m in METHODS
         ]
-        p = " / ".join(f"{row[f'p_{word}']:.3f}" for word in ("independent", "paired", "corrected"))
+        p = " / ".join(
+            "< 0.001" if row[f"p_{word}"] < 1e-3 else f"{row[f'p_{word}']:.3f}"
+            for word in ("independent", "paired", "corrected")
+        )
         lines.append([row["choice"], *cells, p])
     return markdown(["choice", *(LABELS[m] for m in METHODS), "p: independent / paired / corrected"], lines)
 
@@ -266,16 +274,22 @@ def page(rows: list[Row], figure: Path) -> str:
     names = list(dict.fromkeys(row["set"] for row in rows))
     overview = [
         [r["choice"], CHOICES[r["choice"]], f"{r['sets']:.0f}", f"{r['splits']:.0f}", f"{r['size']:.2f}",
-         signed(r["change"]), f"{r['left']:.2f}", signed(r["signed"])]
+         f"{r['chance']:.2f}", f"{r['clear']} of {r['cells']}", signed(r["change"]), f"{r['left']:.2f}",
+         signed(r["signed"])]
         for r in found
     ]  # fmt: skip
     parts = [
         "# Where we differ from Table 3, and why\n",
         "Each choice below is changed by itself, all else being the paper protocol, on the sets of the paper's "
         "Table 3: the only published table with an error for each set. *Size* is the mean absolute change of the test "
-        "error over sets, losses and methods; *left* is the mean absolute distance from the published errors with that "
-        "choice, and its sign. Chance alone moves a mean of 25 splits by what *other splits* says.\n",
-        markdown(["choice", "what it is", "sets", "splits", "size", "change", "left", "left, signed"], overview),
+        "error over sets, losses and methods; *by chance* is what it would be if the choice did nothing but shuffle; "
+        "*clear* counts the cells in which it exceeds two standard errors (one in twenty by chance). *Left* is the "
+        "mean absolute distance from the published errors with that choice, then with its sign. The released descent "
+        "is described in `benchmarks/beyond/descent.py`.\n",
+        markdown(
+            ["choice", "what it is", "sets", "splits", "size", "by chance", "clear", "change", "left", "left, signed"],
+            overview,
+        ),
         f"\n![Mean size of the change by choice](beyond/{figure.name})\n",
         "## Deviation from the published errors\n",
         "Our test error minus the published one, in points; bold: more than two standard errors of the difference, the "

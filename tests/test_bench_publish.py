@@ -22,6 +22,7 @@ from closecall.bench.plan import TARGETS, Cell, Options, Size
 from closecall.bench.published import LOSSES, METHODS, get_table
 from closecall.bench.record import ROW, Record
 from closecall.bench.results import LABELS, Hole, Scores
+from closecall.bench.sections import build
 from closecall.bench.simulated import simulation_gains, standard_error
 from closecall.bench.store import Store
 
@@ -81,6 +82,18 @@ def test_the_way_of_running_with_the_most_cells_counts(tmp_path: Path) -> None:
     campaign = read_campaign(save(tmp_path, (full, full.cells()), (trial, trial.cells()[:4])) / "cells")
     (job,) = [each for each in jobs_of(campaign) if each.target.name == "table1"]
     assert (job.options.splits, job.options.max_iter) == (3, 1000)
+
+
+def test_sensitivity_to_the_start_is_told_on_the_splits_there_are(tmp_path: Path) -> None:
+    job = job_of("table3", NAMES)
+    others = [replace(cell, start="zeros") for cell in job.cells() if cell.split < 2 and cell.dataset == NAMES[0]]
+    campaign = read_campaign(save(tmp_path, (job, [*job.cells(), *others])) / "cells")
+    tables = [table for table in build(job, campaign).tables if table.name.startswith("start-")]
+    assert len(tables) == 4  # protocols and losses
+    assert {record["datasets"] for table in tables for record in table.records} == {1}
+    # The invented counts depend on the split alone: over the same splits there is no change.
+    assert {record["largest_change"] for table in tables for record in table.records} == {0.0}
+    assert all(any(" 2 splits" in note for note in table.notes) for table in tables)
 
 
 def made(names: tuple[str, ...], gain: float = 0.0) -> Scores:

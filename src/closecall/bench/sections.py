@@ -131,15 +131,21 @@ def _suite_charts(section: Section, scores: Scores) -> None:
 
 
 def _start_tables(job: Job, store: Results, scores: Scores) -> list[Table]:
-    """How much the start matters, wherever the store has the same cells from another start."""
+    """How much the start matters, wherever the store has the same cells from another start, on the splits it has."""
     if scores.model != "linear":
         return []
+    done = store.done()
+    mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
     tables = []
-    for other in STARTS:
-        cells = [replace(cell, start=other) for cell in job.cells() if cell.protocol == scores.protocol]
-        for again in gather(store, cells) if other != job.options.start else ():
-            if again.model == scores.model and again.datasets:
-                tables += [start_table(scores, again, (job.options.start, other), loss) for loss in LOSSES]
+    for other in (start for start in STARTS if start != job.options.start):
+        found = [cell for cell in mine if replace(cell, start=other).key in done]
+        # Fewer splits do for a question like this; both sides are then averaged over those alone.
+        splits = max((cell.split for cell in found), default=-1) + 1
+        shared = [cell for cell in mine if cell.split < splits]
+        for again in gather(store, [replace(cell, start=other) for cell in shared]):
+            if again.datasets:
+                same = scores if splits == scores.splits else gather(store, shared)[0]
+                tables += [start_table(same, again, (job.options.start, other), loss) for loss in LOSSES]
     return tables
 
 

@@ -208,8 +208,9 @@ def duel(rows: list[Row], first: str, second: str) -> str:
     mean, low, high = mean_interval(gains)
     return (
         f"{LABELS[first]} minus {LABELS[second]}: {signed(mean)} points on average (95 % interval {signed(low)} to "
-        f"{signed(high)}, {len(mine)} sets), a point or more better on {of_sets((gains >= 1).sum(), len(mine))} and "
-        f"worse on {(gains <= -1).sum()}; significantly better on {((p < 0.05) & (gains > 0)).sum()}, worse on "
+        f"{signed(high)}, {len(mine)} sets; median {signed(float(np.median(gains)))}), a point or more better on "
+        f"{of_sets((gains >= 1).sum(), len(mine))} and worse on {(gains <= -1).sum()}; significantly better on "
+        f"{((p < 0.05) & (gains > 0)).sum()}, worse on "
         f"{((p < 0.05) & (gains < 0)).sum()}."
     )
 

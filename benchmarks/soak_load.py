@@ -67,6 +67,7 @@ class Load:
     cells: int
     seconds: float
     busy: float
+    own: float
     driver: tuple[float, float]
     workers: tuple[float, float]
     grown: float
@@ -111,7 +112,7 @@ def run_cells(name: str, count: int) -> Load:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "s.sqlite", write=True) as store:
         list(drive(tasks[:4], store, engine, small_cell, {}))  # what the first use leaves for good is not a leak
         before = len(os.listdir("/proc/self/fd")), len(children(me))
-        began, every = time.perf_counter(), max(count // 400, 1)
+        began, every, own = time.perf_counter(), max(count // 400, 1), time.process_time()
         for event in drive(tasks[4:], store, engine, small_cell, {}):
             busy += event.seconds
             if event.kind == "done":
@@ -119,24 +120,25 @@ def run_cells(name: str, count: int) -> Load:
                 if done % every == 0:
                     workers = [resident(pid) for pid in children(me)]
                     samples.append((done, resident(me), sum(workers)))
-        seconds = time.perf_counter() - began
+        seconds, own = time.perf_counter() - began, time.process_time() - own
         time.sleep(0.5)
         after = len(os.listdir("/proc/self/fd")), len(children(me))
         stored = len(store.done()) - 4
     cells, driver, workers_ = np.array(samples).T
     grown = max(float(part[-20:].mean() - part[len(part) // 5 :][:20].mean()) for part in (driver, workers_))
     return Load(
-        name, count, seconds, busy, slope_of(cells, driver), slope_of(cells, workers_), grown,
+        name, count, seconds, busy, own, slope_of(cells, driver), slope_of(cells, workers_), grown,
         (before[0], after[0]), (before[1], after[1]), stored,
     )  # fmt: skip
 
 
 def report(load: Load) -> bool:
     """Print the figures; True if nothing is wrong with them."""
-    each, own = 1000 * load.seconds / load.cells, 1000 * load.busy / load.cells
+    each, work, own = (1000 * part / load.cells for part in (load.seconds, load.busy, load.own))
     print(f"{load.cells} cells on {load.engine}: {load.seconds:.0f} s, {load.cells / load.seconds:.0f} cells/s")
     print(
-        f"  per cell: {each:.2f} ms, its own work {own:.2f} ms in one of 2 workers, so {each - own / 2:.2f} ms overhead"
+        f"  per cell: {each:.2f} ms, of which {work / 2:.2f} ms are its own work on one of 2 workers, so "
+        f"{each - work / 2:.2f} ms overhead; processor time of the driver {own:.2f} ms"
     )
     for name, (slope, error) in (("driver", load.driver), ("workers", load.workers)):
         print(f"  memory of the {name}: {slope:+.1f} +- {error:.1f} KB for 1000 cells")
@@ -152,9 +154,9 @@ def fit_rows(rows: int, features: int = 5) -> None:
 
     rng = np.random.default_rng(0)
     X = rng.standard_normal((rows, features), dtype=np.float32)
-    y = (X @ rng.standard_normal(features, dtype=np.float32) + rng.standard_normal(rows, dtype=np.float32) > 0).astype(
-        int
-    )
+    scores = X @ rng.standard_normal(features, dtype=np.float32)
+    y = (scores + rng.standard_normal(rows, dtype=np.float32) > 0).astype(int)
+    del scores
     base, began = peak(), time.perf_counter()
     model = CloseKClassifier().fit(X, y)
     fitted, high = time.perf_counter() - began, peak()

@@ -32,7 +32,7 @@ def test_the_slope_is_found_and_its_error_covers_noise() -> None:
 
 
 def test_a_leak_is_called_one() -> None:
-    good = soak_load.Load("local", 20000, 60.0, 50.0, (3.0, 1.0), (2.0, 1.0), 0.0, (9, 9), (1, 1), 20000)
+    good = soak_load.Load("local", 20000, 60.0, 50.0, 20.0, (3.0, 1.0), (2.0, 1.0), 0.0, (9, 9), (1, 1), 20000)
     assert good.wrong() == []
     for change in ({"driver": (500.0, 10.0)}, {"files": (9, 11)}, {"processes": (1, 2)}, {"stored": 19999}):
         assert len(soak_load.Load(**{**vars(good), **change}).wrong()) == 1

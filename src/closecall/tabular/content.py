@@ -24,6 +24,8 @@ KINDS = {"number": "number", "date": "date, as days", "nominal": "names, a colum
 Record = dict[str, Any]
 #: How many methods a sentence names.
 SHOWN = 5
+#: How many columns the page lists.
+LISTED = 300
 
 
 def cards(comparison: Comparison) -> list[Record]:
@@ -200,7 +202,8 @@ def described(table: Table) -> list[tuple[str, ...]]:
     """A row for each column of the table: how it was read, and why not."""
     used = {column.name: column for column in table.columns}
     rows: list[tuple[str, ...]] = []
-    for name in map(str, table.frame.columns):
+    names = [str(name) for name in table.frame.columns]
+    for name in names[:LISTED]:
         text = texts(table.frame[name])
         column = used.get(name)
         start = f"{name!r} is "
@@ -215,4 +218,6 @@ def described(table: Table) -> list[tuple[str, ...]]:
             name, f"{kind} ({form})" if form else kind, str(int(text.isna().sum())), str(text.nunique()), examples,
             "; ".join(remarks),
         ))  # fmt: skip
+    if len(names) > LISTED:
+        rows.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
     return rows

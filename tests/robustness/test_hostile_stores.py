@@ -1,0 +1,102 @@
+"""Stores of an attacker, the report written from them, and any command line."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from torture_numbers import Refused
+
+pytest.importorskip("typer", reason="install closecall[bench,plots]")
+pytest.importorskip("altair", reason="install closecall[bench,plots]")
+
+from hostile_stores import HOSTILE, attack_command_line, attack_stores, forge, make_store, run_command, scripts_in
+
+from closecall.bench.report import stored_jobs
+from closecall.bench.store import Store, StoreError
+
+
+def test_a_forged_store_is_read_or_refused() -> None:
+    refused = 0
+    for seed in range(20):
+        try:
+            attack_stores(seed)
+        except Refused:
+            refused += 1
+    assert 0 < refused < 20
+
+
+def test_any_command_line_ends_in_words() -> None:
+    for seed in range(25):
+        attack_command_line(seed)
+
+
+@pytest.mark.parametrize("suite", ["../../out", "/tmp/out", "embedded/../../../out", "nosuch"])
+def test_a_store_cannot_lead_the_report_out_of_its_folder(suite: str, tmp_path: Path) -> None:
+    path = make_store(tmp_path)
+
+    def change(row: dict[str, str]) -> dict[str, str]:
+        request = json.loads(row["request"])
+        request["jobs"][0]["suites"] = [suite]
+        return {**row, "request": json.dumps(request)}
+
+    forge(path, "runs", 1, change)
+    with Store(path) as store, pytest.raises(StoreError, match="closecall does not write"):
+        stored_jobs(store)
+
+
+def test_a_store_cannot_ask_for_all_memory(tmp_path: Path) -> None:
+    path = make_store(tmp_path)
+    many = ('"splits": 2', '"splits": 1000000000')
+    forge(path, "runs", 1, lambda row: {**row, "request": row["request"].replace(*many)})
+    with Store(path) as store, pytest.raises(StoreError, match="too many"):
+        stored_jobs(store)
+
+
+def test_triggers_of_a_stranger_do_not_call_functions(tmp_path: Path) -> None:
+    path = make_store(tmp_path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TRIGGER t AFTER UPDATE ON meta BEGIN SELECT load_extension('x'); END")
+    with Store(path) as store:
+        assert len(store.done()) == 2
+        (trusted,) = store._connection.execute("PRAGMA trusted_schema").fetchone()
+    assert trusted == 0
+
+
+def test_the_report_cannot_be_scripted(tmp_path: Path) -> None:
+    """Data set, notes, errors, holes, arguments and environment are all hostile; the page shows them as text."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    make_store(folder, dataset=f"file:{HOSTILE}.csv", text=HOSTILE)
+    code, told = run_command(["report", "--out", str(folder)], folder)
+    assert code == 0, told
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert scripts_in(page) == []
+    assert "\u2028" not in page
+    assert [each.name for each in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<p><img src=x onerror=alert(1)></p>",
+        "<script>var x = '</script><script>alert(1)</script>",
+        "<a href=' JavaScript:alert(1)'>x</a>",
+        "<script src=https://example.org></script>",
+        "<iframe></iframe>",
+    ],
+)
+def test_the_looker_sees(page: str) -> None:
+    assert scripts_in(page)
+
+
+def test_status_of_a_hostile_store_is_text(tmp_path: Path) -> None:
+    make_store(tmp_path, text="x\x1b[31m\ud800\u202e" + HOSTILE)
+    code, told = run_command(["status", "--out", str(tmp_path)], tmp_path)
+    assert code == 1
+    assert "\x1b" not in told
+    assert "\u202e" not in told

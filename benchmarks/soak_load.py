@@ -120,6 +120,8 @@ def run_cells(name: str, count: int) -> Load:
                 if done % every == 0:
                     workers = [resident(pid) for pid in children(me)]
                     samples.append((done, resident(me), sum(workers)))
+                if done % 1000 == 0:
+                    print("  {} cells: driver {:.0f} KB, workers {:.0f} KB".format(*samples[-1]), flush=True)
         seconds, own = time.perf_counter() - began, time.process_time() - own
         time.sleep(0.5)
         after = len(os.listdir("/proc/self/fd")), len(children(me))

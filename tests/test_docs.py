@@ -9,7 +9,6 @@ import contextlib
 import doctest
 import importlib.util
 import io
-import json
 import os
 import re
 import shlex
@@ -258,20 +257,15 @@ def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
         assert fill(text, RESULTS) == text, f"closecall publish --to docs/results --readme {name_of(page)} mends it"
 
 
-def test_published_results_are_small_and_can_be_imported(tmp_path: Path) -> None:
+def test_published_results_are_small_and_can_be_imported() -> None:
     if not (RESULTS / "cells").is_dir():
         pytest.skip("no results are published with this version")
-    pytest.importorskip("typer", reason='the command needs: pip install "closecall[bench,plots]"')
-    from typer.testing import CliRunner
-
-    from closecall import cli
+    from closecall.bench.exchange import read_folder
 
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.csv*")) < 2_000_000
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.svg")) < 2_000_000
-    result = CliRunner().invoke(cli.app, ["import", str(RESULTS / "cells"), "--out", str(tmp_path), "--json"])
-    assert result.exit_code == cli.COMPLETE, result.output
-    index = " ".join((RESULTS / "index.md").read_text().split())
-    assert f"{json.loads(result.stdout)['added']} cells on" in index
+    lines, _, _ = read_folder(RESULTS / "cells")  # refuses whatever an import would refuse
+    assert f"{len(lines)} cells on" in " ".join((RESULTS / "index.md").read_text().split())
 
 
 @pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="minutes: set CLOSECALL_RESULTS=1 to make every page")

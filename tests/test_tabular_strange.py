@@ -137,6 +137,34 @@ def test_a_cut_file_is_called_cut(run: Run) -> None:
     assert "EOF inside string" in run.err
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("n;Güte\n1;ä\n2;b\n".encode("latin-1"), "is not in UTF-8 (byte 0xfc is no character there)"),
+        ("n,class\n1,ä\n2,b\n".encode("utf-16"), "is in UTF-16; save it in UTF-8"),
+        (b"PK\x03\x04\x00\x00", "is not a text file; give CSV, TSV or .parquet"),
+    ],
+)
+def test_other_encodings_are_named(run: Run, data: bytes, words: str) -> None:
+    Path("t.csv").write_bytes(data)
+    assert run("fit", "t.csv", "--out", "m") == cli.BAD_REQUEST
+    assert words in run.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "monk3", "--rows", "-3"), "--rows"),
+        (("compare", "monk3", "--splits", "1"), "--splits must be 2 or more"),
+        (("compare", "monk3", "--max-iter", "0"), "max_iter=0"),
+        (("fit", "monk3"), "Missing option '--out'"),
+    ],
+)
+def test_numbers_out_of_range_are_named(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    assert run(*arguments, *(("--no-report",) if arguments[0] == "compare" else ())) == cli.BAD_REQUEST
+    assert words in run.err
+
+
 def test_copied_columns_are_not_called_unused(run: Run) -> None:
     data = ("id,a,class\n" + "".join(f"u{i},{i % 5},{'x' if i % 5 > 2 else 'y'}\n" for i in range(40))).encode()
     assert run("fit", "-", "--out", "m", "--classifier", "logistic", stdin=data) == 0
@@ -144,6 +172,8 @@ def test_copied_columns_are_not_called_unused(run: Run) -> None:
     assert "does not use" not in run.err
     assert run("predict", "m", "-", stdin=data) == 0
     assert "does not use: 'id'" in run.err
+    assert run("predict", "m", "-", "--copy", "idd", stdin=data) == cli.BAD_REQUEST
+    assert "--copy 'idd': the data has no such column; its columns are 'id', 'a', 'class'" in run.err
 
 
 @pytest.mark.parametrize("multiclass", ["top_two", "softmax"])

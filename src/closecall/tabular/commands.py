@@ -44,7 +44,7 @@ def compare(
     data: Data,
     target: Target = "",
     splits: Annotated[int, typer.Option(help="Random divisions into training, validation and test part.")] = 10,
-    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.")] = 5000,
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 5000,
     loss: Annotated[str, typer.Option(help="Of the aggregates; the verdict is about the first.")] = "logistic,hinge",
     top_two: Annotated[bool, typer.Option(help="More than two classes: also all jointly.")] = True,
     max_iter: Annotated[int, typer.Option(help="Steps of each solve.")] = 300,
@@ -174,7 +174,7 @@ def fit(
     classifier: Annotated[str, typer.Option(help="close-k-cv, close-k, logistic or hinge.")] = "close-k-cv",
     loss: Annotated[str, typer.Option(help="Of the close-k classifiers: logistic or hinge.")] = "logistic",
     multiclass: Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")] = "ovr",
-    rows: Annotated[int, typer.Option(help="Learn from at most this many rows, drawn by class; 0 for all.")] = 50_000,
+    rows: Annotated[int, typer.Option(help="Learn from at most so many rows, drawn by class; 0: all.", min=0)] = 50_000,
     drop: Drop = None,
     keep: Keep = None,
     seed: Seed = 0,
@@ -244,9 +244,11 @@ def predict(
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
+    from .columns import quoted
+
     missing = [name for name in copied if name not in names]
     if missing:
-        raise ValueError(f"--copy {missing[0]!r}: the data has no such column")
+        raise ValueError(f"--copy {missing[0]!r}: the data has no such column; its columns are {quoted(names)}")
     clash = [name for name in copied if name in ("row", "prediction", "score")]
     if clash:
         raise ValueError(f"--copy {clash[0]!r}: the predictions have a column of that name; rename it")

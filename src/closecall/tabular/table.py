@@ -25,7 +25,8 @@ import numpy as np
 from closecall._names import Array
 from closecall.data import load_dataset
 from closecall.data.dataset import DataError, need_pandas
-from closecall.data.files import MAX_BYTES, MISSING, SEPARATORS, read_table, suffix_of
+from closecall.data.files import MAX_BYTES, MISSING, SEPARATORS, suffix_of
+from closecall.data.parquet import stream_parquet
 
 from .columns import Column, columns_of, labels_of, quoted, target_of
 
@@ -179,28 +180,10 @@ def stream(source: str, rows: int = CHUNK, *, limit: int = 0, data_dir: str | No
         frame = _named(source, data_dir)[0]
         yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))
     elif suffix_of(source) == ".parquet":
-        yield from _stream_parquet(Path(source).expanduser(), rows, whole=bool(limit))
+        # Whole, or in pieces; either way no frame is larger than the limit.
+        yield from stream_parquet(Path(source).expanduser(), rows, limit or MAX_BYTES, whole=bool(limit))
     else:
         yield from _stream_text(source, rows, limit)
-
-
-def _stream_parquet(path: Path, rows: int, *, whole: bool) -> Iterator[Any]:
-    if whole:  # bounded and explained there
-        yield read_table(path, "")
-        return
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise DataError(f"reading {str(path)!r} needs pyarrow: pip install pyarrow, or save it as CSV") from error
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            if not file.metadata.num_rows:
-                yield file.schema_arrow.empty_table().to_pandas()
-            for batch in file.iter_batches(batch_size=rows):
-                yield batch.to_pandas()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{str(path)!r} cannot be read or is not a Parquet file ({error})") from error
 
 
 def _stream_text(source: str, rows: int, limit: int) -> Iterator[Any]:
@@ -241,9 +224,14 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
             f"{what} is not a table of equal rows: some row has more cells than the header line; put quotes around "
             "cells that hold the separator"
         ) from error
-    except (pd.errors.ParserError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{error.object[error.start]:02x}"
+        raise DataError(f"{what} is not in UTF-8 ({found} is no character there); save it as CSV in UTF-8") from error
+    except (pd.errors.ParserError, csv.Error) as error:
         detail = " ".join(str(error).split())[:200]
-        raise DataError(f"{what} is not a table of equal rows in UTF-8 ({detail}); save it as CSV in UTF-8") from error
+        raise DataError(
+            f"{what} is not a table of equal rows ({detail}); mend the row or save the table anew"
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{what} is truncated or damaged ({error})") from error
     except OSError as error:

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 from torture_numbers import ATTACKS, FORMS, VALUES, Case, Refused, careful, draw, finite
 
-from closecall import AggregateLossClassifierCV, CloseKClassifier, load_model
+from closecall import AggregateLossClassifierCV, CloseKClassifier, diagnose, load_model
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.objective import Problem
@@ -113,6 +113,7 @@ WEAKNESSES: dict[str, Callable[[], Any]] = {
     ),
     "float32 at its end": lambda: CloseKClassifier(max_iter=10).fit((X * 1e30).astype(np.float32), Y).coef_,
     "uneven weights": lambda: CloseKClassifier(max_iter=10).fit(X, Y, 10.0 ** np.linspace(-30, 30, 12)).coef_,
+    "a constant column whose variance is below zero": lambda: diagnose(X * 0 + 0.1, Y, 1e30 / np.arange(1, 13)).gain,
     "tiny coefficients have a norm": lambda: (
         CloseKClassifier(max_iter=10, alpha=1e30).fit(X * 1e-150, Y).boundary_distance(X * 1e-150)
     ),

@@ -109,10 +109,10 @@ def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
     shell = BaseEstimator()
     training = check_training(shell, X, y, sample_weight, None)
     scaler = StandardScaler(with_mean=not sparse.issparse(training.X))
-    training = check_training(
-        shell, scaler.fit_transform(training.X, sample_weight=training.mass), training.classes[training.codes],
-        training.mass, None,
-    )  # fmt: skip
+    # The variance of a constant column may come out as -1e-17; the scaler then takes 1 for its root, and warns before.
+    with np.errstate(invalid="ignore"):
+        scaled = scaler.fit_transform(training.X, sample_weight=training.mass / training.mass.max())
+    training = check_training(shell, scaled, training.classes[training.codes], training.mass, None)
     options = Options(300, 1e-3, True, False, "ovr")
     easy, margins = _logistic_losses(training, options), _close_margins(training, options)
     split = make_splits(None, training, None, None, None, seed=1)

@@ -126,7 +126,7 @@ def drive(
 
 
 def environment() -> dict[str, Any]:
-    """Versions, cores, BLAS and git revision, kept with every run.
+    """Versions, cores, BLAS, kind of kernel and git revision, kept with every run.
 
     Examples
     --------
@@ -134,6 +134,8 @@ def environment() -> dict[str, Any]:
     True
     """
     from threadpoolctl import threadpool_info
+
+    from closecall.solvers.compiled import LIBRARY
 
     versions: dict[str, str | None] = {}
     for name in _PACKAGES:
@@ -147,6 +149,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "packages": versions,
         "blas": sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in threadpool_info()}),
+        "kernel": "compiled" if LIBRARY else "NumPy",
         "revision": _revision(),
     }
 

@@ -51,7 +51,8 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(losses), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
-    return np.isin(losses, list(LOSSES)) & (m == 0) & (plain | (aggregates != "top"))
+    known = (codes(losses, aggregates, folds)[:2] >= 0).all(axis=0)
+    return known & (m == 0) & (plain | (aggregates != "top"))
 
 
 class Puller:
@@ -107,12 +108,12 @@ class Puller:
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Losses, aggregates and folds (3, rows) as the numbers that C knows; -1 for a loss it does not.
+    """Losses, aggregates and folds (3, rows) as the numbers that C knows; -1 for what it does not.
 
     Examples
     --------
     >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
     [[0, -1], [1, 3], [0, 0]]
     """
-    kinds = [KINDS[PULLS[name].__name__] for name in aggregates.tolist()]
+    kinds = [KINDS.get(PULLS[name].__name__, -1) for name in aggregates.tolist()]
     return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)

@@ -323,7 +323,7 @@ def test_every_experiment_has_a_name() -> None:
     assert aggregates.EXPERIMENT.splits >= 10
 
 
-@pytest.mark.parametrize("module", [aggregates, common, compare, descent, families, helps, population])
+@pytest.mark.parametrize("module", [aggregates, common, compare, descent, deviations, families, helps, population])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

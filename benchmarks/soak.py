@@ -35,14 +35,14 @@ def main() -> None:
     faults = len(kinds) if given.short else given.faults
     if faults:
         good &= soak_faults.soak(faults, kinds, 4 if given.short else given.splits, given.seed)
-    cells = {"local": 600, "dask": 300} if given.short else dict.fromkeys(given.engines.split(","), given.cells)
+    cells = {"local": 400, "dask": 150} if given.short else dict.fromkeys(given.engines.split(","), given.cells)
     for engine, count in cells.items():
         if count:
             good &= soak_load.report(soak_load.run_cells(engine, count))
-    rows = 200_000 if given.short else given.rows
+    rows = 100_000 if given.short else given.rows
     if rows:
         good &= not subprocess.run([sys.executable, __file__, "--fit-rows", str(rows)], check=False).returncode
-        good &= soak_load.stream_rows((20_000, 100_000) if given.short else (20_000, 1_000_000))
+        good &= soak_load.stream_rows((20_000, 60_000) if given.short else (20_000, 1_000_000))
     print("as promised" if good else "NOT AS PROMISED")
     raise SystemExit(not good)
 

@@ -73,9 +73,23 @@ def test_every_loss_with_every_aggregate(loss: str, aggregate: str) -> None:
 def test_average_is_logistic_regression() -> None:
     X, y = easy(300)
     ours = AggregateLossClassifier(alpha=0.5, tol=1e-6).fit(X, y)
-    theirs = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(X, y)
+    theirs = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000, solver="newton-cholesky").fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-3)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [CloseKClassifier, CloseKClassifierCV])
+def test_polars_frames(kind: Any) -> None:
+    polars = pytest.importorskip("polars", reason="needs polars: pip install polars")
+    X, y = easy()
+    frame = polars.DataFrame({name: X[:, i] for i, name in enumerate("abcd")})
+    labels = polars.Series("label", np.where(y > 0, "yes", "no"))
+    model = kind(max_iter=60).fit(frame, labels)
+    assert model.feature_names_in_.tolist() == list("abcd")
+    twin = kind(max_iter=60).fit(X, np.where(y > 0, "yes", "no"))
+    assert model.predict(frame).tolist() == twin.predict(X).tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.rename({"a": "z"}))
 
 
 def test_exact_intercept_never_has_more_training_errors() -> None:

@@ -137,7 +137,10 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     X, y = turned()
     monkeypatch.setattr("closecall.linear.race.heat_rows", lambda *args: heat_rows(*args, limit=60))
     assert CloseKClassifierCV().fit(X, y).aggregate_ == "close_decay"
-    assert CloseKClassifierCV(ks=(5, 50)).fit(X, y).aggregate_ == "close_decay"
+    counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as numbers of examples, cut down for the part
+    close = counts.cv_results_["param_aggregate"] == "close_decay"
+    assert sorted(counts.cv_results_["n_folds"][close])[-3:] == [0, 5, 5]  # the heat left two finalists, unseen before
+    assert counts.guard_report_["comparisons"][-1]["gain"] > 0
 
 
 def test_paired_examples_is_the_standard_error_of_a_mean() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from closecall.bench.exchange import RUNS, read_folder
 from closecall.bench.plan import STARTS, Cell
 from closecall.bench.record import Record
-from closecall.bench.results import Results, Scores, gather, title
+from closecall.bench.results import Results, Scores, gather
 from closecall.bench.store import Store
 from closecall.data.suites import SUITES
 
@@ -50,17 +50,16 @@ def scores(finished: Finished, suite: str, protocol: str, splits: int) -> Scores
 
     Exactly ``splits`` of each are used. Where a set was run with several numbers of steps, the most steps count.
     """
-    titles = {title(name) for name in SUITES[suite]}
+    members = set(SUITES[suite])
     groups: dict[str, dict[int, dict[int, Cell]]] = {}
     for cell in finished.cells():
         plain = not cell.contamination and cell.start == STARTS[0] and cell.model == "linear"
-        if plain and cell.protocol == protocol and title(cell.dataset) in titles:
+        if plain and cell.protocol == protocol and cell.dataset in members:
             groups.setdefault(cell.dataset, {}).setdefault(cell.max_iter, {})[cell.split] = cell
-    chosen, seen = [], set()
-    for name, by_steps in sorted(groups.items()):
+    chosen: list[Cell] = []
+    for by_steps in (groups[name] for name in sorted(groups)):
         enough = [steps for steps, cells in by_steps.items() if len(cells) >= splits]
-        if enough and title(name) not in seen:
-            seen.add(title(name))
+        if enough:
             cells = by_steps[max(enough)]
             chosen += [cells[split] for split in sorted(cells)[:splits]]
     return gather(finished, chosen)[0] if chosen else None

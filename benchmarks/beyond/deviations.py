@@ -352,8 +352,8 @@ def page(rows: list[Row], figure: Path) -> str:
         _deviation_table(rows, BASE),
         "\n## On the released code's own splits\n",
         "The released code seeds NumPy's legacy generator with the number of the trial and shuffles the rows, which "
-        "can be done again. The same table, our solver and the paper's grid as before, but on those splits. What is left "
-        "here is not the draw. (The paper's *german* has two candidates: only one of them fits.)\n",
+        "can be done again. The same table, our solver and the paper's grid as before, but on those splits: what is "
+        "left here is not the draw. (The paper's *german* may be either of two files; both are shown.)\n",
         _deviation_table(rows, RELEASED),
         "\n## Each data set\n",
         "Errors (%) of the first line and changes from them, ± one standard error (paired by split). The p-values are "

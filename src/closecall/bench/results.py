@@ -129,7 +129,9 @@ def _hole(name: str, cells: list[Cell], done: set[str], failures: dict[str, str]
     return Hole(name, why)
 
 
-def _scores(store: Results, protocol: str, model: str, groups: dict[str, list[Cell]], holes: tuple[Hole, ...]) -> Scores:
+def _scores(
+    store: Results, protocol: str, model: str, groups: dict[str, list[Cell]], holes: tuple[Hole, ...]
+) -> Scores:
     splits = max((len(cells) for cells in groups.values()), default=0)
     methods = tuple(LABELS)
     shape = (len(LOSSES), len(groups), len(methods), splits)

@@ -6,10 +6,11 @@ Work that is the same is done once: `close`, `close_decay` and `atk` with k = n 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -295,17 +296,37 @@ class _Batch:
     def _map(self, task: Callable[[Array], Any], parts: list[Array]) -> list[Any]:
         if self.threads == 1 or len(parts) == 1:
             return [task(part) for part in parts]
+        results: list[Any] = [None] * len(parts)
+        failures: list[BaseException] = []
+        todo = deque(enumerate(parts))
 
-        def quiet(part: Array) -> Any:
-            with np.errstate(all="ignore"):  # NumPy's error state belongs to a thread
-                return task(part)
+        def work() -> None:
+            with np.errstate(all="ignore"), contextlib.suppress(IndexError):  # NumPy's error state is a thread's own
+                while not self.stopped.is_set():
+                    number, part = todo.popleft()
+                    try:
+                        results[number] = task(part)
+                    except BaseException as error:
+                        failures.append(error)
+                        self.stopped.set()  # the others see it at their next beat
 
-        with ThreadPoolExecutor(min(self.threads, os.cpu_count() or 1)) as pool:
-            try:
-                return list(pool.map(quiet, parts))
-            except BaseException:
-                self.stopped.set()  # Ctrl-C reaches the main thread only; the workers see this flag
-                raise
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.threads, os.cpu_count() or 1))]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    # Not for ever: a signal that another thread received does not wake this one, which must answer it.
+                    thread.join(0.1)
+        except BaseException:
+            self.stopped.set()  # Ctrl-C reaches the main thread only; the workers see this flag
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join()
+            raise
+        if failures:
+            raise failures[0]
+        return results
 
     def _beat(self, phase: str, step: int, active: int) -> None:
         if self.stopped.is_set():

@@ -171,7 +171,7 @@ def test_selection_of_the_released_descent() -> None:
 
 
 def case(name: str, gain: float, family: str, **numbers: float) -> dict[str, Any]:
-    blank = dict.fromkeys(helps.FEATURES, 0.0) | {"likely": 0.0, "splits": 5, "gain_se": 0.1}
+    blank = dict.fromkeys(helps.FEATURES, 0.0) | {"likely": 0.0, "splits": 5, "gain_se": 0.1, "protocol": "sound"}
     return {"set": name, "family": family, "gain": gain} | blank | numbers
 
 

@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from closecall.bench.render import visible
 from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
+from closecall.bench.render import visible
 from closecall.bench.report import to_json
 from closecall.bench.results import LABELS, Scores
 from closecall.bench.summary import findings, judge, result_rows

@@ -228,7 +228,7 @@ class Dask:
             dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
             # A worker's profiler keeps a record of each second of the last hour: 40 KB a second.
-            config={"distributed": {"worker": {"profile": {"enabled": False}}}},
+            config={"distributed.worker.profile.enabled": False},
         )
 
 

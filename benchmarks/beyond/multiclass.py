@@ -206,12 +206,15 @@ def duel(rows: list[Row], first: str, second: str) -> str:
     mine = [row for row in rows if (row["method"], row["base"]) == (first, second)]
     gains, p = np.array([row["gain"] for row in mine]), holm(np.array([row["p"] for row in mine]))
     mean, low, high = mean_interval(gains)
+    calm = [row["gain"] for row in mine if not row["set"].endswith("+outliers")]
+    without, low_without, high_without = mean_interval(calm)
     return (
         f"{LABELS[first]} minus {LABELS[second]}: {signed(mean)} points on average (95 % interval {signed(low)} to "
         f"{signed(high)}, {len(mine)} sets; median {signed(float(np.median(gains)))}), a point or more better on "
         f"{of_sets((gains >= 1).sum(), len(mine))} and worse on {(gains <= -1).sum()}; significantly better on "
         f"{((p < 0.05) & (gains > 0)).sum()}, worse on "
-        f"{((p < 0.05) & (gains < 0)).sum()}."
+        f"{((p < 0.05) & (gains < 0)).sum()}. Without the sets with outliers: {signed(without)} ({signed(low_without)} "
+        f"to {signed(high_without)})."
     )
 
 

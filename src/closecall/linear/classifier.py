@@ -144,7 +144,7 @@ class AggregateLossClassifier(_OneSetting):
         Multiplied into the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
         More than two classes: one against the rest, jointly by the margin between own and best other score, or
-        jointly by softmax cross-entropy.
+        jointly by softmax cross-entropy. The close-k classifiers take ``"top_two"`` unless told otherwise.
     calibration : {"sigmoid", "isotonic"} or None
         Fit out-of-fold calibrated probabilities as well, which adds ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
@@ -267,7 +267,7 @@ init, warm_start, random_state, verbose
         penalize_intercept: bool = False,
         exact_intercept: bool = False,
         class_weight: Any = None,
-        multiclass: str = "ovr",
+        multiclass: str = "top_two",
         calibration: str | None = None,
         init: Any = "least_squares",
         warm_start: bool = False,

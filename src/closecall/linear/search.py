@@ -350,7 +350,7 @@ intercept_, classes_, n_iter_, support_
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         class_weight: Any = None,
-        multiclass: str = "ovr",
+        multiclass: str = "top_two",
         calibration: str | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,

@@ -173,7 +173,7 @@ def fit(
     target: Target = "",
     classifier: Annotated[str, typer.Option(help="close-k-cv, close-k, logistic or hinge.")] = "close-k-cv",
     loss: Annotated[str, typer.Option(help="Of the close-k classifiers: logistic or hinge.")] = "logistic",
-    multiclass: Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")] = "ovr",
+    multiclass: Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")] = "top_two",
     rows: Annotated[int, typer.Option(help="Learn from at most so many rows, drawn by class; 0: all.", min=0)] = 50_000,
     drop: Drop = None,
     keep: Keep = None,

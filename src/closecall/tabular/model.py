@@ -157,7 +157,7 @@ class TableModel:
 
     @classmethod
     def fit(
-        cls, table: Table, classifier: str = "close-k-cv", *, loss: str = "logistic", multiclass: str = "ovr"
+        cls, table: Table, classifier: str = "close-k-cv", *, loss: str = "logistic", multiclass: str = "top_two"
     ) -> TableModel:
         """Fit the preprocessing and a classifier of :data:`CLASSIFIERS` to a table.
 

@@ -40,6 +40,8 @@ STEPS = 1000
 LONG = 10_000
 #: The longer descent only where n x d is at most this: it takes a minute for each split of the smallest set.
 LONG_VALUES = 4_000
+#: With fewer splits nothing is said of a choice.
+FEWEST = 5
 BASE = "as the benchmark does"
 RELEASED = "released splits"
 #: Choices that change the splits themselves.
@@ -227,7 +229,7 @@ def table(settings: Settings) -> list[Row]:
     rows = []
     for (name, choice), by_split in sorted(found.items(), key=lambda item: list(CHOICES).index(item[0][1])):
         base = found.get((name, BASE), {})
-        if len(by_split) < 2:  # nothing can be said of one split
+        if len(by_split) < FEWEST:
             continue
         for loss in LOSSES:
             rows.append({"set": name, "choice": choice, "loss": loss} | _numbers(by_split, base, loss, choice))

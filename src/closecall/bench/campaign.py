@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +74,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     """A job for every target, model and way of running that the campaign has cells or data sets for.
 
     Targets share cells: a run of ``table1`` is all that Table 4 and the PMLB half of Figures 2, 3 and 4 need. Where a
-    suite was run in several ways (fewer steps to try it out, say), the way with the most finished cells counts.
+    suite was run in several ways (fewer steps to try it out, say), the way with the most complete data sets counts.
     """
     asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     sizes, holes = _at_hand(asked)
@@ -105,27 +104,36 @@ def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str
     return sizes, holes
 
 
-def _variants(
-    campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[str, Size]]
-) -> dict[tuple[str, str, bool], _Variant]:
-    """(suite, model, simulated) -> the way of running that has the most finished cells."""
-    finished = Counter(
-        (cell.dataset, cell.model, bool(cell.contamination), cell.max_iter)
-        for cell in campaign.cells()
-        if cell.start == STARTS[0]
-    )
-    found: dict[tuple[str, str, bool], dict[_Variant, int]] = {}
+#: (suite, model, simulated, protocol): what is run in one way.
+_Place = tuple[str, str, bool, str]
+
+
+def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[str, Size]]) -> dict[_Place, _Variant]:
+    """How each place was run: the way in which most data sets are complete, then the one that asks for more splits."""
+    finished = campaign.done()
+    found: dict[_Place, dict[_Variant, int]] = {}
     for job in asked:
         if not job.target.protocols or job.options.start != STARTS[0]:
             continue
         variant = _Variant(job.options.splits, job.options.max_iter or job.target.max_iter)
         for suite in job.suites:
+            members = _members(suite, sizes, job.target)
             for model in job.options.models:
-                key = (model, job.target.simulations, variant.max_iter)
-                count = sum(finished[name, *key] for name in sizes.get(suite, {}))
-                found.setdefault((suite, model, job.target.simulations), {})[variant] = count
-    # Of two that have the same cells, the one that asks for more splits: what is missing must show.
+                for protocol in job.options.protocols or job.target.protocols:
+                    counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
+                    if variant not in counts:
+                        options = Options(variant.splits, variant.max_iter, (protocol,), (model,))
+                        cells = Job(job.target, (suite,), options, members, ()).cells()
+                        left = {cell.dataset for cell in cells if cell.key not in finished}
+                        counts[variant] = len(members) - len(left)
     return {key: max(counts, key=lambda variant: (counts[variant], variant.splits)) for key, counts in found.items()}
+
+
+def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
+    """The data sets at hand that the target looks at; of a simulation's suite, only the one that was contaminated."""
+    return tuple(
+        size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == FIGURE5_SET
+    )
 
 
 def _jobs(
@@ -133,24 +141,29 @@ def _jobs(
     model: str,
     sizes: dict[str, dict[str, Size]],
     holes: dict[str, dict[str, Hole]],
-    variants: dict[tuple[str, str, bool], _Variant],
+    variants: dict[_Place, _Variant],
 ) -> Iterator[Job]:
     if not target.suites:
         yield Job(target, (), Options(), (), ())
         return
-    ways: dict[_Variant | None, list[str]] = {}
-    for suite in target.suites:
-        way = variants.get((suite, model, target.simulations))
-        if suite in sizes and (way or not target.protocols):
-            ways.setdefault(way if target.protocols else None, []).append(suite)
-    for way, suites in ways.items():
-        options = Options(way.splits, way.max_iter, models=(model,)) if way else Options()
-        chosen = [size for suite in suites for size in sizes[suite].values()]
-        if target.simulations:
-            # Only the set that was contaminated; the suite's others belong to the tables.
-            chosen = [size for size in chosen if title(size.name) == FIGURE5_SET]
-        left = tuple(hole for suite in suites if not target.simulations for hole in holes.get(suite, {}).values())
-        yield Job(target, tuple(suites), options, tuple(chosen), left)
+    at_hand = [suite for suite in target.suites if suite in sizes]
+    if not target.protocols:
+        ways: dict[tuple[_Variant | None, tuple[str, ...]], list[str]] = {(None, tuple(at_hand)): []} if at_hand else {}
+    else:
+        ways = {}
+        for protocol in target.protocols:  # protocols that were run alike, on the same suites, share a job
+            alike: dict[_Variant, list[str]] = {}
+            for suite in at_hand:
+                way = variants.get((suite, model, target.simulations, protocol))
+                if way:
+                    alike.setdefault(way, []).append(suite)
+            for way, suites in alike.items():
+                ways.setdefault((way, tuple(suites)), []).append(protocol)
+    for (way, together), protocols in ways.items():
+        options = Options(way.splits, way.max_iter, tuple(protocols), (model,)) if way else Options()
+        chosen = tuple(size for suite in together for size in _members(suite, sizes, target))
+        left = tuple(hole for suite in together if not target.simulations for hole in holes.get(suite, {}).values())
+        yield Job(target, together, options, chosen, left)
 
 
 def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
@@ -160,7 +173,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
     for job in jobs:
         cells = job.cells()
         for suite in job.suites if job.target.protocols else ():
-            for protocol in job.target.protocols:
+            for protocol in job.options.protocols or job.target.protocols:
                 mine = [cell for cell in cells if (cell.suite, cell.protocol) == (suite, protocol)]
                 left = {cell.dataset for cell in mine if cell.key not in done}
                 names = list(dict.fromkeys(cell.dataset for cell in mine))

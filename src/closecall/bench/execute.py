@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import multiprocessing
 import os
 import queue
@@ -31,6 +32,8 @@ from .record import Record
 ATTEMPTS = 3
 #: Seconds to wait for a scheduler that has gone away, and for the first sign of one.
 PATIENCE, FIRST_SIGN = 600.0, 30.0
+#: Seconds without any worker after which a cluster of our own is given up for a new one.
+DESERTED = 60.0
 #: Cells handed to a Dask scheduler at a time: more than any cluster's cores, few enough for its memory.
 WINDOW = 1000
 
@@ -204,20 +207,29 @@ class Dask:
             return
         distributed = _need_distributed()
         todo = {task.cell.key: task for task in tasks}
-        with contextlib.ExitStack() as stack:
-            where: Any = self.address or stack.enter_context(self._cluster(distributed))
-            patience = FIRST_SIGN
-            while todo:
+        patience, barren = FIRST_SIGN, 0
+        while todo:
+            before = len(todo)
+            with contextlib.nullcontext(self.address) if self.address else self._cluster(distributed) as where:
                 client = _connect(distributed, where, patience)
+                # Elsewhere workers may come later; here nobody else will start any.
+                alone = math.inf if self.address else DESERTED
                 with client, contextlib.suppress(_SchedulerGone):
-                    for happening in _stream(distributed, client, list(todo.values()), work):
+                    for happening in _stream(distributed, client, list(todo.values()), work, alone):
                         if happening.kind == "finished":
                             del todo[happening.task.cell.key]
                         yield happening
-                if todo:
-                    patience = PATIENCE
-                    gone = f"the Dask scheduler went away with {len(todo)} cells to go; waiting for it"
-                    yield Happening("lost", next(iter(todo.values())), detail=gone)
+            if todo:
+                barren = barren + 1 if len(todo) == before else 0
+                if not self.address and barren == ATTEMPTS:
+                    raise EngineError(
+                        f"no Dask worker stayed alive in {ATTEMPTS} clusters; ask for fewer --dask-workers, or use "
+                        "--workers; what is finished is kept, the same command resumes"
+                    )
+                patience = PATIENCE
+                gone = f"with {len(todo)} cells to go; " + ("waiting for it" if self.address else "starting others")
+                what = "the Dask scheduler" if self.address else "the Dask workers"
+                yield Happening("lost", next(iter(todo.values())), detail=f"{what} went away {gone}")
 
     def _cluster(self, distributed: Any) -> Any:
         return distributed.LocalCluster(
@@ -250,9 +262,9 @@ def _connect(distributed: Any, where: Any, patience: float) -> Any:
             time.sleep(1)
 
 
-def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
+def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, alone: float) -> Iterator[Happening]:
     suspects: list[Task] = []
-    for task, found in _submit(distributed, client, tasks, work):
+    for task, found in _submit(distributed, client, tasks, work, alone):
         if isinstance(found, Record):
             yield Happening("finished", task, found)
         else:
@@ -261,7 +273,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) ->
     # Dask blames every task that waits at a worker when it dies, and loses results that lay there: innocent tasks
     # are among the suspects. Alone, only the guilty die.
     for suspect in suspects:
-        for task, found in _submit(distributed, client, [suspect], work):
+        for task, found in _submit(distributed, client, [suspect], work, alone):
             if isinstance(found, distributed.KilledWorker):
                 found = _killed(task.cell, "on Dask, also when it ran alone")
             elif not isinstance(found, Record):
@@ -270,7 +282,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work) ->
 
 
 def _submit(
-    distributed: Any, client: Any, tasks: Sequence[Task], work: Work
+    distributed: Any, client: Any, tasks: Sequence[Task], work: Work, alone: float
 ) -> Iterator[tuple[Task, Record | Exception]]:
     """Records as they come; an exception for a task that Dask could not bring to its end."""
     run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
@@ -287,8 +299,10 @@ def _submit(
                 future.add_done_callback(ready.put)
             if not futures:
                 return
-            future = _next(ready, client)
+            future = _next(ready, client, alone)
             found: Record | Exception = future.result()
+        except _SchedulerGone:
+            raise
         except distributed.client.FutureCancelledError as error:
             raise _SchedulerGone from error
         except Exception as error:
@@ -299,13 +313,16 @@ def _submit(
         future.release()
 
 
-def _next(ready: queue.SimpleQueue[Any], client: Any) -> Any:
+def _next(ready: queue.SimpleQueue[Any], client: Any, alone: float) -> Any:
     """The next future that is done; a scheduler that says goodbye leaves its futures pending, so look at it too."""
+    last = time.monotonic()
     while True:
         with contextlib.suppress(queue.Empty):
             return ready.get(timeout=2)
-        if client.status != "running":
+        if client.status != "running" or time.monotonic() > last + alone:
             raise _SchedulerGone
+        if alone < math.inf and client.nthreads():
+            last = time.monotonic()
 
 
 def _need_distributed() -> Any:

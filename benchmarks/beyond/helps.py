@@ -357,7 +357,8 @@ def page(rows: list[Row], figure: Path) -> str:
             + ".\n",
             "The last rule is not a prediction but the tuning itself: `CloseKClassifierCV` does that, with a guard. "
             "The features come from training parts of the same sets whose test parts give the gains, and the splits "
-            "overlap: for a new sample of the same data the numbers would be a little lower.\n",
+            "overlap: for a new sample of the same data the numbers would be a little lower. The cut at one standard "
+            "error was added after a look at half of these sets, so its figures flatter it.\n",
             "## What goes with the gain\n",
             "Spearman's correlation of the gain with each number over the data sets (95 % bootstrap interval).\n",
             markdown(["number", "known before tuning", "correlation with the gain"], correlations),

@@ -122,17 +122,20 @@ def readme_block(folder: Path) -> str:
     lines = [
         "Close decay against the average loss, 95 % intervals in brackets:",
         "",
-        "| Suite, model | Protocol and its test | Loss | Better on | Worse on | Paper |",
-        "|---|---|---|---|---|---|",
+        "| Suite, model | Splits | Protocol and its test | Loss | Better on | Worse on | Paper |",
+        "|---|---|---|---|---|---|---|",
     ]
     for (suite, model, protocol, loss), pair in places.items():
         theirs = [pair[outcome]["published"] for outcome in ("wins", "losses")]
         paper = " / ".join(f"{float(value):.0%}" for value in theirs) if all(theirs) else ""
-        cells = [f"{suite}, {model}", protocol, loss, *(_text(pair[name]) for name in ("wins", "losses")), paper]
+        shown = [_text(pair[name]) for name in ("wins", "losses")]
+        cells = [f"{suite}, {model}", pair["wins"]["splits"], protocol, loss, *shown, paper]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
-        "[All results](docs/results/index.md), beside the paper's, with what they cost and how to repeat them.",
+        "Fewer splits find fewer significant differences: compare rows of equal splits only.",
+        "[All results](docs/results/index.md), beside the paper's, with what they cost and how to repeat them, and",
+        "[how we read them](docs/results/reading.md).",
     ]
     return "\n".join(lines) + "\n"
 

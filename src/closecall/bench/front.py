@@ -84,20 +84,22 @@ def _lead(first: Sequence[Row]) -> Iterator[str]:
         place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
         if place == ("pmlb94", "linear", "significant", wins["protocol"]):
             sentences.append(
-                f"- {wins['protocol']} protocol and test, {wins['loss']} loss: better on {share(wins)}, worse on "
+                f"- {wins['protocol']} protocol and test, {wins['splits']} splits, {wins['loss']} loss: better on "
+                f"{share(wins)}, worse on "
                 f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points; the paper {wins['published']:.0%} and "
                 f"{losses['published']:.0%}"
             )
     if sentences:
         yield paragraph(
             "Close decay against the average loss, linear models, the PMLB sets that are complete, significant "
-            "differences with exact 95 % intervals:"
+            "differences with exact 95 % intervals (fewer splits find fewer of them):"
         )
         yield "\n".join(sentences)
 
 
 def _pages(pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
     if pages:
+        yield "The pages:"
         yield "\n".join(f"- [{escape_markdown(name)}]({file})" for file, name, _ in pages)
 
 

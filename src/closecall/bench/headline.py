@@ -66,12 +66,13 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
         by_place.setdefault(place, {})[row["outcome"]] = row
     shown = tuple(
         (
-            protocol, test, model, loss, share(pair["wins"]), share(pair["losses"]), _papers(pair),
+            protocol, str(pair["wins"]["splits"]), test, model, loss,
+            share(pair["wins"]), share(pair["losses"]), _papers(pair),
         )
         for (model, protocol, test, loss), pair in by_place.items()
     )  # fmt: skip
     heading = f"Close decay against average on {suite}"
-    header = ("protocol", "test", "model", "loss", "better", "worse", "paper")
+    header = ("protocol", "splits", "test", "model", "loss", "better", "worse", "paper")
     notes = (
         "Data sets on which close decay is significantly better or worse than average (p < 0.05), with exact 95 % "
         "intervals. The paper's test takes the splits for independent samples; the sound test does not, and is "

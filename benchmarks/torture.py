@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "robustness"))
 
 import hostile_files
+import hostile_folders
 import hostile_stores
 import torture_network
 import torture_numbers
@@ -35,6 +36,7 @@ TARGETS: dict[str, Attack] = {
     **torture_network.ATTACKS,
     **hostile_files.ATTACKS,
     **hostile_stores.ATTACKS,
+    **hostile_folders.ATTACKS,
 }
 COLUMNS = ("inputs", "ok", "refused", "crashes", "silent NaN", "mismatches")
 _SHOWN = 5

@@ -90,6 +90,8 @@ def test_names_never_leave_the_data_directory(name: str, monkeypatch: pytest.Mon
 def test_unknown_names_get_advice() -> None:
     with pytest.raises(DataError, match=r"unknown data set 'spambse'; did you mean 'spambase'\?"):
         load_dataset("spambse")
+    with pytest.raises(DataError, match=r"unknown data set 'zzzzzz'\. Give an embedded set"):
+        load_dataset("zzzzzz")
     with pytest.raises(DataError, match="takes a data set id"):
         load_dataset("openml:credit-g")
     with pytest.raises(DataError, match="none of the 54 binary tasks"):

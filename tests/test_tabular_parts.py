@@ -23,6 +23,7 @@ pd = pytest.importorskip("pandas", reason="install closecall[bench]")
     ("values", "kind", "form"),
     [
         (["1", "2.5", " 3 ", "NA"], "number", ""),
+        (["1", "n/a", "#N/A", "<NA>", "2.5"], "number", ""),
         (["1,5", "1.002,25", "3"], "number", ","),
         (["2024-01-31", "2024-02-01T10:00:00Z"], "date", "ISO8601"),
         (["31.01.2024", "01.02.2024"], "date", "%d.%m.%Y"),

@@ -38,10 +38,13 @@ MARK = "alert(1)"
 HOSTILE = f"</script><script>{MARK}</script><img src=x onerror={MARK}>\u2028'\"`{{{{7*7}}}}<svg/onload={MARK}>"
 
 
+CHECKSUM = "c" * 64
+
+
 def make_store(folder: Path, dataset: str = "embedded:monk3", text: str = "plain") -> Path:
     """A small store of one data set, two splits, everything that can be text being ``text``."""
     options = {"splits": 2, "max_iter": 10, "protocols": ["sound"], "models": ["linear"], "start": "least_squares"}
-    size = {"suite": "embedded", "name": dataset, "checksum": "c", "rows": 100, "features": 3, "positives": 40}
+    size = {"suite": "embedded", "name": dataset, "checksum": CHECKSUM, "rows": 100, "features": 3, "positives": 40}
     job = {
         "target": "overview", "suites": ["embedded"], "options": options, "sizes": [size],
         "holes": [{"dataset": text, "why": text}],
@@ -50,7 +53,7 @@ def make_store(folder: Path, dataset: str = "embedded:monk3", text: str = "plain
     with Store(path, write=True) as store:
         store.begin_run({"arguments": ["reproduce", text], "jobs": [job]}, {"python": text, text: text})
         for split in range(2):
-            cell = Cell("embedded", dataset, "c", split, "linear", "sound", 10)
+            cell = Cell("embedded", dataset, CHECKSUM, split, "linear", "sound", 10)
             store.add(cell, Record(cell.key, "done", rows_of(split), (50, 25, 25), 3, 0.1, notes=(text,)))
         failed = Cell("embedded", text, "d", 0, "linear", "sound", 10)
         store.add(failed, Record(failed.key, "failed", error=text))
@@ -63,7 +66,7 @@ def rows_of(split: int) -> np.ndarray:
     methods = ("average", "top", "atk", "close", "close_decay")
     rows = np.zeros(2 * len(methods), ROW)
     rows["loss"], rows["method"] = np.repeat(["logistic", "hinge"], len(methods)), np.tile(methods, 2)
-    rows["k"], rows["alpha"], rows["train"], rows["validation"] = 10, 1.0, 40, 20
+    rows["k"], rows["alpha"], rows["train"], rows["validation"] = 50, 1.0, 40, 20
     rows["test"] = np.arange(len(rows)) % 5 + 18 + split
     return rows
 

@@ -13,8 +13,10 @@ from torture_numbers import Refused
 pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
+from hostile_folders import attack_folders, exported
 from hostile_stores import HOSTILE, attack_command_line, attack_stores, forge, make_store, run_command, scripts_in
 
+from closecall.bench.exchange import import_folder
 from closecall.bench.report import stored_jobs
 from closecall.bench.store import Store, StoreError
 
@@ -27,6 +29,23 @@ def test_a_forged_store_is_read_or_refused() -> None:
         except Refused:
             refused += 1
     assert 0 < refused < 20
+
+
+def test_a_spoilt_folder_of_results_is_taken_whole_or_not_at_all() -> None:
+    refused = 0
+    for seed in range(40):
+        try:
+            attack_folders(seed)
+        except Refused:
+            refused += 1
+    assert 0 < refused < 40
+
+
+def test_hostile_text_travels_as_text(tmp_path: Path) -> None:
+    folder = exported(tmp_path, text=HOSTILE)
+    with Store(tmp_path / "store.sqlite", write=True) as store:
+        assert import_folder(folder, store).added == 2
+        assert {note for record in store.records(sorted(store.done())) for note in record.notes} == {HOSTILE}
 
 
 def test_any_command_line_ends_in_words() -> None:

@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 30
 #: No table may have more columns than this.
 MAX_COLUMNS = 100_000
 #: What a file of a user's own may write for a missing value.
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
+MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 #: How a table's file name ends -> its separator (Parquet has none).
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".parquet": ""}
 

@@ -82,7 +82,7 @@ def resolve(name: str) -> tuple[str, str]:
         if name in names:
             return resolve(f"{source}:{name}")
     near = difflib.get_close_matches(name[:100], dict.fromkeys(each for names in KNOWN.values() for each in names), n=3)
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise DataError(
         f"unknown data set {name[:100]!r}{hint} Give an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
         f"'<source>:<name>' with a source of {', '.join(LOADERS)}, or the path of a .csv, .tsv or .parquet file"

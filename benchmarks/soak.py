@@ -1,6 +1,7 @@
 """Print what faults and load do to closecall; exit with 1 if a figure is not as docs/robustness.md promises.
 
 python benchmarks/soak.py --faults 100          # break reproduce in every way; cells lost and doubled
+python benchmarks/soak.py --damage 300          # change bytes of a store; what salvage saves
 python benchmarks/soak.py --cells 20000         # small cells through local processes and Dask; memory, files
 python benchmarks/soak.py --rows 10000000       # rows through fit and predict; time and peak memory
 python benchmarks/soak.py --short               # a little of everything, in about a minute of one core
@@ -12,6 +13,7 @@ import argparse
 import subprocess
 import sys
 
+import soak_damage
 import soak_faults
 import soak_load
 
@@ -19,6 +21,7 @@ import soak_load
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=0, help="how many faults to inject")
+    parser.add_argument("--damage", type=int, default=0, help="how many stores to damage")
     parser.add_argument("--cells", type=int, default=0, help="how many small cells to run on each engine")
     parser.add_argument("--rows", type=int, default=0, help="how many rows to fit")
     parser.add_argument("--engines", default="local,dask", help="for --cells")
@@ -35,6 +38,9 @@ def main() -> None:
     faults = len(kinds) if given.short else given.faults
     if faults:
         good &= soak_faults.soak(faults, kinds, 4 if given.short else given.splits, given.seed)
+    tries = 20 if given.short else given.damage
+    if tries:
+        good &= soak_damage.damage(tries, given.seed)
     cells = {"local": 400, "dask": 150} if given.short else dict.fromkeys(given.engines.split(","), given.cells)
     for engine, count in cells.items():
         if count:

@@ -344,6 +344,8 @@ SHORT = ("SIGKILL on local", "SIGTERM on local", "SIGINT on dask", "disk full on
 
 def soak(faults: int, kinds: tuple[str, ...], splits: int, seed: int) -> bool:
     """Inject so many faults, kind after kind; print the table; True if nothing was lost, doubled or unclear."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: the drivers would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         run = Soak(Path(folder), splits, seed)
         for number in range(faults):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 # Derandomised: the same examples every run, so that a red run is red for everyone. No deadline: machines are noisy.
 settings.register_profile("closecall", deadline=None, derandomize=True, max_examples=100, print_blob=True)
 settings.load_profile("closecall")
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start with them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,11 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are not part of the package
 
 from benchmarks.beyond import (  # noqa: E402
     aggregates,
+    choices,
     common,
     compare,
     criterion,
     descent,
-    deviations,
     families,
     helps,
     multiclass,
@@ -284,13 +284,13 @@ def test_tiny_runs_from_data_to_page(tmp_path: Path) -> None:
 
 def test_choices_of_the_deviations() -> None:
     parts = common.division("embedded:parity5", 0, "paper")
-    twice = deviations.rescaled(parts)
+    twice = choices.rescaled(parts)
     assert np.abs(twice.X[0].mean(axis=0)).max() < 1e-9
-    wide = {(p.aggregate, p.k) for p in deviations.wide_grid(16)}
+    wide = {(p.aggregate, p.k) for p in choices.wide_grid(16)}
     assert {("close", 1), ("top", 10), ("atk", 16), ("average", 16)} <= wide
     rows = np.zeros(3, ROW)
     rows["alpha"], rows["validation"], rows["test"] = [0.1, 1.0, 10.0], [5, 5, 4], [1, 2, 3]
-    assert deviations.choose_small(rows)["test"].tolist() == [1]
+    assert choices.choose_small(rows)["test"].tolist() == [1]
 
 
 def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_every_experiment_has_a_name() -> None:
     assert aggregates.EXPERIMENT.splits >= 10
 
 
-@pytest.mark.parametrize("module", [aggregates, common, compare, descent, deviations, families, helps, population])
+@pytest.mark.parametrize("module", [aggregates, common, compare, descent, families, helps, population])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

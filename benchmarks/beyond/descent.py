@@ -21,7 +21,28 @@ from closecall.objective import Problem
 
 from .common import Array
 
+
+@dataclass(frozen=True)
+class Traits:
+    """What the descent does by habit, each of which can be turned off.
+
+    Parameters
+    ----------
+    share_ties : bool
+        Examples tied at the k-th place of close-k share it, as in our solver; all of them count unless said.
+    early_stop : bool
+        All but close decay end once the parameters move less than the tolerance.
+    watch_penalty : bool
+        The penalty is part of the value that must not rise.
+    """
+
+    share_ties: bool = False
+    early_stop: bool = True
+    watch_penalty: bool = False
+
+
 MOMENTUM, RATE, RISE, LEAST_RATE, TOLERANCE, GRACE = 0.9, 1.0, 1.1, 1e-10, 1e-3, 5
+BLOCK = 24
 
 
 @dataclass
@@ -57,7 +78,13 @@ def k_released(step: int, k: float, n: int, steps: int) -> int:
 
 
 def descend(
-    X: Array, y: Array, problems: Sequence[Problem], *, steps: int = 1000, start: Array | None = None
+    X: Array,
+    y: Array,
+    problems: Sequence[Problem],
+    *,
+    steps: int = 1000,
+    start: Array | None = None,
+    traits: Traits | None = None,
 ) -> tuple[Array, Array]:
     """Parameters that the released descent ends with.
 
@@ -70,6 +97,8 @@ def descend(
     steps : int
     start : array (features + 1,), optional
         The intercept last; least squares unless given.
+    traits : Traits, optional
+        The released code's unless given.
 
     Returns
     -------
@@ -79,7 +108,17 @@ def descend(
     Z = np.column_stack([X, np.ones(len(y))]).astype(np.float32)
     if start is None:
         start = np.linalg.pinv(Z.astype(float)) @ y
-    labels, count = y.astype(np.float32), len(problems)
+    # Problems are independent, and a block of them that stays in the processor's cache takes half the time.
+    blocks = [problems[i : i + BLOCK] for i in range(0, len(problems), BLOCK)]
+    found = [_descend_block(Z, y.astype(np.float32), block, steps, start, traits or Traits()) for block in blocks]
+    final = np.nan_to_num(np.concatenate(found), posinf=0.0, neginf=0.0)
+    return final[:, :-1].astype(float), final[:, -1].astype(float)
+
+
+def _descend_block(
+    Z: Array, labels: Array, problems: Sequence[Problem], steps: int, start: Array, traits: Traits
+) -> Array:
+    count = len(problems)
     W = np.tile(start.astype(np.float32), (count, 1))
     run = _Run(
         np.arange(count), W, np.zeros_like(W), np.full(count, RATE), np.full(count, np.inf), W.copy(),
@@ -88,28 +127,29 @@ def descend(
     final = np.empty_like(W)
     for step in range(steps):
         last = run.stop.copy()  # those that have decided to stop take one more step
-        _step(run, Z, labels, problems, step, steps)
+        _step(run, Z, labels, problems, step, steps, traits)
         if last.any() or step == steps - 1:
             final[run.at] = run.W
             run = run.keep(~last)
         if not len(run.at):
             break
     final[run.at] = run.W
-    final = np.nan_to_num(final, posinf=0.0, neginf=0.0)
-    return final[:, :-1].astype(float), final[:, -1].astype(float)
+    return final
 
 
-def _step(run: _Run, Z: Array, y: Array, problems: Sequence[Problem], step: int, steps: int) -> None:
+def _step(run: _Run, Z: Array, y: Array, problems: Sequence[Problem], step: int, steps: int, traits: Traits) -> None:
     mine = [problems[i] for i in run.at]
+    alphas = np.array([problem.alpha for problem in mine], dtype=np.float32)
     with np.errstate(all="ignore"):
         margins = (run.W @ Z.T) * y
         losses, slopes = _losses(margins, np.array([problem.loss == "hinge" for problem in mine]))
-        taken, outside = _select(losses, mine, step, steps)
+        taken, outside = _select(losses, mine, step, steps, traits.share_ties)
         value = (losses * taken).sum(axis=1) + outside
+        if traits.watch_penalty:
+            value = value + alphas / 2 * (run.W**2).sum(axis=1)
         old = run.W
         if step:
-            alphas = np.array([problem.alpha for problem in mine], dtype=np.float32)[:, None]
-            gradient = ((taken * slopes * y) @ Z) + alphas * run.W
+            gradient = ((taken * slopes * y) @ Z) + alphas[:, None] * run.W
             run.V = MOMENTUM * run.V + gradient
             run.W = (run.W - run.rate[:, None] * run.V).astype(np.float32)
         total = losses.sum(axis=1)
@@ -121,21 +161,25 @@ def _step(run: _Run, Z: Array, y: Array, problems: Sequence[Problem], step: int,
         run.stop |= run.rate < LEAST_RATE
         moved = np.sqrt(np.linalg.norm(run.W[:, :-1] - old[:, :-1], axis=1) + np.abs(run.W[:, -1] - old[:, -1]))
         patient = np.array([problem.aggregate == "close_decay" for problem in mine])
-        run.stop |= ~patient & (run.reset + GRACE <= step) & (moved < TOLERANCE)
+        run.stop |= traits.early_stop & ~patient & (run.reset + GRACE <= step) & (moved < TOLERANCE)
 
 
 def _losses(margins: Array, hinge: Array) -> tuple[Array, Array]:
     """Losses and slopes (problems, samples); ``hinge`` says which rows have that loss, the others are logistic."""
+    if hinge.all():
+        return np.maximum(1 - margins, 0), -(margins < 1).astype(margins.dtype)
+    if not hinge.any():
+        return np.log1p(np.exp(-np.abs(margins))) + np.maximum(-margins, 0), -expit(-margins)
     losses, slopes = np.empty_like(margins), np.empty_like(margins)
-    m = margins[hinge]
-    losses[hinge], slopes[hinge] = np.maximum(1 - m, 0), -(m < 1).astype(m.dtype)
-    m = margins[~hinge]
-    losses[~hinge], slopes[~hinge] = np.log1p(np.exp(-np.abs(m))) + np.maximum(-m, 0), -expit(-m)
+    for rows in (hinge, ~hinge):
+        losses[rows], slopes[rows] = _losses(margins[rows], hinge[rows])
     return losses, slopes
 
 
-def _select(losses: Array, problems: Sequence[Problem], step: int, steps: int) -> tuple[Array, Array]:
-    """Which losses count (ties of close-k at the k-th place all do), and how many wrong ones are outside close-k."""
+def _select(
+    losses: Array, problems: Sequence[Problem], step: int, steps: int, share: bool = False
+) -> tuple[Array, Array]:
+    """Which losses count (ties of close-k at the k-th place all do, or share), and how many wrong ones are outside."""
     n = losses.shape[1]
     taken, outside = np.ones_like(losses), np.zeros(len(losses))
     groups: dict[tuple[str, str, int], list[int]] = {}
@@ -147,15 +191,16 @@ def _select(losses: Array, problems: Sequence[Problem], step: int, steps: int) -
                 groups.setdefault((problem.aggregate, problem.loss, k), []).append(row)
     for (aggregate, loss, k), rows in groups.items():
         mine = losses[rows]
-        threshold = 1.0 if loss == "hinge" else np.log(2)
+        threshold = 1.0 if loss == "hinge" else float(np.log(2))
         keys = -mine if aggregate in ("atk", "top") else np.abs(mine - threshold)
         edge = np.partition(keys, k - 1, axis=1)[:, k - 1 : k]
         if aggregate in ("close", "close_decay"):
-            taken[rows] = keys <= edge
             outside[rows] = ((keys > edge) & (mine > threshold)).sum(axis=1)
-            continue
+            if not share:
+                taken[rows] = keys <= edge
+                continue
         tied, inside = keys == edge, keys < edge
-        room = k - inside.sum(axis=1, keepdims=True) if aggregate == "atk" else 1
-        shared = tied * (room / np.maximum(tied.sum(axis=1, keepdims=True), 1))
-        taken[rows] = shared + inside if aggregate == "atk" else shared
+        room = 1 if aggregate == "top" else k - inside.sum(axis=1, keepdims=True)
+        part = (room / np.maximum(tied.sum(axis=1, keepdims=True), 1)).astype(losses.dtype)
+        taken[rows] = tied * part if aggregate == "top" else tied * part + inside
     return taken, outside

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from closecall.bench.plan import ALPHAS, Cell, k_grid, rng_for
-from closecall.bench.protocol import Division, grid, rows_of, score_linear
 from closecall.bench.published import LOSSES, METHODS, TABLE3_ROW, table3_error
 from closecall.bench.record import choose
-from closecall.bench.results import LABELS, title
+from closecall.bench.results import LABELS, Scores, title
 from closecall.bench.stats import corrected_test, paper_test
 from closecall.data.suites import SUITES
-from closecall.objective import Problem
-from closecall.solvers import solve
 
+from . import cells, counts, deviations_prose as prose
+from .choices import STEPS, choose_small, descended, random_start, released_division, rescaled, solved, wide_grid
 from .common import (
     Array,
     Experiment,
@@ -34,9 +31,8 @@ from .common import (
     save_chart,
     signed,
 )
-from .descent import descend
+from .records import read_finished, scores
 
-STEPS = 1000
 LONG = 10_000
 #: The longer descent only where n x d is at most this: it takes a minute for each split of the smallest set.
 LONG_VALUES = 4_000
@@ -44,6 +40,7 @@ LONG_VALUES = 4_000
 FEWEST = 5
 BASE = "as the benchmark does"
 RELEASED = "released splits"
+OWN = "our own splits"
 #: Choices that change the splits themselves.
 OTHER_SPLITS = (RELEASED, "released splits and descent", "stratified splits", "other splits")
 
@@ -70,73 +67,6 @@ CHOICES = {
 }
 
 
-def wide_grid(n: int) -> list[Problem]:
-    """The released code's grid: alpha = 0 too, and k = 1 too."""
-    ks = (1, *(k for k in k_grid(n) if k > 1))
-    return [
-        Problem(loss, method, k, alpha)
-        for loss in LOSSES
-        for method in METHODS
-        for k in (ks if method != "average" else (n,))
-        for alpha in (0.0, *ALPHAS)
-    ]
-
-
-def rescaled(parts: Division) -> Division:
-    """The same division scaled by its training part: scaling twice is scaling by the training part alone."""
-    mean, deviation = parts.X[0].mean(axis=0), parts.X[0].std(axis=0)
-    deviation = np.where(deviation <= 1e-12, 1, deviation)
-    return Division(tuple((X - mean) / deviation for X in parts.X), parts.y)
-
-
-def solved(parts: Division, problems: list[Problem] | None = None, **options: Any) -> Array:
-    """Rows of our solver, scored on every part."""
-    problems = problems or grid(parts.sizes[0])
-    settings = {"max_iter": STEPS, "tol": 1e-5, "penalize_intercept": True, "dtype": np.float32} | options
-    found = solve(parts.X[0], parts.y[0], problems, **settings)
-    rows = rows_of(problems)
-    score_linear(rows, found.coef, found.intercept, parts)
-    return rows
-
-
-def descended(parts: Division, problems: list[Problem], steps: int) -> Array:
-    """Rows of the released descent, scored on every part."""
-    coef, intercept = descend(parts.X[0], parts.y[0], problems, steps=steps)
-    rows = rows_of(problems)
-    score_linear(rows, coef, intercept, parts)
-    return rows
-
-
-def released_division(name: str, split: int) -> Division:
-    """The released code's division: NumPy's legacy generator seeded with the split's number shuffles the rows.
-
-    Examples
-    --------
-    >>> released_division("embedded:monk3", 0).sizes
-    (277, 138, 139)
-    """
-    data = dataset(name)
-    X, y = data.matrix_paper(), data.signs()
-    X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-5)
-    order = np.arange(len(y))
-    np.random.RandomState(split).shuffle(order)  # this very stream is wanted
-    train = round(0.5 * len(y))
-    parts = np.split(order, [train, train + round(0.25 * len(y))])
-    return Division(tuple(X[part] for part in parts), tuple(y[part] for part in parts))
-
-
-def choose_small(rows: Array) -> Array:
-    """Equals on validation go to the smaller alpha, then the smaller k."""
-    turned = rows.copy()
-    turned["alpha"], turned["k"] = -rows["alpha"], -rows["k"]
-    return choose(turned, "paper")
-
-
-def _random(name: str, split: int, features: int) -> tuple[Array, float]:
-    draw = rng_for(Cell("beyond", name, "", split, "linear", "paper"), "start").standard_normal(features + 1)
-    return draw[1:], float(draw[0])
-
-
 def _solver_group(name: str, split: int) -> dict[str, Array]:
     """What our solver's choices come to; rows -> what validation chooses."""
     parts = division(name, split, "paper")
@@ -154,7 +84,7 @@ def _solver_group(name: str, split: int) -> dict[str, Array]:
         "stratified splits": choose(solved(stratified), "paper"),
         "other splits": choose(solved(division(name, split + 1000, "paper")), "paper"),
         "start at zero": choose(solved(parts, init="zeros"), "paper"),
-        "random start": choose(solved(parts, init=_random(name, split, parts.X[0].shape[1])), "paper"),
+        "random start": choose(solved(parts, init=random_start(name, split, parts.X[0].shape[1])), "paper"),
         "wider grid": choose(solved(parts, wide_grid(parts.sizes[0])), "paper"),
     }
 
@@ -217,10 +147,22 @@ def run(settings: Settings) -> None:
         for split in range(settings.splits)
         if group != "long" or dataset(name).X.size <= LONG_VALUES
     ]
+    cells.run(settings)
     resume(settings.raw / "deviations.jsonl", keys, run_one, settings.seconds)
 
 
 def table(settings: Settings) -> list[Row]:
+    """The page's tables under one header; ``part`` says which."""
+    parts = {
+        "choice": choices_table(settings), "own": own_table(settings), "cell": cells.table(settings),
+        "count": counts.table(),
+    }  # fmt: skip
+    rows = [{"part": part} | row for part, found in parts.items() for row in found]
+    header = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, "") for name in header} for row in rows]
+
+
+def choices_table(settings: Settings) -> list[Row]:
     """One row for each (set, choice, loss): every method's error and its change from the base."""
     found: dict[tuple[str, str], dict[int, Row]] = {}
     for line in read_lines(settings.raw / "deviations.jsonl"):
@@ -234,6 +176,26 @@ def table(settings: Settings) -> list[Row]:
         for loss in LOSSES:
             rows.append({"set": name, "choice": choice, "loss": loss} | _numbers(by_split, base, loss, choice))
     return sorted(rows, key=lambda row: row["set"])
+
+
+def own_table(settings: Settings) -> list[Row]:
+    """The benchmark's own errors on the sets of Table 3, each with as many splits as a result store has."""
+    if settings.store is None:
+        return []
+    finished = read_finished(settings.store)
+    found: dict[str, tuple[Scores, int]] = {}
+    for splits in range(2, settings.splits + 1):
+        mine = scores(finished, "fan8", "paper", splits)
+        found |= {name: (mine, i) for i, name in enumerate(mine.datasets)} if mine else {}
+    rows = []
+    for name, (mine, i) in sorted(found.items()):
+        for loss in LOSSES:
+            errors = 100 - 100 * mine.test(loss)[i]
+            row: Row = {"set": title(name), "choice": OWN, "loss": loss, "splits": errors.shape[1]}
+            for method, values in zip((*METHODS, "all"), [*errors, errors.mean(axis=0)], strict=True):
+                row[method], row[f"{method}_se"] = mean_error(values)
+            rows.append(row)
+    return rows
 
 
 def _numbers(by_split: dict[int, Row], base: dict[int, Row], loss: str, choice: str) -> Row:
@@ -294,12 +256,13 @@ def _deviation_table(rows: list[Row], choice: str) -> str:
     for row in (row for row in rows if row["choice"] == choice):
         published = {m: value for m in METHODS if (value := table3_error(row["set"], row["loss"], m)) is not None}
         published["all"] = float(np.mean(list(published.values())))
-        cells = [f"{row['set']}, {row['loss']} ({row['splits']:.0f} splits)"]
+        line = [f"{row['set']}, {row['loss']} ({row['splits']:.0f} splits)"]
         for name, value in published.items():
-            # The published mean is of 25 splits too: its error is taken to be ours.
-            mark = "**" if abs(row[name] - value) > 2 * np.sqrt(2) * row[f"{name}_se"] else ""
-            cells.append(f"{mark}{signed(row[name] - value)}{mark}")
-        lines.append(cells)
+            # The published mean is of 25 splits: it is taken to vary from split to split as ours does.
+            noise = np.sqrt(1 + row["splits"] / 25) * row[f"{name}_se"]
+            mark = "**" if abs(row[name] - value) > 2 * noise else ""
+            line.append(f"{mark}{signed(row[name] - value)}{mark}")
+        lines.append(line)
         sizes.append([abs(row[m] - published[m]) for m in METHODS])
     if len(lines) > 1:
         lines.append(["mean size", *(f"{value:.2f}" for value in np.mean(sizes, axis=0)), f"{np.mean(sizes):.2f}"])
@@ -311,7 +274,7 @@ def _set_table(rows: list[Row], name: str, loss: str) -> str:
     lines = [["published", *(f"{table3_error(name, loss, m):.2f}" for m in METHODS), "-"]]
     for row in mine:
         own = row["choice"] == BASE
-        cells = [
+        errors = [
             f"{row[m]:.2f} ± {row[f'{m}_se']:.2f}" if own else signed(row[f"{m}_change"], row[f"{m}_change_se"])
             for m in METHODS
         ]
@@ -319,15 +282,40 @@ def _set_table(rows: list[Row], name: str, loss: str) -> str:
             "< 0.001" if row[f"p_{word}"] < 1e-3 else f"{row[f'p_{word}']:.3f}"
             for word in ("independent", "paired", "corrected")
         )
-        lines.append([row["choice"], *cells, p])
+        lines.append([row["choice"], *errors, p])
     return markdown(["choice", *(LABELS[m] for m in METHODS), "p: independent / paired / corrected"], lines)
 
 
-def page(rows: list[Row], figure: Path) -> str:
+def _both_table(rows: list[Row], own: list[Row]) -> str:
+    """Set -> its mean distance from the published errors on our own splits and on the released ones."""
+    lines, sizes = [], []
+    for name in dict.fromkeys(row["set"] for row in own):
+        line = [name]
+        for found in (own, [row for row in rows if row["choice"] == RELEASED]):
+            mine = [row for row in found if row["set"] == name]
+            left = [row[m] - (table3_error(name, row["loss"], m) or np.nan) for row in mine for m in METHODS]
+            line += (
+                [f"{mine[0]['splits']:.0f}", f"{np.abs(left).mean():.2f}", signed(float(np.mean(left)))]
+                if mine
+                else ["-"] * 3
+            )
+            sizes.append(float(np.abs(left).mean()) if mine else np.nan)
+        lines.append(line)
+    pairs = np.array(sizes).reshape(-1, 2)
+    means = pairs[np.isfinite(pairs).all(axis=1)].mean(axis=0)
+    lines.append(["mean of the sets with both", "", f"{means[0]:.2f}", "", "", f"{means[1]:.2f}", ""])
+    return markdown(
+        ["data set", "own splits", "left", "left, signed", "released splits", "left", "left, signed"], lines
+    )
+
+
+def page(everything: list[Row], figure: Path) -> str:
+    parted = {part: [row for row in everything if row["part"] == part] for part in ("choice", "own", "cell", "count")}
+    rows = parted["choice"]
     found = _moves(rows)
     shown = [{"label": r["choice"], "mean": r["size"], "low": 0.0, "high": r["size"]} for r in found[1:]]
     save_chart(interval_chart(shown, label="label", title="mean size of the change in test error (points)"), figure)
-    names = list(dict.fromkeys(row["set"] for row in rows))
+    names = list(dict.fromkeys(row["set"] for row in rows if row["choice"] == BASE))
     overview = [
         [r["choice"], CHOICES[r["choice"]], f"{r['sets']:.0f}", f"{r['splits']:.0f}", f"{r['size']:.2f}",
          f"{r['chance']:.2f}", f"{r['clear']} of {r['cells']}", signed(r["change"]), f"{r['left']:.2f}",
@@ -336,34 +324,34 @@ def page(rows: list[Row], figure: Path) -> str:
     ]  # fmt: skip
     parts = [
         "# Where we differ from Table 3, and why\n",
-        "Each choice below is changed by itself, all else being the paper protocol, on the sets of the paper's "
-        "Table 3: the only published table with an error for each set. *Size* is the mean absolute change of the test "
-        "error over sets, losses and methods; *by chance* is what it would be if the choice did nothing but shuffle; "
-        "*clear* counts the cells in which it exceeds two standard errors (one in twenty by chance). *Left* is the "
-        "mean absolute distance from the published errors with that choice, then with its sign. The released descent "
-        "is described in `benchmarks/beyond/descent.py`.\n",
+        prose.BEGIN,
+        "## Our own splits and the released ones\n",
+        prose.BOTH,
+        _both_table(rows, parted["own"]),
+        "\n### On our own splits\n",
+        prose.OWN,
+        _deviation_table(parted["own"] or rows, OWN if parted["own"] else BASE),
+        "\n### On the released code's own splits\n",
+        prose.RELEASED,
+        _deviation_table(rows, RELEASED),
+        "\n## The cells that are left\n",
+        prose.CELLS,
+        *cells.section(parted["cell"]),
+        "\n## Are the published errors means of 25 splits?\n",
+        prose.COUNTS,
+        counts.section(parted["count"]),
+        "\n## One choice at a time, on our own splits\n",
+        prose.CHOICES,
         markdown(
             ["choice", "what it is", "sets", "splits", "size", "by chance", "clear", "change", "left", "left, signed"],
             overview,
         ),
         f"\n![Mean size of the change by choice](beyond/{figure.name})\n",
-        "## Deviation from the published errors\n",
-        "Our test error minus the published one, in points; bold: more than two standard errors of the difference, the "
-        "published mean being taken to vary as ours does. All methods see the same splits, so the draw of splits moves "
-        "a whole line at once; the last column is the line's mean, against its own standard error.\n",
-        _deviation_table(rows, BASE),
-        "\n## On the released code's own splits\n",
-        "The released code seeds NumPy's legacy generator with the number of the trial and shuffles the rows, which "
-        "can be done again. The same table, our solver and the paper's grid as before, but on those splits: what is "
-        "left here is not the draw. (The paper's *german* may be either of two files; both are shown.)\n",
-        _deviation_table(rows, RELEASED),
-        "\n## Each data set\n",
-        "Errors (%) of the first line and changes from them, ± one standard error (paired by split). The p-values are "
-        "those of close decay against average, by the paper's test, the paired t-test and Nadeau and Bengio's.\n",
+        prose.EACH,
     ]
     for name in names:
         parts += [f"### {name}\n", *(f"{loss}\n\n{_set_table(rows, name, loss)}\n" for loss in LOSSES)]
-    return "\n".join([*parts, made_by("deviations")])
+    return "\n".join([*parts, made_by("deviations", " --store FOLDER")])
 
 
 EXPERIMENT = Experiment("deviations", "Deviations from Table 3", run, table, page, splits=25, file="deviations.md")

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -323,6 +324,31 @@ def test_the_page_is_whole_escaped_and_alone(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in paths)
     assert (tmp_path / "out/overview/ranks-paper-linear.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out/overview/ranks-paper-linear.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
+    """Fewer splits give way to more once those are finished; other data sets join; other protocols stand beside."""
+    names = ("embedded:a", "embedded:b", "embedded:c")
+    store, job = toy_store(tmp_path / "s.sqlite", names, protocols=("paper",))
+
+    def ask(splits: int, protocol: str, sizes: tuple[Size, ...]) -> None:
+        options = Options(splits=splits, protocols=(protocol,))
+        store.begin_run({"jobs": [replace(job, options=options, sizes=sizes, holes=()).as_json()]}, {})
+
+    def shown() -> list[tuple[int, tuple[str, ...] | None, int]]:
+        return [(each.options.splits, each.options.protocols, len(each.sizes)) for each in stored_jobs(store)]
+
+    with store:
+        ask(2, "paper", job.sizes[:1])
+        assert shown() == [(3, ("paper",), 3)], "contained"
+        ask(3, "paper", job.sizes[1:2])
+        assert shown() == [(3, ("paper",), 3)], "asked for fewer sets later"
+        ask(5, "paper", job.sizes)
+        ask(2, "sound", job.sizes)
+        assert shown() == [(3, ("paper",), 3), (5, ("paper",), 3), (2, ("sound",), 3)], "five splits are not there yet"
+        folders = {path.parent.name for path in write_report(store, tmp_path / "out")}
+    assert folders >= {"overview-3-splits-paper"}
+    assert "overview" not in folders
 
 
 def test_an_empty_job_says_so(tmp_path: Path) -> None:

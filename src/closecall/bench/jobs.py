@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from closecall._names import lookup
@@ -51,6 +51,40 @@ class Job:
         """Its cells in the order of the suite."""
         place = {size.name: i for i, size in enumerate(self.sizes)}
         return sorted((task.cell for task in self.tasks()), key=lambda cell: (place[cell.dataset], cell.split))
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those asked for, or the target's own; none if the target solves nothing."""
+        return self.options.protocols or self.target.protocols if self.target.protocols else ()
+
+    def told(self) -> tuple[str, ...]:
+        """Its options in words, each in its place."""
+        given = self.options
+        steps = given.max_iter or self.target.max_iter
+        words = (" ".join(sorted(self.protocols)), " ".join(sorted(given.models)), f"from {given.start}")
+        return (f"{given.splits} splits", f"{steps} steps", *words)
+
+    def contains(self, other: Job) -> bool:
+        """Whether every cell of another job of its name is one of this job's too."""
+        steps, start = self.told()[1], self.options.start
+        mine, others = self.options, other.options
+        return (
+            (self.name, steps, start) == (other.name, other.told()[1], others.start)
+            and mine.splits >= others.splits
+            and {*self.protocols}.issuperset(other.protocols)
+            and {*mine.models}.issuperset(others.models)
+            and {*self.sizes}.issuperset(other.sizes)
+        )
+
+    def united(self, other: Job) -> Job:
+        """This job with the data sets of an earlier one that it does not have."""
+        mine = {(size.suite, size.name) for size in self.sizes}
+        sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
+        names = {size.name for size in sizes}
+        order = {name: place for suite in self.suites for place, name in enumerate(SUITES.get(suite, ()))}
+        sizes = tuple(sorted(sizes, key=lambda size: (self.suites.index(size.suite), order.get(size.name, len(order)))))
+        holes = dict.fromkeys(hole for hole in (*self.holes, *other.holes) if hole.dataset not in names)
+        return replace(self, sizes=sizes, holes=tuple(holes))
 
     def as_json(self) -> dict[str, Any]:
         """What :func:`from_json` needs; the report then needs no data."""

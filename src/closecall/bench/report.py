@@ -20,15 +20,34 @@ from .walk import figure1_walks
 
 
 def stored_jobs(store: Store) -> list[Job]:
-    """The jobs that were ever asked of this store, each once, in the order of the paper."""
+    """The jobs that were ever asked of this store, in the order of the paper.
+
+    A job is left out if another one of its name has all its cells and has them finished as far.
+    """
     jobs: dict[tuple[str, Any], Job] = {}
     with store.understood():
         for run in store.runs():
             for content in run["request"].get("jobs", []):
                 job = from_json(content)
-                jobs[job.name, job.options] = job
+                key = job.name, job.told()
+                jobs[key] = job.united(jobs[key]) if key in jobs else job
     order = list(TARGETS)
-    return sorted(jobs.values(), key=lambda job: order.index(job.target.name))
+    done = store.done()
+    found: list[Job] = []
+    for job in jobs.values():
+        if not any(_covers(other, job, done) for other in found):
+            found = [*(other for other in found if not _covers(job, other, done)), job]
+    return sorted(found, key=lambda job: order.index(job.target.name))
+
+
+def _covers(job: Job, other: Job, done: set[str]) -> bool:
+    return job.contains(other) and _unfinished(job, done).isdisjoint(
+        {size.name for size in other.sizes} - _unfinished(other, done)
+    )
+
+
+def _unfinished(job: Job, done: set[str]) -> set[str]:
+    return {cell.dataset for cell in job.cells() if cell.key not in done}
 
 
 def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) -> Iterator[Path]:
@@ -42,13 +61,23 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
         All jobs of the store unless given.
     """
     sections = []
-    for job in stored_jobs(store) if jobs is None else jobs:
+    for job, apart in _told_apart(stored_jobs(store) if jobs is None else jobs):
         section = build(job, store)
+        if apart:
+            section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])
+            section.title += f" ({', '.join(apart)})"
         sections.append(section)
         yield from write_section(section, folder / section.name)
     page = folder / "report.html"
     _write(page, to_html(sections, store, folder))
     yield page
+
+
+def _told_apart(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
+    """Each job, and in words the options by which it differs from others of its name."""
+    for job in jobs:
+        columns = zip(*(other.told() for other in jobs if other.name == job.name), strict=True)
+        yield job, [word for word, column in zip(job.told(), columns, strict=True) if len({*column}) > 1]
 
 
 def write_section(section: Section, folder: Path) -> Iterator[Path]:

@@ -73,9 +73,11 @@ def cell_lines(name: str, method: str, errors: dict[str, list[float]]) -> list[d
 def test_what_is_left_of_a_cell_is_paired_by_split(tmp_path: Path) -> None:
     """A choice that ran on fewer splits is measured from our solver's error on all of them."""
     ours, theirs = [0.20, 0.24, 0.22, 0.26], [0.19, 0.21]
-    lines = cell_lines("fan8:splice3175", "top", {cells.BASE: ours, "every step": theirs})
+    wide, long = [0.16, 0.16, 0.18, 0.18], [0.17, 0.17, 0.19]
+    errors = {cells.BASE: ours, "every step": theirs, cells.WIDE: wide, "its descent, 10,000 steps": long}
+    lines = cell_lines("fan8:splice3175", "top", errors)
     (tmp_path / "cells.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    base, other = cells.table(common.Settings(tmp_path))
+    base, other, descended, longer = cells.table(common.Settings(tmp_path))
     published = table3_error("splice3175", "logistic", "top")
     assert published is not None
     assert base["left"] == pytest.approx(100 * np.mean(ours) - published)
@@ -83,6 +85,11 @@ def test_what_is_left_of_a_cell_is_paired_by_split(tmp_path: Path) -> None:
     assert other["change"] == pytest.approx(-2)
     assert other["change_se"] == pytest.approx(100 * stats.sem([-0.01, -0.03]))
     assert other["left"] == pytest.approx(base["left"] - 2)
+    assert other["error_se"] == pytest.approx(np.hypot(100 * stats.sem(ours), other["change_se"]))
+    assert descended["left"] == pytest.approx(100 * np.mean(wide) - published)
+    assert descended["error_se"] == pytest.approx(100 * stats.sem(wide))
+    assert longer["change"] == pytest.approx(1)  # from the descent that it is a variant of
+    assert longer["left"] == pytest.approx(descended["left"] + 1)
     text = "\n".join(cells.section([base, other]))
     assert "| every step | our solver, no row stops before the last step | 2 |" in text
 
@@ -130,13 +137,14 @@ def test_imbalance_page_from_lines(tmp_path: Path) -> None:
                 for loss in LOSSES for method in imbalance.METHODS
             ],
         }
-        for way in ("paper", "sound") for split in range(2)
+        for way in imbalance.WAYS for split in range(2)
     ]  # fmt: skip
     (tmp_path / "imbalance.jsonl").write_text("\n".join(map(json.dumps, lines)))
     rows = imbalance.table(common.Settings(tmp_path))
-    assert [row["gain_test"] for row in rows] == pytest.approx([0.5] * 4)
+    assert [row["gain_test"] for row in rows] == pytest.approx([0.5] * 2 * len(imbalance.WAYS))
     page = imbalance.page(rows, tmp_path / "figure.svg")
-    assert page.count("| +0.50 ± 0.50 | +0.00 ± 0.00 |") == 4
+    assert page.count("| +0.50 ± 0.50 | +0.00 ± 0.00 |") == 2 * len(imbalance.WAYS)
+    assert page.count("move the gain by +0.00 at most") == 2
 
 
 @pytest.mark.shared_data
@@ -150,10 +158,8 @@ def test_the_two_protocols_are_those_of_figure_5(way: imbalance.Way, protocol: s
 
 @pytest.mark.shared_data
 def test_copies_that_stay_in_their_part_are_seen_in_it_only(shared_data: Path) -> None:
-    crossing, staying = (
-        imbalance.drawn(imbalance.WAYS[name], 0) for name in ("paper", "paper, copies stay in their part")
-    )
-    assert crossing.sizes == pytest.approx(staying.sizes, abs=1)
+    crossing, staying = (imbalance.drawn(imbalance.WAYS[name], 0) for name in ("paper", imbalance.STAY))
+    assert crossing.sizes == pytest.approx(staying.sizes, abs=2)  # rows and copies are rounded apart from each other
     assert imbalance.seen_before(crossing) > 0.8
     assert imbalance.seen_before(staying) < 0.2
 

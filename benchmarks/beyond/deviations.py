@@ -155,7 +155,7 @@ def table(settings: Settings) -> list[Row]:
     """The page's tables under one header; ``part`` says which."""
     parts = {
         "choice": choices_table(settings), "own": own_table(settings), "cell": cells.table(settings),
-        "count": counts.table(),
+        "count": counts.table(), "first": counts.first_table(settings),
     }  # fmt: skip
     rows = [{"part": part} | row for part, found in parts.items() for row in found]
     header = dict.fromkeys(name for row in rows for name in row)
@@ -286,32 +286,44 @@ def _set_table(rows: list[Row], name: str, loss: str) -> str:
     return markdown(["choice", *(LABELS[m] for m in METHODS), "p: independent / paired / corrected"], lines)
 
 
-def _both_table(rows: list[Row], own: list[Row]) -> str:
+def _lefts(rows: list[Row]) -> dict[str, list[float]]:
+    """Set -> our ten errors minus the published ones."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        left = [row[m] - (table3_error(row["set"], row["loss"], m) or np.nan) for m in METHODS]
+        found.setdefault(row["set"], []).extend(left)
+    return found
+
+
+def _both_table(own: list[Row], released: list[Row]) -> str:
     """Set -> its mean distance from the published errors on our own splits and on the released ones."""
-    lines, sizes = [], []
+    lefts = [_lefts(own), _lefts(released)]
+    counts_of = [{row["set"]: f"{row['splits']:.0f}" for row in rows} for rows in (own, released)]
+    lines = []
     for name in dict.fromkeys(row["set"] for row in own):
         line = [name]
-        for found in (own, [row for row in rows if row["choice"] == RELEASED]):
-            mine = [row for row in found if row["set"] == name]
-            left = [row[m] - (table3_error(name, row["loss"], m) or np.nan) for row in mine for m in METHODS]
-            line += (
-                [f"{mine[0]['splits']:.0f}", f"{np.abs(left).mean():.2f}", signed(float(np.mean(left)))]
-                if mine
-                else ["-"] * 3
-            )
-            sizes.append(float(np.abs(left).mean()) if mine else np.nan)
+        for left, splits in zip(lefts, counts_of, strict=True):
+            values = left.get(name, [np.nan])
+            line += [splits.get(name, "-"), *_sizes(values)]
         lines.append(line)
-    pairs = np.array(sizes).reshape(-1, 2)
-    means = pairs[np.isfinite(pairs).all(axis=1)].mean(axis=0)
-    lines.append(["mean of the sets with both", "", f"{means[0]:.2f}", "", "", f"{means[1]:.2f}", ""])
-    return markdown(
-        ["data set", "own splits", "left", "left, signed", "released splits", "left", "left, signed"], lines
-    )
+    both = [name for name in lefts[0] if name in lefts[1]]
+    means = [f"{np.mean([np.abs(left[name]).mean() for name in both]):.2f}" for left in lefts] if both else ["-", "-"]
+    lines.append(["mean of the sets with both", "", means[0], "", "", means[1], ""])
+    header = ["data set", "own splits", "left", "left, signed", "released splits", "left", "left, signed"]
+    return markdown(header, lines)
+
+
+def _sizes(left: list[float]) -> tuple[str, str]:
+    size = float(np.abs(left).mean())
+    return (f"{size:.2f}" if np.isfinite(size) else "-"), signed(float(np.mean(left)))
 
 
 def page(everything: list[Row], figure: Path) -> str:
-    parted = {part: [row for row in everything if row["part"] == part] for part in ("choice", "own", "cell", "count")}
+    parted = {
+        part: [row for row in everything if row["part"] == part] for part in ("choice", "own", "cell", "count", "first")
+    }
     rows = parted["choice"]
+    released = [row for row in rows if row["choice"] == RELEASED]
     found = _moves(rows)
     shown = [{"label": r["choice"], "mean": r["size"], "low": 0.0, "high": r["size"]} for r in found[1:]]
     save_chart(interval_chart(shown, label="label", title="mean size of the change in test error (points)"), figure)
@@ -327,7 +339,8 @@ def page(everything: list[Row], figure: Path) -> str:
         prose.BEGIN,
         "## Our own splits and the released ones\n",
         prose.BOTH,
-        _both_table(rows, parted["own"]),
+        _both_table(parted["own"], released),
+        prose.german_reading({name: float(np.abs(left).mean()) for name, left in _lefts(released).items()}),
         "\n### On our own splits\n",
         prose.OWN,
         _deviation_table(parted["own"] or rows, OWN if parted["own"] else BASE),
@@ -335,11 +348,15 @@ def page(everything: list[Row], figure: Path) -> str:
         prose.RELEASED,
         _deviation_table(rows, RELEASED),
         "\n## The cells that are left\n",
+        prose.cells_reading(parted["cell"]),
         prose.CELLS,
         *cells.section(parted["cell"]),
         "\n## Are the published errors means of 25 splits?\n",
         prose.COUNTS,
         counts.section(parted["count"]),
+        prose.counts_reading(parted["count"]),
+        prose.FIRST,
+        counts.first_section(parted["first"]),
         "\n## One choice at a time, on our own splits\n",
         prose.CHOICES,
         markdown(

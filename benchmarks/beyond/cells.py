@@ -240,8 +240,8 @@ def table(settings: Settings) -> list[Row]:
         for choice, picked in line["picked"].items():
             for pick in picked:
                 found.setdefault((line["name"], pick["method"], choice), {})[line["split"]] = pick
-        for row in line.get("compared", ()):
-            compared.setdefault((line["name"], row["method"]), []).append(row)
+        for pair in line.get("compared", ()):
+            compared.setdefault((line["name"], pair["method"]), []).append(pair)
     result = []
     for name, (loss, methods) in CELLS.items():
         for method in methods:
@@ -249,10 +249,10 @@ def table(settings: Settings) -> list[Row]:
             published = table3_error(title(name), loss, method) or float("nan")
             both = compared.get((name, method), [])
             for choice, numbers in summarised(mine).items():
-                row = {"set": title(name), "loss": loss, "method": method, "choice": choice} | numbers
+                row: Row = {"set": title(name), "loss": loss, "method": method, "choice": choice} | numbers
                 row["left"] = row["error"] - published
                 for what in ("lower", "higher"):
-                    row[what] = float(np.mean([r[what] for r in both])) if both and choice == THEIRS else ""
+                    row[what] = float(np.mean([pair[what] for pair in both])) if both and choice == THEIRS else ""
                 result.append(row)
     return result
 

@@ -48,8 +48,8 @@ def scored(problems: Sequence[Problem], coef: Array, intercept: Array, parts: Di
 
 def solutions(parts: Division, problems: Sequence[Problem], **options: Any) -> tuple[Array, Array]:
     """Coefficients and intercepts of our solver, as the paper protocol has it but for the options."""
-    settings = {"max_iter": STEPS, "tol": 1e-5, "penalize_intercept": True, "dtype": np.float32} | options
-    found = solve(parts.X[0], parts.y[0], problems, **settings)
+    paper: dict[str, Any] = {"max_iter": STEPS, "tol": 1e-5, "penalize_intercept": True, "dtype": np.float32}
+    found = solve(parts.X[0], parts.y[0], problems, **(paper | options))
     return found.coef, found.intercept
 
 

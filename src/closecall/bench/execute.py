@@ -37,6 +37,14 @@ DESERTED = 60.0
 #: Cells handed to a Dask scheduler at a time: more than any cluster's cores, few enough for its memory.
 WINDOW = 1000
 
+#: Settings of a Dask cluster of our own. Its profilers, of workers and of event loops, keep what they see of each
+#: second, its monitors of each half second, for up to an hour: 40 KB a second in a worker, 20 in the driver.
+_FORGETFUL = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.log-length": 100,
+    "distributed.admin.low-level-log-length": 100,
+}
+
 Work = Callable[[Cell], Record]
 
 
@@ -232,16 +240,18 @@ class Dask:
                 yield Happening("lost", next(iter(todo.values())), detail=f"{what} went away {gone}")
 
     def _cluster(self, distributed: Any) -> Any:
-        return distributed.LocalCluster(
-            n_workers=self.workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",  # nothing of a local run is for other machines
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
-            # A worker's profiler keeps a record of each second of the last hour: 40 KB a second.
-            config={"distributed.worker.profile.enabled": False},
-        )
+        import dask
+
+        with dask.config.set(_FORGETFUL):  # the scheduler runs in this process and reads what is set here
+            return distributed.LocalCluster(
+                n_workers=self.workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",  # nothing of a local run is for other machines
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
+                config=_FORGETFUL,  # and the workers what is given here
+            )
 
 
 class _SchedulerGone(Exception):

@@ -80,6 +80,19 @@ def guarded(work: Work, cell: Cell) -> Record:
         return Record(cell.key, "failed", error=message)
 
 
+def _on_dask(work: Work, cell: Cell) -> Record:
+    _forget_names()
+    return guarded(work, cell)
+
+
+def _forget_names() -> None:
+    """Dask keeps the last 100,000 names of tasks in a cache, in its workers and in its scheduler: half a KB each."""
+    from dask.utils import key_split
+
+    if key_split.cache_info().currsize > WINDOW:
+        key_split.cache_clear()
+
+
 def _killed(cell: Cell, how: str) -> Record:
     message = f"its worker died {ATTEMPTS} times ({how}); too little memory is the usual cause"
     return Record(cell.key, "failed", error=message)
@@ -304,7 +317,7 @@ def _submit(
             for place, task in itertools.islice(places, WINDOW - len(futures)):
                 # Higher priority first; the tasks come largest first.
                 key = f"closecall-{run}-{task.cell.key}"
-                future = client.submit(guarded, work, task.cell, key=key, priority=-place)
+                future = client.submit(_on_dask, work, task.cell, key=key, priority=-place)
                 futures[future] = task
                 future.add_done_callback(ready.put)
             if not futures:
@@ -321,6 +334,7 @@ def _submit(
             found = error
         yield futures.pop(future), found
         future.release()
+        _forget_names()
 
 
 def _next(ready: queue.SimpleQueue[Any], client: Any, alone: float) -> Any:

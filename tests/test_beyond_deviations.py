@@ -15,7 +15,7 @@ from scipy import stats
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are not part of the package
 
-from benchmarks.beyond import cells, choices, common, counts, descent, deviations, imbalance  # noqa: E402
+from benchmarks.beyond import cells, choices, common, counts, descent, deviations, deviations_prose, imbalance  # noqa: E402
 
 from closecall.bench.plan import Cell  # noqa: E402
 from closecall.bench.protocol import divide  # noqa: E402
@@ -125,6 +125,15 @@ def test_own_errors_come_from_the_store_with_the_splits_that_are_there(tmp_path:
     assert {name: at[name, "hinge"]["splits"] for name in ("monk3", "phoneme")} == {"monk3": 4, "phoneme": 2}
     assert at["monk3", "logistic"]["atk"] == pytest.approx(18.5)
     assert at["monk3", "logistic"]["all_se"] == pytest.approx(stats.sem([20, 19, 18, 17]))
+
+
+def test_the_draw_in_words() -> None:
+    text = deviations_prose.both_reading(
+        {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0, "german": 3.0},
+        {"a": 0.4, "b": 0.6, "c": 1.2, "german": 2.0, "german-num": 0.5},
+    )
+    assert "more than half of the distance on a, less on b, german, and nothing on c." in text
+    assert "the paper's german is *german-num*" in text
 
 
 def test_imbalance_page_from_lines(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def page(everything: list[Row], figure: Path) -> str:
     parted = {
         part: [row for row in everything if row["part"] == part] for part in ("choice", "own", "cell", "count", "first")
     }
-    rows = parted["choice"]
+    rows, own = parted["choice"], parted["own"]
     released = [row for row in rows if row["choice"] == RELEASED]
     found = _moves(rows)
     shown = [{"label": r["choice"], "mean": r["size"], "low": 0.0, "high": r["size"]} for r in found[1:]]
@@ -339,11 +339,11 @@ def page(everything: list[Row], figure: Path) -> str:
         prose.BEGIN,
         "## Our own splits and the released ones\n",
         prose.BOTH,
-        _both_table(parted["own"], released),
-        prose.german_reading({name: float(np.abs(left).mean()) for name, left in _lefts(released).items()}),
+        _both_table(own, released),
+        prose.both_reading(*({n: float(np.abs(v).mean()) for n, v in _lefts(r).items()} for r in (own, released))),
         "\n### On our own splits\n",
         prose.OWN,
-        _deviation_table(parted["own"] or rows, OWN if parted["own"] else BASE),
+        _deviation_table(own or rows, OWN if own else BASE),
         "\n### On the released code's own splits\n",
         prose.RELEASED,
         _deviation_table(rows, RELEASED),

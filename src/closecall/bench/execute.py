@@ -9,7 +9,7 @@ that goes away is waited for; what it had not delivered is handed to it again wh
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 import math
 import multiprocessing
 import os
@@ -34,8 +34,9 @@ ATTEMPTS = 3
 PATIENCE, FIRST_SIGN = 600.0, 30.0
 #: Seconds without any worker after which a cluster of our own is given up for a new one.
 DESERTED = 60.0
-#: Cells handed to a Dask scheduler at a time: more than any cluster's cores, few enough for its memory.
-WINDOW = 1000
+#: Cells that a Dask scheduler has at a time: more than any cluster's cores, few enough for its memory; and how many it
+#: is handed together.
+WINDOW, BATCH = 1000, 50
 
 #: Settings of a Dask cluster of our own. Its profilers, of workers and of event loops, keep what they see of each
 #: second, its monitors of each half second, for up to an hour: 40 KB a second in a worker, 20 in the driver.
@@ -311,15 +312,19 @@ def _submit(
     run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
     futures: dict[Any, Task] = {}
-    places = iter(enumerate(tasks))
+    places = iter(range(0, len(tasks), BATCH))
     while True:
         try:
-            for place, task in itertools.islice(places, WINDOW - len(futures)):
-                # Higher priority first; the tasks come largest first.
-                key = f"closecall-{run}-{task.cell.key}"
-                future = client.submit(_on_dask, work, task.cell, key=key, priority=-place)
-                futures[future] = task
-                future.add_done_callback(ready.put)
+            while len(futures) <= WINDOW - BATCH and (place := next(places, None)) is not None:
+                # Together: a scheduler keeps something of every graph for good. Higher priority comes first, and the
+                # tasks come largest first.
+                batch = tasks[place : place + BATCH]
+                keys = [f"closecall-{run}-{task.cell.key}" for task in batch]
+                cells = [task.cell for task in batch]
+                given = client.map(functools.partial(_on_dask, work), cells, key=keys, priority=-place)
+                futures.update(zip(given, batch, strict=True))
+                for future in given:
+                    future.add_done_callback(ready.put)
             if not futures:
                 return
             future = _next(ready, client, alone)
@@ -329,12 +334,20 @@ def _submit(
         except distributed.client.FutureCancelledError as error:
             raise _SchedulerGone from error
         except Exception as error:
-            if client.status != "running":
+            if not isinstance(error, distributed.KilledWorker) and _ends(client):
                 raise _SchedulerGone from error
             found = error
         yield futures.pop(future), found
         future.release()
         _forget_names()
+
+
+def _ends(client: Any, seconds: float = 2.0) -> bool:
+    """Whether the connection is lost; a result that cannot be fetched may be the first sign of it."""
+    end = time.monotonic() + seconds
+    while client.status == "running" and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(client.status != "running")
 
 
 def _next(ready: queue.SimpleQueue[Any], client: Any, alone: float) -> Any:

@@ -191,16 +191,19 @@ def test_a_scheduler_that_goes_away_and_returns(tmp_path: Path, importable: None
 
     start()
     kinds, done = [], []
+    fault = threading.Thread(target=restart)
     try:
         with Store(tmp_path / "s.sqlite", write=True) as store:
             for event in drive(tasks(30), store, Dask(f"tcp://127.0.0.1:{port}"), slow, {}):
                 kinds.append(event.kind)
                 done += [event.cell.key] if event.kind == "done" and event.cell else []
-                if len(done) == 5 and len(cluster) == 2:
-                    threading.Thread(target=restart).start()
+                if len(done) == 5 and fault.ident is None:
+                    fault.start()
                 if event.kind == "lost":
                     assert "the Dask scheduler went away" in event.detail
     finally:
+        if fault.ident is not None:
+            fault.join()
         for process in cluster:
             process.kill()
             process.wait()

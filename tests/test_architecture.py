@@ -42,6 +42,7 @@ OUTSIDE = {
         "altair",
         "vl_convert",
         "jinja2",
+        "dask",
         "distributed",
         "threadpoolctl",
         "typer",
@@ -111,7 +112,7 @@ def test_a_wrong_import_is_caught(room: str, source: str) -> None:
 
 
 def test_import_is_light() -> None:
-    heavy = ["torch", "pandas", "matplotlib", "altair", "distributed", "typer", "rich"]
+    heavy = ["torch", "pandas", "matplotlib", "altair", "dask", "distributed", "typer", "rich"]
     code = f"import sys, closecall; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -27,6 +27,7 @@ def visit(browser: Any, address: str, *, width: int = 1200, scheme: str = "light
     context = browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script, offline=True
     )
+    context.set_default_timeout(180_000)  # a busy machine is no fault of the page
     page = context.new_page()
     page.heard = []
     page.on("console", lambda message: message.type in ("error", "warning") and page.heard.append(message.text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -21,24 +22,15 @@ from closecall.bench.report import stored_jobs
 from closecall.bench.store import Store, StoreError
 
 
-def test_a_forged_store_is_read_or_refused() -> None:
+@pytest.mark.parametrize(("attack", "seeds"), [(attack_stores, 20), (attack_folders, 40)])
+def test_what_is_forged_or_spoilt_is_read_or_refused(attack: Callable[[int], str], seeds: int) -> None:
     refused = 0
-    for seed in range(20):
+    for seed in range(seeds):
         try:
-            attack_stores(seed)
+            attack(seed)
         except Refused:
             refused += 1
-    assert 0 < refused < 20
-
-
-def test_a_spoilt_folder_of_results_is_taken_whole_or_not_at_all() -> None:
-    refused = 0
-    for seed in range(40):
-        try:
-            attack_folders(seed)
-        except Refused:
-            refused += 1
-    assert 0 < refused < 40
+    assert 0 < refused < seeds
 
 
 def test_hostile_text_travels_as_text(tmp_path: Path) -> None:

@@ -110,6 +110,18 @@ def test_a_tiny_run_of_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["method"] for row in found["compared"]} == {"top"}
 
 
+def test_picked_by_the_test_part_nothing_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It bounds every rule of choice from below, also that of validation."""
+    monkeypatch.setitem(cells.CELLS, "embedded:corral", ("logistic", ("close",)))
+    key = {"name": "embedded:corral", "split": 1}
+    best = cells.run_one(key | {"group": "best"})["picked"]
+    chosen = cells.run_one(key | {"group": "base"})["picked"]
+    parts = choices.released_division("embedded:corral", 1)
+    rows = choices.solved(parts, cells.of_cells(choices.grid(parts.sizes[0]), "embedded:corral"))
+    assert best[cells.BEST][0]["test"] == pytest.approx(1 - rows["test"].max() / parts.sizes[2])
+    assert best[f"{cells.BEST}, finer k"][0]["test"] <= best[cells.BEST][0]["test"] <= chosen[cells.BASE][0]["test"]
+
+
 def test_own_errors_come_from_the_store_with_the_splits_that_are_there(tmp_path: Path) -> None:
     with Store(tmp_path / "store.sqlite", write=True) as store:
         store.begin_run({}, {})

@@ -25,6 +25,7 @@ from benchmarks.beyond import (  # noqa: E402
     criterion,
     descent,
     families,
+    guard,
     helps,
     multiclass,
     population,
@@ -314,6 +315,34 @@ def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:
     assert multiclass.page(rows, tmp_path / "figure.svg").count("3 sets") == len(multiclass.DUELS)
 
 
+def test_what_a_guard_lets_through(tmp_path: Path) -> None:
+    """A guard that nothing passes is tuned average; shares and gains are means over splits, then over sets."""
+    record = guard.run_one({"name": "embedded:corral", "split": 0})
+    assert record["kind"][guard.BASE] == "average"
+    assert set(record["accuracy"]) == set(guard.METHODS)
+    default = guard.method_of(guard.DEFAULT)
+    lines = [
+        {
+            "name": f"pmlb:{name}", "split": split,
+            "accuracy": dict.fromkeys(guard.METHODS, 0.8) | {default: 0.8 + gain, guard.method_of(0): 0.8 + 2 * gain},
+            "seconds": dict.fromkeys(guard.METHODS, 0.1),
+            "kind": {m: "close_decay" if m == default and split else "average" for m in guard.METHODS[:-1]},
+        }
+        for name, gain in (("a", 0.06), ("b", -0.01), ("c", 0.0))
+        for split in range(4)
+    ]  # fmt: skip
+    (tmp_path / "guard.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = guard.table(common.Settings(tmp_path))
+    found = guard.price(rows, default)
+    assert found == {
+        "left": pytest.approx(0.75), "gained": pytest.approx(2), "lost": pytest.approx(-1 / 3),
+        "worst": pytest.approx(-1), "worst_set": "b",
+    }  # fmt: skip
+    text = guard.page(rows, tmp_path / "figure.svg")
+    assert "leaves average in 75% of the fits and is +1.67 points better on average" in text
+    assert "loses 1.00 points with the guard and 2.00 without" in text
+
+
 def test_every_experiment_has_a_name() -> None:
     assert [experiment(name).name for name in NAMES if name != "cost"] == [name for name in NAMES if name != "cost"]
     assert {yardsticks.EXPERIMENT.page_name, starts.EXPERIMENT.page_name} == {
@@ -323,7 +352,7 @@ def test_every_experiment_has_a_name() -> None:
     assert aggregates.EXPERIMENT.splits >= 10
 
 
-@pytest.mark.parametrize("module", [aggregates, common, compare, descent, families, helps, population])
+@pytest.mark.parametrize("module", [aggregates, common, compare, descent, families, guard, helps, population])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -14,8 +14,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
-    "multiclass", "aggregates", "yardsticks", "starts", "criterion", "population", "helps", "deviations", "imbalance",
-    "cost",
+    "multiclass", "aggregates", "yardsticks", "guard", "starts", "criterion", "population", "helps", "deviations",
+    "imbalance", "cost",
 )  # fmt: skip
 
 

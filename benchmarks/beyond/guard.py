@@ -143,8 +143,7 @@ def page(rows: list[Row], figure: Path) -> str:
             "without.\n",
             overall_table(found, LABELS, BASE),
             f"\n![Mean gain over tuned average](beyond/{figure.name})\n",
-            "Times are processor seconds of one fit. Without a guard the whole grid runs on all folds; with one the "
-            "race spares most of it.\n",
+            "Times are processor seconds of one fit; with `guard=0` the whole grid runs on all folds, else a race.\n",
             "## What it lets through\n",
             "*Gained* and *lost* are the parts of the mean gain that come from the sets with a gain and from those "
             "with a loss, in points.\n",

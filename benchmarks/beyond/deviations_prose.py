@@ -133,8 +133,8 @@ def cells_reading(rows: list[Row]) -> str:
         f"{at.number(phoneme, 'top', wide, 'train', '+.2f')}, which leaves "
         f"{at.left(phoneme, 'top', wide, error=True)}. So top depends on how well it is minimised by more than what "
         "is to be explained.",
-        f"**phoneme, hinge, close ({at.left(phoneme, 'close')}) and atk ({at.left(phoneme, 'atk')}): out of reach on "
-        "these splits, by any choice.** The released descent changes close by "
+        f"**phoneme, hinge, close ({at.left(phoneme, 'close')}) and atk ({at.left(phoneme, 'atk')}): not by any "
+        "rule of choice on these splits.** The released descent changes close by "
         f"{at.change(phoneme, 'close', wide)} and atk by {at.change(phoneme, 'atk', wide)}; grid, steps, starts, ties "
         "and intercept change little. If k and alpha are picked by the test part itself, which no rule of choice can "
         f"better, close has {at.left(phoneme, 'close', best, error=True)} left and atk still "

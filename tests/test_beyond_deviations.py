@@ -144,7 +144,7 @@ def test_the_draw_in_words() -> None:
         {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0, "german": 3.0},
         {"a": 0.4, "b": 0.6, "c": 1.2, "german": 2.0, "german-num": 0.5},
     )
-    assert "more than half of the distance on a, less on b, german, and nothing on c." in text
+    assert "more than half of the distance on a, less on b, and nothing on c." in text
     assert "the paper's german is *german-num*" in text
 
 

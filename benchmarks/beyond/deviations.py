@@ -306,9 +306,9 @@ def _both_table(own: list[Row], released: list[Row]) -> str:
             values = left.get(name, [np.nan])
             line += [splits.get(name, "-"), *_sizes(values)]
         lines.append(line)
-    both = [name for name in lefts[0] if name in lefts[1]]
+    both = prose.compared_sets(lefts[0], {name: float(np.abs(left).mean()) for name, left in lefts[1].items()})
     means = [f"{np.mean([np.abs(left[name]).mean() for name in both]):.2f}" for left in lefts] if both else ["-", "-"]
-    lines.append(["mean of the sets with both", "", means[0], "", "", means[1], ""])
+    lines.append(["mean of the sets with both, the nearer german", "", means[0], "", "", means[1], ""])
     header = ["data set", "own splits", "left", "left, signed", "released splits", "left", "left, signed"]
     return markdown(header, lines)
 

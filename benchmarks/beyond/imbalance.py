@@ -215,9 +215,9 @@ def page(rows: list[Row], figure: Path) -> str:
         "training row are then in the validation and test parts too (the last column counts the test rows that are). "
         "Errors in percent, gains in points, ± one standard error paired by split; figure: ± two.\n",
         "It is the copies. Where they cross, the test part repeats the training part, and a classifier that fits the "
-        "training rows more closely, as close decay does, is paid for it on the test rows; where they stay, the gain "
-        "on the training part does not reach the test part. So this panel of Figure 5 is no "
-        "evidence for new examples.\n",
+        "training rows more closely, as close decay does, is paid for it on the test rows; where they stay, validation "
+        "mostly picks a larger k and the gain on the training part shrinks too, or does not reach the test part. So "
+        "this panel of Figure 5 is no evidence for new examples.\n",
         *(_reading(rows, loss) for loss in LOSSES),
         f"![Gain of close decay over average](beyond/{figure.name})\n",
     ]

@@ -243,13 +243,14 @@ def _lines(rows: Sequence[Row], name: str, penalty: str) -> list[list[str]]:
 
 def page(rows: list[Row], figure: Path) -> str:
     save_chart(_chart(rows), figure)
+    draws = min(row["draws"] for row in rows if str(row["kind"]) not in ("minimiser", "descent"))
     parts = [
         "# The population limit of Figure 1\n",
         "The paper says that average, maximal and average top-k fail on its four sets even with infinitely many "
         "examples. Here the population is taken literally: each block of a set is its uniform distribution. Errors "
         "are in percent and exact (they come from the blocks). *Minimiser* is the global minimum of the population "
         "objective on a grid of boundaries and steepnesses, for close-k with the paper's constant M; *descent* is what "
-        f"the solver reaches from least squares on the population, and the last columns what it reaches on {DRAWS} "
+        f"the solver reaches from least squares on the population, and the last columns what it reaches on {draws:.0f} "
         f"draws of n examples (± one standard error). Logistic loss; alpha is {PENALTIES['weak']:g} n (weak: 0.01 at "
         f"the paper's 500 examples) or {PENALTIES['strong']:g} n (strong: 1).\n",
         f"![Excess error against n, k = 0.1 n, weak penalty](beyond/{figure.name})\n",

@@ -178,7 +178,8 @@ def page(found: list[Row], figure: Path) -> str:
             f"paper's whole grid, {MAX_ITER} steps. Random is a standard normal draw for each split. *Test error* and "
             "*training error* (%) are of the row chosen on the validation part. *Excess training error* (points) and "
             "the last column look at every problem of the grid, chosen or not, against the best of the three starts. "
-            "`average` and `atk` are convex: their starts should not matter, and what is left is early leaving. The "
+            "`average` and `atk` are convex: their starts should not matter, and what is left is flat minima and "
+            "early leaving. The "
             "objective of close-k leaves out the constant M, so a lower one need not be a better one.\n",
             markdown(header, lines),
             f"\n![Excess training error by start](beyond/{figure.name})\n",

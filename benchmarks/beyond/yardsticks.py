@@ -34,6 +34,7 @@ from .common import (
     read_lines,
     resume,
     save_chart,
+    signed,
     with_enough,
 )
 from .compare import overall, overall_table, per_set_table, summarise
@@ -189,11 +190,12 @@ def page(rows: list[Row], figure: Path) -> str:
     save_chart(interval_chart(shown, label="label", title="mean gain over close decay (points)"), figure)
     splits = int(min(row["splits"] for row in rows))
     at = {row["method"]: row for row in found}
-    trees = at["boosted_trees"]
+    trees, forest = at["boosted_trees"], at["forest"]
     return "\n".join(
         [
             "# Yardsticks: what else one would try\n",
-            f"{found[0]['sets']:.0f} PMLB sets of at least 100 rows, {splits} or more splits of the sound protocol "
+            f"The {found[0]['sets']:.0f} smallest PMLB sets of at least 100 rows, {splits} or more splits of the "
+            "sound protocol "
             f"(50/25/25). Linear methods, AdaBoost, boosted trees and forests are trained on the training part and "
             "chosen on the validation part; LogisticRegressionCV and CloseKClassifierCV, which cross-validate by "
             "themselves, get both parts: half as many rows again. Logistic loss, "
@@ -203,7 +205,9 @@ def page(rows: list[Row], figure: Path) -> str:
             "Here close decay is what others are measured against: a positive number is a gain of the other one. "
             f"Boosted trees gain {trees['mean']:+.2f} points on average (95 % interval {trees['low']:+.2f} to "
             f"{trees['high']:+.2f}); they are a point or more better on {trees['up']:.0f} sets and worse on "
-            f"{trees['down']:.0f}. Where a nonlinear model is welcome, try one first.\n",
+            f"{trees['down']:.0f} (Wilcoxon p = {trees['wilcoxon']:.2f}); forests {signed(forest['mean'])} "
+            f"({signed(forest['low'])} to {signed(forest['high'])}), {forest['up']:.0f} and {forest['down']:.0f} "
+            f"(p = {forest['wilcoxon']:.3f}). Where a nonlinear model is welcome, try one first.\n",
             overall_table(found, LABELS, BASE),
             f"\n![Mean gain over close decay](beyond/{figure.name})\n",
             "Seconds are processor time of the whole choice for one split; those of the four methods of one batched "

@@ -92,7 +92,8 @@ def _lead(first: Sequence[Row]) -> Iterator[str]:
     if sentences:
         yield paragraph(
             "Close decay against the average loss, linear models, the PMLB sets that are complete, significant "
-            "differences with exact 95 % intervals (fewer splits find fewer of them):"
+            "differences with exact 95 % intervals, the data sets taken as independent (fewer splits find fewer of "
+            "them):"
         )
         yield "\n".join(sentences)
 

@@ -75,7 +75,8 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
     header = ("protocol", "splits", "test", "model", "loss", "better", "worse", "paper")
     notes = (
         "Data sets on which close decay is significantly better or worse than average (p < 0.05), with exact 95 % "
-        "intervals. The paper's test takes the splits for independent samples; the sound test does not, and is "
+        "intervals that take the data sets as independent (some are versions of one another). The paper's test "
+        "takes the splits for independent samples; the sound test does not, and is "
         "corrected for the number of data sets.",
     )
     return Table(f"headline-{suite}", heading, header, shown, tuple(mine), notes)

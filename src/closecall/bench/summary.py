@@ -23,7 +23,7 @@ SHOWN = 3
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
-    "level": "No clear difference between close decay and average",
+    "level": "No clear difference between close decay and average over all data sets",
     "few": "Too few data sets for a verdict",
 }
 

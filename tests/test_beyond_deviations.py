@@ -110,6 +110,40 @@ def test_a_tiny_run_of_the_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row["method"] for row in found["compared"]} == {"top"}
 
 
+def test_the_descent_on_the_released_splits_is_paired_with_our_solver_there(tmp_path: Path) -> None:
+    """Errors of the splits that both ran on give the change; the level is that of all of our splits."""
+    rng = np.random.default_rng(3)
+    ours = rng.uniform(0.1, 0.3, (25, 10))
+    names = [f"{loss} {method}" for loss in LOSSES for method in METHODS]
+    lines = [
+        {"name": "pmlb:monk3", "split": split, "group": "x", "errors": {choice: dict(zip(names, row, strict=True))}}
+        for choice, errors in (
+            (deviations.RELEASED, ours),
+            (deviations.DESCENDED, ours[:5] + 0.01 + np.array([[0.01], [-0.01], [0], [0], [0]])),
+        )
+        for split, row in enumerate(errors.tolist())
+    ]
+    (tmp_path / "deviations.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    logistic, hinge = deviations.descended_errors(deviations.choices_table(common.Settings(tmp_path)))
+    assert (logistic["loss"], hinge["loss"], logistic["splits"]) == ("logistic", "hinge", 5)
+    assert logistic["close"] == pytest.approx(100 * ours[:, 0].mean() + 1)
+    change_se = stats.sem([2.0, 0.0, 1.0, 1.0, 1.0])
+    assert logistic["close_se"] == pytest.approx(np.hypot(100 * stats.sem(ours[:, 0]), change_se))
+    assert hinge["all"] == pytest.approx(100 * ours[:, 5:].mean() + 1)
+    table = deviations._deviation_table([logistic], deviations.DESCENDED)
+    assert "monk3, logistic (5 splits)" in table
+
+
+def test_one_error_below_another() -> None:
+    rows = [
+        {"set": "phoneme", "method": method, "choice": choice, "error": error, "left": 0.0, "splits": 25}
+        for method, choice, error in (("average", cells.BASE, 22.75), ("atk", cells.BEST, 22.5))
+    ]
+    at = deviations_prose._Cells(rows)
+    assert at.below("phoneme", ("average", cells.BASE), ("atk", cells.BEST)) == "0.25"
+    assert at.below("phoneme", ("average", cells.BASE), ("atk", cells.BASE)) == "nan"
+
+
 def test_picked_by_the_test_part_nothing_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     """It bounds every rule of choice from below, also that of validation."""
     monkeypatch.setitem(cells.CELLS, "embedded:corral", ("logistic", ("close",)))
@@ -185,7 +219,7 @@ def test_copies_that_stay_in_their_part_are_seen_in_it_only(shared_data: Path) -
     assert imbalance.seen_before(staying) < 0.2
 
 
-@pytest.mark.parametrize("module", [cells, choices, counts, imbalance])
+@pytest.mark.parametrize("module", [cells, choices, counts, deviations_prose, imbalance])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

@@ -158,6 +158,8 @@ def table(settings: Settings) -> list[Row]:
         "choice": choices_table(settings), "own": own_table(settings), "cell": cells.table(settings),
         "count": counts.table(), "first": counts.first_table(settings),
     }  # fmt: skip
+    released = [row for row in parts["choice"] if row["choice"] == RELEASED]
+    parts["size"] = sizes(parts["own"], released, descended_errors(parts["choice"]))
     rows = [{"part": part} | row for part, found in parts.items() for row in found]
     header = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, "") for name in header} for row in rows]
@@ -254,6 +256,23 @@ def _moves(rows: list[Row]) -> list[Row]:
     return result
 
 
+def _noise(row: Row, name: str) -> float:
+    """Standard error of a difference: the published mean of 25 splits is taken to vary from split to split as ours."""
+    theirs = row.get(f"{name}_drawn", np.sqrt(row["splits"] / 25) * row[f"{name}_se"])
+    return float(np.hypot(row[f"{name}_se"], theirs))
+
+
+def clear_cells(rows: list[Row]) -> list[tuple[str, str, str]]:
+    """(set, loss, method) of the cells that are more than two standard errors from the published one."""
+    return [
+        (row["set"], row["loss"], method)
+        for row in rows
+        for method in METHODS
+        if (value := table3_error(row["set"], row["loss"], method)) is not None
+        and abs(row[method] - value) > 2 * _noise(row, method)
+    ]
+
+
 def _deviation_table(rows: list[Row], choice: str) -> str:
     """Our errors minus the published ones for each (set, loss), and the mean of the five."""
     lines, sizes = [], []
@@ -262,10 +281,7 @@ def _deviation_table(rows: list[Row], choice: str) -> str:
         published["all"] = float(np.mean(list(published.values())))
         line = [f"{row['set']}, {row['loss']} ({row['splits']:.0f} splits)"]
         for name, value in published.items():
-            # The published mean is of 25 splits: it is taken to vary from split to split as ours does.
-            theirs = row.get(f"{name}_drawn", np.sqrt(row["splits"] / 25) * row[f"{name}_se"])
-            noise = np.hypot(row[f"{name}_se"], theirs)
-            mark = "**" if abs(row[name] - value) > 2 * noise else ""
+            mark = "**" if abs(row[name] - value) > 2 * _noise(row, name) else ""
             line.append(f"{mark}{signed(row[name] - value)}{mark}")
         lines.append(line)
         sizes.append([abs(row[m] - published[m]) for m in METHODS])
@@ -317,6 +333,20 @@ def descended_errors(rows: list[Row]) -> list[Row]:
     return result
 
 
+def sizes(own: list[Row], released: list[Row], descended: list[Row]) -> list[Row]:
+    """What is left on average over the sets, and how many cells are clear, by what of the released code is used."""
+    lefts = [_lefts(rows) for rows in (own, released, descended)]
+    both = prose.compared_sets(lefts[0], {name: float(np.abs(left).mean()) for name, left in lefts[1].items()})
+    result = []
+    for way, left, rows in zip(("own", "released", "descended"), lefts, (own, released, descended), strict=True):
+        if both and set(both) <= set(left):
+            mine = [row for row in rows if row["set"] in both]
+            mean = float(np.mean([np.abs(left[name]).mean() for name in both]))
+            clear, cells_of = len(clear_cells(mine)), len(mine) * len(METHODS)
+            result.append({"choice": way, "left": mean, "clear": clear, "cells": cells_of})
+    return result
+
+
 def _both_table(own: list[Row], released: list[Row], descended: list[Row]) -> str:
     """Set -> its mean distance from the published errors on our splits, on the released ones, and by its descent."""
     lefts = [_lefts(rows) for rows in (own, released, descended)]
@@ -328,12 +358,9 @@ def _both_table(own: list[Row], released: list[Row], descended: list[Row]) -> st
             values = left.get(name, [np.nan])
             line += [splits.get(name, "-"), *_sizes(values)]
         lines.append(line)
-    both = prose.compared_sets(lefts[0], {name: float(np.abs(left).mean()) for name, left in lefts[1].items()})
-    total = ["mean, the nearer german"]
-    for left in lefts:
-        sizes = [np.abs(left[name]).mean() for name in both if name in left]
-        total += ["", f"{np.mean(sizes):.2f}" if both and len(sizes) == len(both) else "-", ""]
-    lines.append(total)
+    means = {row["choice"]: f"{row['left']:.2f}" for row in sizes(own, released, descended)}
+    total = [part for way in ("own", "released", "descended") for part in ("", means.get(way, "-"), "")]
+    lines.append(["mean, the nearer german", *total])
     header = ["data set", "own splits", "left", "left, signed", "released splits", "left", "left, signed",
               "its descent too", "left", "left, signed"]  # fmt: skip
     return markdown(header, lines)
@@ -375,7 +402,12 @@ def page(everything: list[Row], figure: Path) -> str:
         prose.RELEASED,
         _deviation_table(rows, RELEASED),
         *(
-            ["\n### With its descent as well\n", prose.DESCENDED, _deviation_table(descended, DESCENDED)]
+            [
+                "\n### With its descent as well\n",
+                prose.DESCENDED,
+                _deviation_table(descended, DESCENDED),
+                prose.descended_reading(clear_cells(descended), len(descended) * len(METHODS)),
+            ]
             if descended
             else []
         ),

@@ -238,6 +238,14 @@ def test_numbers_in_pages_come_from_the_files(site: Path) -> None:
     for wrong in ("suite=none", "suite=pmlb94"):
         with pytest.raises(ValueError, match="not one"):
             fill(f"<!-- result: headline.csv fraction .0% {wrong} -->1<!-- end -->", site)
+    with pytest.raises(ValueError, match="1 of 2 "):
+        fill(f"<!-- result: {name} -->1<!-- end --> <!-- result: headline fraction .0% x=y -->1<!-- end -->", site)
+    assert fill("say `<!-- result: FILE ... -->`", site) == "say `<!-- result: FILE ... -->`"
+    (site / "beyond").mkdir(exist_ok=True)
+    (site / "beyond" / "few.csv").write_text("way,gain\na,0.25\n")
+    inner = fill("<!-- result: beyond/few.csv gain .1f way=a -->9<!-- end -->", site)
+    (site / "beyond" / "few.csv").unlink()
+    assert inner == "<!-- result: beyond/few.csv gain .1f way=a -->0.2<!-- end -->"
 
 
 def test_published_csv_is_the_numbers_on_the_page(site: Path) -> None:

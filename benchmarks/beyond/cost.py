@@ -131,10 +131,14 @@ def page(rows: list[Row], figure: Path) -> str:
         f"\n![Milliseconds for each problem](beyond/{figure.name})\n",
     ]  # fmt: skip
     if cells and ratios:
-        least, most = (total["core_hours"] * f(r["ratio"] for r in ratios) for f in (min, max))
+        linear = [row for row in cells if "linear" in row["what"]]
+        problems, hours = (sum(row[name] for row in linear) for name in ("problems", "core_hours"))
+        fast, slow = (f(row["loop_ms"] for row in ratios) for f in (min, max))
         parts.append(
-            f"At these ratios the {total['core_hours']:.1f} core-hours above would be {least:,.0f} to {most:,.0f} one "
-            "problem at a time.\n"
+            f"At {fast:.0f} to {slow:.0f} ms each, the {problems:,.0f} linear problems would take the loop "
+            f"{problems * fast / 3.6e6:,.0f} to {problems * slow / 3.6e6:,.0f} core-hours instead of {hours:.1f}: a "
+            "lower "
+            "bound, since most of them are larger than these two, and ours have the baselines in them.\n"
         )
     return "\n".join([*parts, made_by("cost", " --store FOLDER")])
 

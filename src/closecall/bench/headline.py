@@ -18,8 +18,11 @@ HEADLINE = "headline.csv"
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 
 _BLOCK = re.compile(r"(<!-- results: begin.*?-->\n).*?(<!-- results: end -->)", re.S)
-_VALUE = re.compile(r"(<!-- result: (?P<file>[\w-]+\.csv) (?P<column>\w+) (?P<spec>\S+)(?P<where>(?: \w+=\S+)*) -->)"
+_VALUE = re.compile(r"(<!-- result: (?P<file>[\w/-]+\.csv) (?P<column>\w+) (?P<spec>\S+)(?P<where>(?: \w+=\S+)*) -->)"
                     r"(?P<text>.*?)(<!-- end -->)", re.S)  # fmt: skip
+
+#: A mark anywhere but in code.
+_MARK = re.compile(r"(?<!`)<!-- result: ")
 
 
 def headline(suite: str, scores: Scores) -> list[Row]:
@@ -152,7 +155,16 @@ def fill(text: str, folder: Path) -> str:
 
     ``<!-- result: headline.csv fraction .0% suite=pmlb94 outcome=wins -->26%<!-- end -->`` is the column ``fraction``,
     formatted by ``.0%``, of the one row of ``headline.csv`` that has those values.
+
+    Raises
+    ------
+    ValueError
+        If a mark cannot be read or does not name one value: a number that nothing fills in would never be checked.
     """
+    marks, read = len(_MARK.findall(text)), len(_VALUE.findall(text))
+    if marks != read:
+        raise ValueError(f"{marks - read} of {marks} '<!-- result: ... -->' marks cannot be read; write them as "
+                         "<!-- result: FILE.csv COLUMN FORMAT NAME=VALUE ... -->text<!-- end -->")  # fmt: skip
     text = _VALUE.sub(lambda match: match[1] + _value(match, folder) + match[match.lastindex or 0], text)
     return _BLOCK.sub(lambda match: match[1] + readme_block(folder) + match[2], text)
 

@@ -136,9 +136,8 @@ def page(rows: list[Row], figure: Path) -> str:
         fast, slow = (f(row["loop_ms"] for row in ratios) for f in (min, max))
         parts.append(
             f"At {fast:.0f} to {slow:.0f} ms each, the {problems:,.0f} linear problems would take the loop "
-            f"{problems * fast / 3.6e6:,.0f} to {problems * slow / 3.6e6:,.0f} core-hours instead of {hours:.1f}: a "
-            "lower "
-            "bound, since most of them are larger than these two, and ours have the baselines in them.\n"
+            f"{problems * fast / 3.6e6:,.0f} to {problems * slow / 3.6e6:,.0f} core-hours instead of {hours:.1f} "
+            "(baselines included): a rough figure, since larger sets take longer and smaller ones less.\n"
         )
     return "\n".join([*parts, made_by("cost", " --store FOLDER")])
 

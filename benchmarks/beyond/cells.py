@@ -158,9 +158,11 @@ def _best_group(name: str, split: int, parts: Division) -> dict[str, Found]:
     ks = sorted({*(problem.k for problem in narrow), *(round(tenth * n / 10) for tenth in range(1, 11))})
     loss, methods = CELLS[name]
     finer = [Problem(loss, m, k, a) for m in methods for k in (ks if m != "average" else [n]) for a in alphas]
+    problems, coef, intercept = _ours(parts, finer)
+    kept = [i for i, problem in enumerate(problems) if problem in narrow]
     return {
-        BEST: _ours(parts, narrow),
-        f"{BEST}, finer k": _ours(parts, finer),
+        BEST: ([problems[i] for i in kept], coef[kept], intercept[kept]),
+        f"{BEST}, finer k": (problems, coef, intercept),
         THEIR_BEST: _theirs(parts, wide),
     }
 
@@ -223,7 +225,7 @@ def run_one(key: Row) -> Row:
     for choice, classifiers in found.items():
         rows = scored(*classifiers, parts)
         if key["group"] == "best":
-            rows["validation"] = rows["test"]
+            rows["validation"] = rows["test"]  # what choose() looks at
         result["picked"][choice] = _picked(classifiers, choose(rows, "paper"), parts)
         if choice == BASE:
             result["picked"]["ties to larger k"] = _picked(classifiers, choose(rows, "sound"), parts)

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from closecall.bench.results import title
 from closecall.bench.stats import average_ranks, corrected_test, holm, wilcoxon
 
-from .common import Row, markdown, mean_error, mean_interval, signed
+from .common import Row, Settings, at_hand, dataset, markdown, mean_error, mean_interval, read_lines, resume, signed
+
+#: The fewest rows of a PMLB set that methods are compared on.
+FEWEST_ROWS = 100
+
+
+def run_on_pmlb(settings: Settings, name: str, run_one: Callable[[Row], Row]) -> None:
+    """Run an experiment's methods on the PMLB sets that are large enough and not too large, split by split."""
+    names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= FEWEST_ROWS]
+    keys = [{"name": one, "split": split} for split in range(settings.splits) for one in names]
+    resume(settings.raw / f"{name}.jsonl", keys, run_one, settings.seconds)
+
+
+def records_of(settings: Settings, name: str) -> list[Row]:
+    """The raw lines of :func:`run_on_pmlb` as one record for each (set, split, method), for :func:`summarise`."""
+    return [
+        {
+            "set": title(line["name"]), "split": line["split"], "method": method, "accuracy": value,
+            "seconds": line["seconds"][method],
+        }
+        for line in read_lines(settings.raw / f"{name}.jsonl")
+        for method, value in line["accuracy"].items()
+    ]  # fmt: skip
 
 
 def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_over_train: float = 1 / 3) -> list[Row]:

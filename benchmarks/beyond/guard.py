@@ -19,20 +19,17 @@ from .common import (
     Experiment,
     Row,
     Settings,
-    at_hand,
-    dataset,
     division,
     interval_chart,
     made_by,
     markdown,
     mean_interval,
     read_lines,
-    resume,
     save_chart,
     signed,
     with_enough,
 )
-from .compare import overall, overall_table, per_set_table, summarise
+from .compare import overall, overall_table, per_set_table, records_of, run_on_pmlb, summarise
 
 DEFAULT = closecall.CloseKClassifierCV().guard
 NEVER = 1000.0
@@ -84,26 +81,17 @@ def run_one(key: Row) -> Row:
 
 
 def run(settings: Settings) -> None:
-    names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= 100]
-    keys = [{"name": name, "split": split} for split in range(settings.splits) for name in names]
-    resume(settings.raw / "guard.jsonl", keys, run_one, settings.seconds)
+    run_on_pmlb(settings, "guard", run_one)
 
 
 def table(settings: Settings) -> list[Row]:
     """One row for each (set, method), with the share of the splits on which the search left plain average."""
-    lines = [
-        {
-            "set": title(line["name"]), "split": line["split"], "method": method, "accuracy": value,
-            "seconds": line["seconds"][method], "left": float(line["kind"].get(method, "average") != "average"),
-        }
-        for line in read_lines(settings.raw / "guard.jsonl")
-        for method, value in line["accuracy"].items()
-    ]  # fmt: skip
-    enough = with_enough(lines, settings.splits)
-    left: dict[tuple[str, str], list[float]] = {}
-    for line in enough:
-        left.setdefault((line["set"], line["method"]), []).append(line["left"])
-    found = summarise(enough, BASE, METHODS)
+    left: dict[tuple[str, str], list[bool]] = {}
+    for line in read_lines(settings.raw / "guard.jsonl"):
+        for method in METHODS:
+            taken = line["kind"].get(method, "average")
+            left.setdefault((title(line["name"]), method), []).append(taken != "average")
+    found = summarise(with_enough(records_of(settings, "guard"), settings.splits), BASE, METHODS)
     return [row | {"left": float(np.mean(left[row["set"], row["method"]]))} for row in found]
 
 

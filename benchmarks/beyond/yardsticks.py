@@ -17,7 +17,7 @@ from closecall.bench.baselines import exact_intercepts, sklearn_baselines
 from closecall.bench.plan import ALPHAS, k_grid
 from closecall.bench.protocol import Division, rows_of, score_linear
 from closecall.bench.record import PARTS, choose
-from closecall.bench.results import LABELS as TABLE_LABELS, title
+from closecall.bench.results import LABELS as TABLE_LABELS
 from closecall.objective import Problem
 from closecall.solvers import solve
 
@@ -26,18 +26,14 @@ from .common import (
     Experiment,
     Row,
     Settings,
-    at_hand,
-    dataset,
     division,
     interval_chart,
     made_by,
-    read_lines,
-    resume,
     save_chart,
     signed,
     with_enough,
 )
-from .compare import overall, overall_table, per_set_table, summarise
+from .compare import overall, overall_table, per_set_table, records_of, run_on_pmlb, summarise
 
 MAX_ITER = 300
 ROUNDS = 200
@@ -166,22 +162,13 @@ def run_one(key: Row) -> Row:
 
 
 def run(settings: Settings) -> None:
-    names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= 100]
-    keys = [{"name": name, "split": split} for split in range(settings.splits) for name in names]
-    resume(settings.raw / "yardsticks.jsonl", keys, run_one, settings.seconds)
+    run_on_pmlb(settings, "yardsticks", run_one)
 
 
 def table(settings: Settings) -> list[Row]:
-    lines = [
-        {
-            "set": title(line["name"]), "split": line["split"], "method": method, "accuracy": value,
-            "seconds": line["seconds"][method],
-        }
-        for line in read_lines(settings.raw / "yardsticks.jsonl")
-        for method, value in line["accuracy"].items()
-    ]  # fmt: skip
-    methods = list(dict.fromkeys(line["method"] for line in lines))
-    return summarise(with_enough(lines, settings.splits), BASE, methods)
+    records = records_of(settings, "yardsticks")
+    methods = list(dict.fromkeys(record["method"] for record in records))
+    return summarise(with_enough(records, settings.splits), BASE, methods)
 
 
 def page(rows: list[Row], figure: Path) -> str:

@@ -146,7 +146,7 @@ def _line_search(
         reached = losses + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
         good = reached <= value[waiting] + 1e-4 * trial * fall[waiting]
         if good.all() and len(good) == len(C):
-            return np.ones(len(C)), line, bent, reached
+            return np.full(len(C), trial), line, bent, reached
         t[waiting[good]] = trial
         for whole, part in zip(there, (line, bent, reached), strict=True):
             whole[waiting[good]] = part[good]

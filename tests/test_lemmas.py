@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pytest
 
+from closecall.aggregates import get_aggregate
 from closecall.losses import LOSSES, get_loss
 from closecall.objective import Problem, aggregate_value
 from closecall.theory import (
@@ -149,6 +150,35 @@ def test_the_constant_must_reach_the_threshold():
     assert values_of(family, "logistic", k, np.ones(4), constant)[0] / constant == pytest.approx(0 + k)
     with pytest.raises(ValueError, match="at least the threshold"):
         close_value_bounds(0, k, threshold=math.log(2), constant=constant)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+def test_twice_the_threshold_is_enough(loss):
+    """Lemma k with M = 2T on families whose losses exceed M, if the best member is right on a mass of k or more.
+
+    Values are written out here: `aggregate_value` refuses a constant below a loss.
+    """
+    rng, threshold = np.random.default_rng(7), get_loss(loss).threshold
+    checked = exceeding = needed = 0
+    for _ in range(300):
+        family = 4 * FAMILIES[rng.choice([*FAMILIES])](rng)
+        mass = draw_masses(rng, family.shape[1])
+        losses, wrong, errors = get_loss(loss).value(family), family <= 0, errors_of(family, mass)
+        exceeding += bool((losses > 2 * threshold).any())
+        for k in (1.0, 2.0, 0.6 * mass.sum()):
+            weights = get_aggregate("close").weigh(losses, mass, threshold, np.asarray(k), np.asarray(0.0))
+            best = errors == errors.min()
+            if not (best & (mass.sum() - errors >= k)).any():
+                continue
+            checked += 1
+            for constant, holds in ((2 * threshold, True), (0.2 * threshold, False)):
+                values = (weights * losses).sum(axis=1) + constant * ((mass - weights) * wrong).sum(axis=1)
+                fine = errors[values <= values.min() + 1e-12] < errors.min() + k
+                assert fine.all() or not holds
+                needed += not (holds or fine.all())
+    assert checked > 300
+    assert exceeding > 200
+    assert needed > 0  # far below 2T the statement fails: the test can tell
 
 
 def test_the_generalisation_bound_needs_l_over_m():

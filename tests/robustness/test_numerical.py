@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -164,3 +167,55 @@ def test_input_is_never_changed() -> None:
     np.testing.assert_array_equal(given_X, X)
     np.testing.assert_array_equal(given_y, Y)
     np.testing.assert_array_equal(weight, ONES)
+
+
+#: float32 features and weights whose products are beyond float32, each within the documented range.
+HUGE = [(1e14, 1e13), (1.0, 1e40), (1e30, 1e100)]
+_SOLVED = """
+import sys
+import numpy as np
+from closecall import AggregateLossClassifierCV, CloseKClassifier
+size, weight = map(float, sys.argv[1:])
+rng = np.random.default_rng(0)
+X = (size * rng.normal(size=(60, 3))).astype(np.float32)
+y = (X[:, 0] + size * rng.normal(size=60) > 0).astype(int)
+mass = weight * rng.uniform(0.5, 1, 60)
+for make in (AggregateLossClassifierCV, CloseKClassifier):
+    for labels in (y, y + (X[:, 1] > 0)):
+        folds = {"cv": 2} if make is AggregateLossClassifierCV else {}
+        model = make(max_iter=30, multiclass="top_two", **folds).fit(X, labels, sample_weight=mass)
+        assert np.isfinite(model.coef_).all()
+        assert model.score(X, labels) > 0.6
+"""
+
+
+@pytest.mark.parametrize(("size", "weight"), HUGE)
+def test_products_beyond_float32_are_solved_in_float64(size: float, weight: float) -> None:
+    """In a process of its own: LAPACK did not return from the infinities that float32 makes of these."""
+    command = [sys.executable, "-c", _SOLVED, str(size), str(weight)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@settings(max_examples=40)
+@given(st.floats(-30, 100), st.floats(-100, 100), st.integers(1, 3), st.sampled_from([np.float32, np.float64]))
+def test_lapack_sees_finite_numbers_only(size: float, weight: float, folds: int, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, y = 10.0**size * rng.normal(size=(24, 3)), np.tile([-1.0, 1.0], 12)
+    X = X.astype(np.float32) if size < 38 else X
+    masks = np.stack([np.arange(24) // 2 % 3 != fold for fold in range(folds)]).astype(float)
+    problems = [Problem(k=5, aggregate="close")] * folds
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("eigh", "svd", "qr", "lstsq"):
+            patch.setattr(np.linalg, name, _only_finite(getattr(np.linalg, name)))
+        with contextlib.suppress(Refused), careful("huge"):
+            solve(X, y, problems, max_iter=5, sample_weight=np.full(24, 10.0**weight), folds=masks,
+                  fold_of=np.arange(folds), dtype=dtype)  # fmt: skip
+
+
+def _only_finite(function: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(*arrays: Any, **options: Any) -> Any:
+        assert all(np.isfinite(array).all() for array in arrays), function
+        return function(*arrays, **options)
+
+    return checked

@@ -12,9 +12,10 @@ from .._names import Array, lookup
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
+from ..solvers.checks import single_fits
 from ..theory import best_intercept
 from .multiclass import JOINT, individual_losses, solve_joint
-from .training import LARGEST_SINGLE, Arranged, Training, arrange, largest, orientation
+from .training import Arranged, Training, arrange, largest, orientation
 
 #: How more than two classes are handled; two classes are the same in all three.
 MULTICLASS = {
@@ -130,11 +131,8 @@ def _fit_one(
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
-    """The type asked for, unless the data or the weights are too large or small to be squared and summed in it."""
-    if options.dtype is not np.float32:
-        return options.dtype
-    fits = max(largest(rows.X), rows.mass.max(), 1 / rows.mass.min()) <= LARGEST_SINGLE
-    return np.float32 if fits else np.float64
+    """The type asked for, else X's own; float64 if float32 cannot hold the products of the data and the weights."""
+    return (options.dtype or rows.X.dtype) if single_fits(largest(rows.X), rows.mass, rows.X.shape) else np.float64
 
 
 def fit_setting(training: Training, problem: Problem, options: Options, exact: bool) -> Models:
@@ -152,7 +150,7 @@ def _fit_joint(training: Training, problems: Sequence[Problem], options: Options
         rows.X, rows.labels, masses, problems, parts.fold_of,
         kind=options.multiclass, max_iter=options.max_iter, tol=options.tol, fit_intercept=options.fit_intercept,
         penalize_intercept=options.penalize_intercept, init=options.init,
-        dtype=_sweep_dtype(options, rows) or rows.X.dtype,
+        dtype=_sweep_dtype(options, rows),
     )  # fmt: skip
     return Models(coef, intercept, n_iter[:, None], converged[:, None])
 

@@ -22,7 +22,7 @@ from .._names import Array
 from ..losses import Loss, get_loss
 from ..objective import Problem
 from ..schedules import first_final_step, last_convex_step
-from ..solvers.design import Design, make_design
+from ..solvers.design import Design, finite, make_design
 from ..solvers.steps import WINDOW, share_of_gram, step_curvature
 
 #: The ways in which all classes are learnt by one problem.
@@ -181,7 +181,8 @@ class _Joint:
         targets = np.where(self.codes == np.arange(self.classes)[:, None], 1.0, -1.0)
         signed = self.design.signed.astype(np.float64)
         gram = (signed.T * self.mass) @ signed
-        return np.asarray(np.linalg.lstsq(gram, signed.T @ (self.mass * targets).T, rcond=1e-10)[0].T)
+        sums = finite(signed.T @ (self.mass * targets).T)
+        return np.asarray(np.linalg.lstsq(finite(gram), sums, rcond=1e-10)[0].T)
 
 
 def _solve_one(joint: _Joint, max_iter: int, tol: float, init: Any) -> tuple[Array, int, bool]:

@@ -68,4 +68,28 @@ def check_range(dtype: Any, X: Any, masses: Array) -> Any:
     positive = masses[masses > 0]
     if positive.max() > LARGEST or positive.min() < 1 / LARGEST:
         raise ValueError(f"sample_weight holds positive weights outside {1 / LARGEST:g} .. {LARGEST:g}; rescale them")
-    return np.float64 if size > LARGEST_FLOAT32 else dtype
+    return dtype if single_fits(size, masses, X.shape) else np.float64
+
+
+def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
+    """Whether float32 holds the weights, the features' squares, and a sum of their products over all of X.
+
+    Parameters
+    ----------
+    size : float
+        The largest absolute feature.
+    masses : array of any shape
+    shape : tuple (samples, features)
+
+    Examples
+    --------
+    >>> single_fits(1e10, np.ones(4), (4, 2)), single_fits(1e14, np.full(4, 1e13), (4, 2))
+    (True, False)
+    """
+    positive = masses[masses > 0]
+    heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
+    if max(size, heaviest, 1 / lightest) > LARGEST_FLOAT32:
+        return False
+    # Centred and rotated, a row is at most 2 * sqrt(features) * size long; the constant column has the size 1.
+    longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2
+    return shape[0] * heaviest * longest < float(np.finfo(np.float32).max)

@@ -159,7 +159,7 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
             block = _columns(X[rows], mean, kind)
             block *= np.sqrt(mass[rows, None])
             gram += block.T @ block  # one symmetric product
-        values, vectors = np.linalg.eigh(gram)
+        values, vectors = np.linalg.eigh(finite(gram))
         if values[0] > max(1e-10 * values[-1], SMALLEST**2):
             return values, vectors
     triangle = np.empty((0, width))
@@ -168,11 +168,20 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
         block *= np.sqrt(mass[rows, None])
         triangle = np.vstack([triangle, block])
         if len(triangle) > width:
-            triangle = np.asarray(np.linalg.qr(triangle, mode="r"))
-    singular, transposed = np.linalg.svd(triangle, full_matrices=False)[1:]
+            triangle = np.asarray(np.linalg.qr(finite(triangle), mode="r"))
+    singular, transposed = np.linalg.svd(finite(triangle), full_matrices=False)[1:]
     floor = np.finfo(np.float64).eps * max(X.shape) * (singular[0] if singular.size else 0)
     seen = singular > max(floor, SMALLEST)  # constant and repeated columns leave directions that no example sees
     return singular[seen] ** 2, transposed[seen].T
+
+
+def finite(array: Array) -> Array:
+    """The array itself; an error if it has overflowed: LAPACK may never return from such a one."""
+    if not np.isfinite(array).all():
+        raise FloatingPointError(
+            "products of features and weights leave the float range; scale the features (StandardScaler) or the weights"
+        )
+    return array
 
 
 def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dtype: Any) -> Design:
@@ -224,7 +233,7 @@ def least_squares_start(design: Design) -> Array:
             starts[fold] = lsqr(weighted, -root, atol=1e-8, btol=1e-8, iter_lim=500)[0]
         else:
             gram = (design.signed.T * mass.astype(design.signed.dtype)) @ design.signed
-            starts[fold] = np.linalg.lstsq(gram.astype(np.float64), target, rcond=1e-10)[0]
+            starts[fold] = np.linalg.lstsq(finite(gram.astype(np.float64)), finite(target), rcond=1e-10)[0]
     return starts
 
 

@@ -59,8 +59,7 @@ def main(path: str, engine: str, count: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     # Under its real name, so that the workers find the function that they are asked to run.
-    import bench_helpers
+    from tests import bench_helpers
 
     bench_helpers.main(*sys.argv[1:])

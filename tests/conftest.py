@@ -18,6 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Collect tests alone: `--doctest-modules` would import every helper, also those whose packages are missing."""
+    return True if collection_path.suffix == ".py" and not collection_path.name.startswith("test_") else None
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The benchmark data directory; tests that use it carry the mark ``shared_data``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -13,18 +14,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench_helpers import tasks, toy_rows, work
 from closecall.bench.drive import Event, drive
 from closecall.bench.execute import ATTEMPTS, Dask, Engine, Local
 from closecall.bench.store import Store
+from tests.bench_helpers import tasks, toy_rows, work
 
-HELPER = Path(__file__).parent / "bench_helpers.py"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the workers log what they begin; they inherit the environment."""
     monkeypatch.setenv("CLOSECALL_TEST_FOLDER", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # whatever folder the tests are started from
     return tmp_path
 
 
@@ -95,7 +97,7 @@ def test_a_driver_killed_ten_times_loses_and_repeats_nothing(folder: Path, monke
     """SIGKILL at random moments of its work; in between no finished cell may vanish or be begun again."""
     monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.02")
     store, count, moments = folder / "s.sqlite", 150, random.Random(2024)
-    command = [sys.executable, str(HELPER), str(store), "local", str(count)]
+    command = [sys.executable, "-m", "tests.bench_helpers", str(store), "local", str(count)]
     known: dict[str, list[int]] = {}
     for _ in range(10):
         before, started = set(known), begun(folder)
@@ -118,7 +120,7 @@ def test_a_driver_killed_ten_times_loses_and_repeats_nothing(folder: Path, monke
 
 def test_two_drivers_on_one_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.2")
-    command = [sys.executable, str(HELPER), str(folder / "s.sqlite"), "local", "4"]
+    command = [sys.executable, "-m", "tests.bench_helpers", str(folder / "s.sqlite"), "local", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         first.stdout.readline()

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench_helpers import tasks, toy_rows
 from closecall.bench.plan import TARGETS, Cell, Options, Size, cells_for, get_targets, k_grid, rng_for
 from closecall.bench.record import ROW, Record, choose, pack, unpack
 from closecall.bench.store import Store, StoreError
+from tests.bench_helpers import tasks, toy_rows
 
 
 def filled(path: Path, count: int = 3) -> Store:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # the benchmarks are not part of the package
-
-from benchmarks.beyond import (  # noqa: E402
+from benchmarks.beyond import (
     aggregates,
     choices,
     common,
@@ -33,14 +29,15 @@ from benchmarks.beyond import (  # noqa: E402
     starts,
     yardsticks,
 )
-from benchmarks.beyond.__main__ import NAMES, experiment, main  # noqa: E402
+from benchmarks.beyond.__main__ import NAMES, experiment, main
+from closecall.bench.plan import Cell
+from closecall.bench.published import LOSSES, METHODS
+from closecall.bench.record import ROW, Record
+from closecall.bench.store import Store
+from closecall.data.synthetic import FIGURE1, figure1
+from closecall.objective import Problem, aggregate_value
 
-from closecall.bench.plan import Cell  # noqa: E402
-from closecall.bench.published import LOSSES, METHODS  # noqa: E402
-from closecall.bench.record import ROW, Record  # noqa: E402
-from closecall.bench.store import Store  # noqa: E402
-from closecall.data.synthetic import FIGURE1, figure1  # noqa: E402
-from closecall.objective import Problem, aggregate_value  # noqa: E402
+ROOT = Path(__file__).parent.parent
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:

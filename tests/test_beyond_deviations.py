@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.beyond import cells, choices, common, counts, descent, deviations, deviations_prose, imbalance
+from closecall.bench.plan import Cell
+from closecall.bench.protocol import divide
+from closecall.bench.published import LOSSES, METHODS, table3_error
+from closecall.bench.record import ROW, Record
+from closecall.bench.store import Store
+from closecall.objective import Problem
+
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # the benchmarks are not part of the package
-
-from benchmarks.beyond import cells, choices, common, counts, descent, deviations, deviations_prose, imbalance  # noqa: E402
-
-from closecall.bench.plan import Cell  # noqa: E402
-from closecall.bench.protocol import divide  # noqa: E402
-from closecall.bench.published import LOSSES, METHODS, table3_error  # noqa: E402
-from closecall.bench.record import ROW, Record  # noqa: E402
-from closecall.bench.store import Store  # noqa: E402
-from closecall.objective import Problem  # noqa: E402
 
 
 def test_tied_examples_share_or_all_count() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser_helpers import CHROMIUM, Page, column, launched, visit
 from closecall.bench import figures
 from closecall.bench.jobs import Job, prepare
 from closecall.bench.plan import TARGETS, Options, Size
@@ -19,6 +18,7 @@ from closecall.bench.report import to_html
 from closecall.bench.results import Hole
 from closecall.bench.sections import build
 from closecall.bench.store import Store
+from tests.browser_helpers import CHROMIUM, Page, column, launched, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 

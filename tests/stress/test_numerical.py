@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
-from torture_numbers import ATTACKS, FORMS, VALUES, Case, Refused, careful, draw, finite
 
 from closecall import AggregateLossClassifierCV, CloseKClassifier, diagnose, load_model
 from closecall.aggregates import AGGREGATES
@@ -22,8 +21,9 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.solvers import solve
 from closecall.theory import best_intercept, minimum_errors
+from tests.stress.torture_numbers import ATTACKS, FORMS, VALUES, Case, Refused, careful, draw, finite
 
-#: Seeds of each attack here; benchmarks/torture.py goes on from there.
+#: Seeds of each attack here; tests/stress/torture.py goes on from there.
 SEEDS = {"solve": 8, "solve against reference": 12, "prediction": 12, "diagnose": 6, "theory": 60}
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from torture_numbers import ALPHAS, Finding, Refused, careful, draw, finite, shaped
 
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.nn import ResidualMLPClassifier, logit_losses
 from closecall.nn.functional import aggregate, weights
+from tests.stress.torture_numbers import ALPHAS, Finding, Refused, careful, draw, finite, shaped
 
 __all__ = ["ATTACKS", "Finding", "Refused"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 from pathlib import Path
 
@@ -11,11 +10,7 @@ import numpy as np
 
 from closecall.bench.salvage import salvage
 from closecall.bench.store import StoreError
-
-tests = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(tests), str(tests / "robustness")]
-
-from fault_helpers import contents, fill  # noqa: E402 - on the path since the line above
+from tests.stress.fault_helpers import contents, fill
 
 RECORDS = 120
 

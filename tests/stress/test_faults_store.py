@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_helpers import contents, fill, inline, toy
 
-from bench_helpers import tasks
 from closecall import cli
 from closecall.bench import store as store_module
 from closecall.bench.drive import Event, drive
 from closecall.bench.salvage import salvage
 from closecall.bench.store import SCHEMA_VERSION, Store, StoreError, StoreFault
+from tests.bench_helpers import tasks
+from tests.stress.fault_helpers import contents, fill, inline, toy
 
 
 def test_a_full_disk_says_so_keeps_what_is_finished_and_the_same_call_resumes(tmp_path: Path) -> None:

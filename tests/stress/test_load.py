@@ -1,16 +1,14 @@
-"""A small load: no growth, no file and no process left. `benchmarks/soak.py` does it with 20,000 cells."""
+"""A small load: no growth, no file and no process left. `tests/stress/soak.py` does it with 20,000 cells."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import soak_load
+from tests.stress import soak_load
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory from Linux's /proc")
 

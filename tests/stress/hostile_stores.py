@@ -23,8 +23,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from hostile_files import NASTY, flip, json_like, nasty, refusing, spoil, table_text
-from torture_numbers import Finding, Refused
 
 from closecall import cli
 from closecall.bench import figures
@@ -33,6 +31,8 @@ from closecall.bench.record import ROW, Record
 from closecall.bench.report import stored_jobs
 from closecall.bench.store import RECORD, RUN, Store, StoreError, digest
 from closecall.bench.walk import figure1_walks
+from tests.stress.hostile_files import NASTY, flip, json_like, nasty, refusing, spoil, table_text
+from tests.stress.torture_numbers import Finding, Refused
 
 MARK = "alert(1)"
 HOSTILE = f"</script><script>{MARK}</script><img src=x onerror={MARK}>\u2028'\"`{{{{7*7}}}}<svg/onload={MARK}>"

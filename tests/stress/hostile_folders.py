@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from hostile_files import flip, json_like, nasty, refusing, spoil
-from hostile_stores import HOSTILE, make_store, run_command, scripts_in
-from torture_numbers import Finding
 
 from closecall.bench.compact import CompactError
 from closecall.bench.exchange import RUNS, export_store, import_folder
 from closecall.bench.store import Store, StoreError
+from tests.stress.hostile_files import flip, json_like, nasty, refusing, spoil
+from tests.stress.hostile_stores import HOSTILE, make_store, run_command, scripts_in
+from tests.stress.torture_numbers import Finding
 
 
 def exported(outside: Path, text: str = "plain") -> Path:

@@ -1,10 +1,10 @@
 """Print what faults and load do to closecall; exit with 1 if a figure is not as docs/robustness.md promises.
 
-python benchmarks/soak.py --faults 100          # break reproduce in every way; cells lost and doubled
-python benchmarks/soak.py --damage 300          # change bytes of a store; what salvage saves
-python benchmarks/soak.py --cells 20000         # small cells through local processes and Dask; memory, files
-python benchmarks/soak.py --rows 10000000       # rows through fit and predict; time and peak memory
-python benchmarks/soak.py --short               # a little of everything, in about a minute of one core
+python -m tests.stress.soak --faults 100          # break reproduce in every way; cells lost and doubled
+python -m tests.stress.soak --damage 300          # change bytes of a store; what salvage saves
+python -m tests.stress.soak --cells 20000         # small cells through local processes and Dask; memory, files
+python -m tests.stress.soak --rows 10000000       # rows through fit and predict; time and peak memory
+python -m tests.stress.soak --short               # a little of everything, in about a minute of one core
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import argparse
 import subprocess
 import sys
 
-import soak_damage
-import soak_faults
-import soak_load
+from tests.stress import soak_damage, soak_faults, soak_load
 
 
 def main() -> None:
@@ -47,7 +45,8 @@ def main() -> None:
             good &= soak_load.report(soak_load.run_cells(engine, count))
     rows = 100_000 if given.short else given.rows
     if rows:
-        good &= not subprocess.run([sys.executable, __file__, "--fit-rows", str(rows)], check=False).returncode
+        alone = [sys.executable, "-m", "tests.stress.soak", "--fit-rows", str(rows)]
+        good &= not subprocess.run(alone, check=False).returncode
         good &= soak_load.stream_rows((20_000, 60_000) if given.short else (20_000, 1_000_000))
     print("as promised" if good else "NOT AS PROMISED")
     raise SystemExit(not good)

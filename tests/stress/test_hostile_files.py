@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from torture_numbers import Refused
+
+from tests.stress.torture_numbers import Refused
 
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("pyarrow", reason="install closecall[bench]")
-
-from hostile_files import ATTACKS, forge, npy
 
 from closecall import CloseKClassifier, load_model
 from closecall._arrays import ArchiveError, read_arrays
 from closecall.bench.record import MAX_UNPACKED, ROW, unpack
 from closecall.data import DataError, files, load_dataset, parquet, sources
 from closecall.data.sources import at_hand, data_directory, resolve
+from tests.stress.hostile_files import ATTACKS, forge, npy
 
 SEEDS = {"models": 40, "parquet": 40}
 

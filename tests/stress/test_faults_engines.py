@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_helpers import alive, children, contents, hungry, inline, slow, toy
 
-from bench_helpers import tasks
 from closecall import cli
 from closecall.bench import execute
 from closecall.bench.drive import drive
 from closecall.bench.execute import Dask, EngineError, Local
 from closecall.bench.faults import explain
 from closecall.bench.store import Store
+from tests.bench_helpers import tasks
+from tests.stress.fault_helpers import alive, children, contents, hungry, inline, slow, toy
 
-HELPER = Path(__file__).with_name("fault_helpers.py")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that the tests start find the helpers."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HELPER.parent), str(HELPER.parents[1])]))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
@@ -37,7 +37,7 @@ def test_a_signal_ends_the_driver_at_once_with_its_workers_and_loses_nothing(
     number: signal.Signals, tmp_path: Path, importable: None
 ) -> None:
     path = tmp_path / "s.sqlite"
-    command = [sys.executable, str(HELPER), str(path)]
+    command = [sys.executable, "-m", "tests.stress.fault_helpers", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         lines = [driver.stdout.readline() for _ in range(12)]

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torture_numbers import Finding, Refused
 
 from closecall import CloseKClassifier, load_model
 from closecall.bench.record import ROW, pack, unpack
 from closecall.data import DataError, load_dataset
 from closecall.linear import persistence
 from closecall.tabular.model import TableModel
+from tests.stress.torture_numbers import Finding, Refused
 
 #: Pieces of text that have broken parsers, terminals, spreadsheets, browsers and file systems.
 NASTY = (

@@ -13,7 +13,7 @@ from closecall.nn.functional import weights  # noqa: E402
 
 @pytest.mark.parametrize(("name", "seeds"), [("torch losses", 150), ("network", 25)])
 def test_nothing_breaks(name: str, seeds: int) -> None:
-    from torture_network import ATTACKS, Refused
+    from tests.stress.torture_network import ATTACKS, Refused
 
     solved = 0
     for seed in range(seeds):

@@ -1,7 +1,7 @@
-"""Torture: every attack of ``tests/robustness`` on numbers, files, stores and the command line, as long as you like.
+"""Torture: every attack of ``tests/stress`` on numbers, files, stores and the command line, as long as you like.
 
-    python benchmarks/torture.py --seconds 300
-    python benchmarks/torture.py --short
+    python -m tests.stress.torture --seconds 300
+    python -m tests.stress.torture --short
 
 Each target gets the same time. An input is *ok* (read, solved) or *refused* with a message that says what to do; what
 else can happen is a finding: a crash (any other error, a warning, a traceback), a silent NaN, or a mismatch (with the
@@ -19,16 +19,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "robustness"))
-
-import hostile_files
-import hostile_folders
-import hostile_stores
-import torture_network
-import torture_numbers
-from torture_numbers import Finding, Refused
+from tests.stress import hostile_files, hostile_folders, hostile_stores, torture_network, torture_numbers
+from tests.stress.torture_numbers import Finding, Refused
 
 Attack = Callable[[int], str]
 TARGETS: dict[str, Attack] = {

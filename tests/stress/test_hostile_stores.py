@@ -9,17 +9,25 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from torture_numbers import Refused
+
+from tests.stress.torture_numbers import Refused
 
 pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
-from hostile_folders import attack_folders, exported
-from hostile_stores import HOSTILE, attack_command_line, attack_stores, forge, make_store, run_command, scripts_in
-
 from closecall.bench.exchange import import_folder
 from closecall.bench.report import stored_jobs
 from closecall.bench.store import Store, StoreError
+from tests.stress.hostile_folders import attack_folders, exported
+from tests.stress.hostile_stores import (
+    HOSTILE,
+    attack_command_line,
+    attack_stores,
+    forge,
+    make_store,
+    run_command,
+    scripts_in,
+)
 
 
 @pytest.mark.parametrize(("attack", "seeds"), [(attack_stores, 20), (attack_folders, 40)])

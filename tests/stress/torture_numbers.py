@@ -2,8 +2,8 @@
 
 Every attack takes a seed, draws a :class:`Case` and returns what became of it: ``ok``, or ``refused`` with a message
 that says what to do. Anything else (a NaN, a wrong shape, another exception, a warning that nobody asked for, an
-objective unlike the reference's) raises :class:`Finding`. ``tests/robustness`` runs a few seeds of each,
-``benchmarks/torture.py`` as many as there is time for.
+objective unlike the reference's) raises :class:`Finding`. ``tests/stress`` runs a few seeds of each,
+``tests/stress/torture.py`` as many as there is time for.
 """
 
 from __future__ import annotations

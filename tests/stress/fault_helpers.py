@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bench_helpers import tasks, toy_rows
 from closecall.bench.drive import drive
 from closecall.bench.execute import Happening, Local, Work
 from closecall.bench.faults import explain, stoppable
 from closecall.bench.plan import Cell, Task
 from closecall.bench.record import Record, pack
 from closecall.bench.store import Store
+from tests.bench_helpers import tasks, toy_rows
 
 
 def toy(cell: Cell) -> Record:
@@ -92,6 +92,6 @@ def main(path: str) -> None:
 
 if __name__ == "__main__":
     # Under its real name, so that the workers find the function that they are asked to run.
-    import fault_helpers
+    from tests.stress import fault_helpers
 
     fault_helpers.main(*sys.argv[1:])

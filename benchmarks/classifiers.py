@@ -30,8 +30,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import closecall
-from closecall.bench.stats import corrected_test, fraction_interval, holm
 from closecall.data import available, load_dataset
+from closecall.evaluate.stats import corrected_test, fraction_interval, holm
 
 ALPHAS = np.logspace(-5, 5, 11)
 TEST_SIZE = 0.25

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from closecall.bench.calibrate import false_positive_rates
+from closecall.evaluate.false_positives import false_positive_rates
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.drive import drive
-from closecall.bench.execute import Dask, Local
-from closecall.bench.plan import Cell, Task, rng_for
-from closecall.bench.record import ROW, Record
-from closecall.bench.store import Store
+from closecall.evaluate.grid import ROW
+from closecall.paper.engines import Dask, Local
+from closecall.paper.plan import Cell, Task, rng_for
+from closecall.paper.record import Record
+from closecall.paper.run import drive
+from closecall.paper.store import Store
 
 
 def tasks(count: int, name: str = "toy") -> list[Task]:

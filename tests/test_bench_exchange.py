@@ -16,18 +16,19 @@ import pytest
 from typer.testing import CliRunner
 
 from closecall import cli
-from closecall.bench.compact import HEADER, PLACES, CompactError, spell, unspell
-from closecall.bench.drive import drive
-from closecall.bench.exchange import RUNS, Imported, export_store, import_folder, read_folder
-from closecall.bench.execute import Happening, Work
-from closecall.bench.jobs import Job, prepare
-from closecall.bench.plan import TARGETS, Cell, Options, Size, Task, k_grid
-from closecall.bench.protocol import run_cell
-from closecall.bench.record import ROW, Record, choose
-from closecall.bench.render import to_csv, to_markdown
-from closecall.bench.results import Hole, gather
-from closecall.bench.store import Store
-from closecall.bench.tables import suite_tables
+from closecall.evaluate.grid import ROW, choose, k_grid
+from closecall.paper.cell import run_cell
+from closecall.paper.compact import HEADER, PLACES, CompactError, spell, unspell
+from closecall.paper.engines import Happening, Work
+from closecall.paper.exchange import RUNS, Imported, export_store, import_folder, read_folder
+from closecall.paper.jobs import Job, prepare
+from closecall.paper.plan import TARGETS, Cell, Options, Size, Task
+from closecall.paper.record import Record
+from closecall.paper.run import drive
+from closecall.paper.scores import Hole, gather
+from closecall.paper.store import Store
+from closecall.paper.tables import suite_tables
+from closecall.report.formats import to_csv, to_markdown
 
 SIZES = (277, 139, 138)
 CHECKSUM = "ab" * 32

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.bench.drive import Event, drive
-from closecall.bench.execute import ATTEMPTS, Dask, Engine, Local
-from closecall.bench.store import Store
+from closecall.paper.engines import ATTEMPTS, Dask, Engine, Local
+from closecall.paper.run import Event, drive
+from closecall.paper.store import Store
 from tests.bench_helpers import tasks, toy_rows, work
 
 ROOT = Path(__file__).parents[1]
@@ -143,7 +143,7 @@ def test_workers_use_one_blas_thread(folder: Path) -> None:
 def count_threads(cell):  # type: ignore[no-untyped-def]
     from threadpoolctl import threadpool_info
 
-    from closecall.bench.record import Record
+    from closecall.paper.record import Record
 
     np.ones((2, 2)) @ np.ones((2, 2))
     return Record(cell.key, "done", features=max(pool["num_threads"] for pool in threadpool_info()))

@@ -10,13 +10,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from closecall.bench.baselines import exact_intercepts, sklearn_baselines
-from closecall.bench.plan import ALPHAS, Cell, rng_for
-from closecall.bench.protocol import Division, divide, grid, rows_of, run_cell, score_linear
-from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.record import BASELINES, choose
 from closecall.data import Dataset, load_dataset
+from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
+from closecall.evaluate.grid import ALPHAS, BASELINES, choose
 from closecall.objective import Problem
+from closecall.paper.cell import Division, divide, grid, rows_of, run_cell, score_linear
+from closecall.paper.plan import Cell, rng_for
+from closecall.paper.published import LOSSES, METHODS
 
 
 def cell_of(data: Dataset, protocol: str, split: int = 0, **changes: object) -> Cell:

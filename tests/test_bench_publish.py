@@ -11,20 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.bench import agreement, stats
-from closecall.bench.campaign import costs, coverage, jobs_of, read_campaign
-from closecall.bench.compact import PLACES
-from closecall.bench.exchange import export_store
-from closecall.bench.headline import fill, headline, readme_block, shortfalls
-from closecall.bench.jobs import Job
-from closecall.bench.pages import MARK, write_pages
-from closecall.bench.plan import TARGETS, Cell, Options, Size
-from closecall.bench.published import LOSSES, METHODS, get_table
-from closecall.bench.record import ROW, Record
-from closecall.bench.results import LABELS, Hole, Scores
-from closecall.bench.sections import build
-from closecall.bench.simulated import simulation_gains, standard_error
-from closecall.bench.store import Store
+from closecall.evaluate import stats
+from closecall.evaluate.grid import ROW
+from closecall.paper import agreement
+from closecall.paper.campaign import costs, coverage, jobs_of, read_campaign
+from closecall.paper.compact import PLACES
+from closecall.paper.exchange import export_store
+from closecall.paper.figure5 import simulation_gains, standard_error
+from closecall.paper.headline import fill, headline, readme_block, shortfalls
+from closecall.paper.jobs import Job
+from closecall.paper.plan import TARGETS, Cell, Options, Size
+from closecall.paper.publish import MARK, write_pages
+from closecall.paper.published import LOSSES, METHODS, get_table
+from closecall.paper.record import Record
+from closecall.paper.scores import LABELS, Hole, Scores
+from closecall.paper.sections import build
+from closecall.paper.store import Store
 
 PARTS = (50, 25, 25)
 NAMES = ("pmlb:monk3", "pmlb:adult", "pmlb:flare")

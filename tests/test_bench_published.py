@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.bench import published
-from closecall.bench.published import LOSSES, METHODS, MODELS, PAIR_TABLES, TABLE3, TABLE3_BOLD, fits, get_table
+from closecall.paper import published
+from closecall.paper.published import LOSSES, METHODS, MODELS, PAIR_TABLES, TABLE3, TABLE3_BOLD, fits, get_table
 
 LABELS = {"table1": "pmlb", "table2": "openml", "table4": "pmlb2", "table5": "openml2"}
 WORDS = {"close": "close", "close decay": "close_decay", "atk": "atk", "average": "average", "top": "top"}

@@ -8,14 +8,14 @@ import json
 import numpy as np
 import pytest
 
-from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
-from closecall.bench.render import visible
-from closecall.bench.report import to_json
-from closecall.bench.results import LABELS, Scores
-from closecall.bench.summary import findings, judge, result_rows
-from closecall.bench.walk import ALPHA, STEPS, figure1_walks, walk
 from closecall.data.synthetic import FIGURE1, figure1
 from closecall.objective import Problem
+from closecall.paper.findings import findings, judge, result_rows
+from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
+from closecall.paper.report import to_json
+from closecall.paper.scores import LABELS, Scores
+from closecall.paper.walk import ALPHA, STEPS, figure1_walks, walk
+from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats as reference
 
-from closecall.bench import stats
-from closecall.bench.calibrate import false_positive_rates
+from closecall.evaluate import stats
+from closecall.evaluate.false_positives import false_positive_rates
 
 #: AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets: Table 6 of J. Demsar, "Statistical Comparisons of
 #: Classifiers over Multiple Data Sets", JMLR 7 (2006). On `voting` the table ranks 0.975 and 0.975 as 2 and 3 by

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.bench.plan import TARGETS, Cell, Options, Size, cells_for, get_targets, k_grid, rng_for
-from closecall.bench.record import ROW, Record, choose, pack, unpack
-from closecall.bench.store import Store, StoreError
+from closecall.evaluate.grid import ROW, choose, k_grid
+from closecall.paper.plan import TARGETS, Cell, Options, Size, cells_for, get_targets, rng_for
+from closecall.paper.record import Record, pack, unpack
+from closecall.paper.store import Store, StoreError
 from tests.bench_helpers import tasks, toy_rows
 
 

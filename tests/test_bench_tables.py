@@ -15,16 +15,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.bench import figures, stats, synthetic, tables
-from closecall.bench.jobs import Job, from_json, prepare
-from closecall.bench.plan import TARGETS, Cell, Options, Size
-from closecall.bench.published import LOSSES, METHODS, get_table, table3_error
-from closecall.bench.record import ROW, Record
-from closecall.bench.render import WIDTH, escape_latex, pairs_latex, to_csv, to_latex, to_markdown, visible
-from closecall.bench.report import stored_jobs, write_report
-from closecall.bench.results import LABELS, Hole, Scores, gather, title
-from closecall.bench.sections import build
-from closecall.bench.store import Store
+from closecall.evaluate import stats
+from closecall.evaluate.grid import ROW
+from closecall.paper import figure1 as synthetic, figures, tables
+from closecall.paper.jobs import Job, from_json, prepare
+from closecall.paper.plan import TARGETS, Cell, Options, Size
+from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
+from closecall.paper.record import Record
+from closecall.paper.report import stored_jobs, write_report
+from closecall.paper.scores import LABELS, Hole, Scores, gather, title
+from closecall.paper.sections import build
+from closecall.paper.store import Store
+from closecall.paper.tables import pairs_latex
+from closecall.report.formats import WIDTH, Table, to_csv, to_latex, to_markdown
+from closecall.report.text import escape_latex, visible
 
 HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
 
@@ -40,7 +44,7 @@ def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare"), pr
     return Scores(protocol, "linear", names, sizes, tuple(LABELS), values, holes, 300)
 
 
-def all_tables(scores: Scores) -> list[tables.Table]:
+def all_tables(scores: Scores) -> list[Table]:
     published = [get_table("table1"), get_table("table4")]
     starts = [tables.start_table(scores, scores, ("least_squares", "zeros"), loss) for loss in LOSSES]
     thirds = [tables.error_table(scores, loss, published=True) for loss in LOSSES]
@@ -115,7 +119,7 @@ def test_start_table_measures_the_change() -> None:
 
 
 @pytest.mark.parametrize("table", all_tables(made()), ids=lambda table: table.name)
-def test_markdown_fits_80_columns_and_csv_has_every_record(table: tables.Table) -> None:
+def test_markdown_fits_80_columns_and_csv_has_every_record(table: Table) -> None:
     lines = to_markdown(table).splitlines()
     wide = [line for line in lines if len(line) > WIDTH and not line.startswith("#")]
     # A single word that is longer than the page cannot be broken; everything else fits.
@@ -139,7 +143,7 @@ def test_long_and_hostile_names_are_text_everywhere() -> None:
     latex = to_latex(table)
     assert r"\textless{}script\textgreater{}" in latex
     assert "GAMETES\\_Epistasis" in latex
-    formula = tables.Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
+    formula = Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
     assert to_csv(formula).splitlines()[1:] == ["'=cmd|' /C calc'!A0", "'@x"]
 
 
@@ -154,7 +158,7 @@ NASTY = (
 def test_a_name_is_text_for_every_reader(name: str) -> None:
     """What a reader of Markdown, a spreadsheet or LaTeX sees is the name, with control characters spelt out."""
     markdown = pytest.importorskip("markdown")
-    table = tables.Table("t", "T", ("data set", "x"), ((name, "1"), ("plain", "2")), ({"dataset": name},), (name,))
+    table = Table("t", "T", ("data set", "x"), ((name, "1"), ("plain", "2")), ({"dataset": name},), (name,))
     spelt = visible(name).replace("\n", " ")
     page = markdown.markdown(to_markdown(table), extensions=["tables"])
     cells, tags = Text.of(page)

@@ -30,12 +30,13 @@ from benchmarks.beyond import (
     yardsticks,
 )
 from benchmarks.beyond.__main__ import NAMES, experiment, main
-from closecall.bench.plan import Cell
-from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.record import ROW, Record
-from closecall.bench.store import Store
 from closecall.data.synthetic import FIGURE1, figure1
+from closecall.evaluate.grid import ROW
 from closecall.objective import Problem, aggregate_value
+from closecall.paper.plan import Cell
+from closecall.paper.published import LOSSES, METHODS
+from closecall.paper.record import Record
+from closecall.paper.store import Store
 
 ROOT = Path(__file__).parent.parent
 

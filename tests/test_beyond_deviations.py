@@ -12,12 +12,13 @@ import pytest
 from scipy import stats
 
 from benchmarks.beyond import cells, choices, common, counts, descent, deviations, deviations_prose, imbalance
-from closecall.bench.plan import Cell
-from closecall.bench.protocol import divide
-from closecall.bench.published import LOSSES, METHODS, table3_error
-from closecall.bench.record import ROW, Record
-from closecall.bench.store import Store
+from closecall.evaluate.grid import ROW
 from closecall.objective import Problem
+from closecall.paper.cell import divide
+from closecall.paper.plan import Cell
+from closecall.paper.published import LOSSES, METHODS, table3_error
+from closecall.paper.record import Record
+from closecall.paper.store import Store
 
 ROOT = Path(__file__).parent.parent
 

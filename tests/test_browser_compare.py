@@ -17,7 +17,7 @@ pytest.importorskip("altair", reason="install closecall[plots]")
 
 import pandas as pd
 
-from closecall.bench.record import ROW
+from closecall.evaluate.grid import ROW
 from closecall.linear.diagnosis import Diagnosis, Finding
 from closecall.tabular.columns import Column
 from closecall.tabular.compare import NAMES, TREE, Split

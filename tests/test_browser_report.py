@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from closecall.bench import figures
-from closecall.bench.jobs import Job, prepare
-from closecall.bench.plan import TARGETS, Options, Size
-from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.record import ROW, Record
-from closecall.bench.report import to_html
-from closecall.bench.results import Hole
-from closecall.bench.sections import build
-from closecall.bench.store import Store
+from closecall.evaluate.grid import ROW
+from closecall.paper.jobs import Job, prepare
+from closecall.paper.plan import TARGETS, Options, Size
+from closecall.paper.published import LOSSES, METHODS
+from closecall.paper.record import Record
+from closecall.paper.report import to_html
+from closecall.paper.scores import Hole
+from closecall.paper.sections import build
+from closecall.paper.store import Store
+from closecall.report import charts
 from tests.browser_helpers import CHROMIUM, Page, column, launched, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
@@ -62,7 +63,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         for section in sections:
             (folder / section.name).mkdir()
             for name, chart in section.charts.items():
-                figures.write(chart, folder / section.name / name, ("svg",))
+                charts.write(chart, folder / section.name / name, ("svg",))
         page = folder / "report.html"
         page.write_text(to_html(sections, store, folder), encoding="utf-8")
     return page.as_uri()

@@ -120,7 +120,7 @@ def test_bad_requests_are_exit_code_3_with_a_reason(call, tmp_path: Path, argume
 
 
 def test_a_store_in_use_is_exit_code_3(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from closecall.bench.store import Store
+    from closecall.paper.store import Store
 
     with Store(tmp_path / "out" / "store.sqlite", write=True):
         done = call("reproduce", *SMALL, "--out", str(tmp_path / "out"))

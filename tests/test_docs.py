@@ -137,7 +137,7 @@ def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mo
     from typer.testing import CliRunner
 
     from closecall import cli
-    from closecall.bench.plan import get_targets
+    from closecall.paper.plan import get_targets
 
     monkeypatch.setenv("CLOSECALL_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
@@ -250,7 +250,7 @@ def test_the_readme_says_so_once_results_are_published() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
     """The README's table and every number between ``<!-- result: ... -->`` and ``<!-- end -->``."""
-    from closecall.bench.headline import fill
+    from closecall.paper.headline import fill
 
     text = page.read_text()
     if (RESULTS / "cells").is_dir() or "<!-- result: " in text:
@@ -260,7 +260,7 @@ def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
 def test_published_results_are_small_and_can_be_imported() -> None:
     if not (RESULTS / "cells").is_dir():
         pytest.skip("no results are published with this version")
-    from closecall.bench.exchange import read_folder
+    from closecall.paper.exchange import read_folder
 
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.csv*")) < 2_000_000
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.svg")) < 2_000_000
@@ -270,7 +270,7 @@ def test_published_results_are_small_and_can_be_imported() -> None:
 
 @pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="minutes: set CLOSECALL_RESULTS=1 to make every page")
 def test_published_pages_are_those_of_the_files(tmp_path: Path) -> None:
-    from closecall.bench.pages import write_pages
+    from closecall.paper.publish import write_pages
 
     shutil.copytree(RESULTS, tmp_path / "results")
     for path in write_pages(tmp_path / "results"):

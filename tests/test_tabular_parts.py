@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.bench.stats import corrected_test
 from closecall.data import DataError
+from closecall.evaluate.stats import corrected_test
 from closecall.tabular.columns import Column, columns_of, numbers
 from closecall.tabular.compare import NAMES, TREE, divide, grid
 from closecall.tabular.conclude import Result, judge

@@ -102,7 +102,7 @@ def test_errors_repeat_hostile_arguments_as_text(run: Run, arguments: tuple[str,
 
 def test_a_report_is_not_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the plotting packages the comparison runs and says what to install; a page asked for is an error."""
-    for name in ("closecall.bench.page", "closecall.bench.table_figures", "closecall.bench.figures"):
+    for name in ("closecall.report.html", "closecall.tabular.figures", "closecall.report.charts"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "altair", None)
     assert run("compare", "monk3", "--splits", 2, "--max-iter", 10, "--loss", "hinge", "--rows", 100) == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.plan import ALPHAS, k_grid
-from closecall.bench.results import title
+from closecall.evaluate.grid import ALPHAS, k_grid
 from closecall.objective import Problem
+from closecall.paper.scores import title
 from closecall.solvers import solve
 
 from .common import (

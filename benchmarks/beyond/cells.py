@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from closecall.bench.protocol import Division, grid
-from closecall.bench.published import table3_error
-from closecall.bench.record import PARTS, choose
-from closecall.bench.results import LABELS, title
+from closecall.evaluate.grid import PARTS, choose
 from closecall.objective import Problem, aggregate_value
+from closecall.paper.cell import Division, grid
+from closecall.paper.published import table3_error
+from closecall.paper.scores import LABELS, title
 
 from .choices import STEPS, choose_small, random_start, released_division, scored, solutions, wide_grid
 from .common import Array, Row, Settings, markdown, mean_error, read_lines, resume, signed

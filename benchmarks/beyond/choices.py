@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from closecall.bench.plan import ALPHAS, Cell, k_grid, rng_for
-from closecall.bench.protocol import Division, grid, rows_of, score_linear
-from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.record import choose
+from closecall.evaluate.grid import ALPHAS, choose, k_grid
 from closecall.objective import Problem
+from closecall.paper.cell import Division, grid, rows_of, score_linear
+from closecall.paper.plan import Cell, rng_for
+from closecall.paper.published import LOSSES, METHODS
 from closecall.solvers import solve
 
 from .common import Array, dataset

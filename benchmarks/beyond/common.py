@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import bootstrap
 
-from closecall.bench.plan import Cell
-from closecall.bench.protocol import Division, divide
 from closecall.data import Dataset, available, load_dataset
+from closecall.paper.cell import Division, divide
+from closecall.paper.plan import Cell
 
 ROOT = Path(__file__).parents[2]
 Row = dict[str, Any]

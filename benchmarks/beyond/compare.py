@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from closecall.bench.results import title
-from closecall.bench.stats import average_ranks, corrected_test, holm, wilcoxon
+from closecall.evaluate.stats import average_ranks, corrected_test, holm, wilcoxon
+from closecall.paper.scores import title
 
 from .common import Row, Settings, at_hand, dataset, markdown, mean_error, mean_interval, read_lines, resume, signed
 

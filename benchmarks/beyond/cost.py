@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.protocol import grid
 from closecall.objective import Problem
+from closecall.paper.cell import grid
 from closecall.solvers import solve
 
 from .. import solver as timing

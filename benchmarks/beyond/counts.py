@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from closecall.bench.published import LOSSES, METHODS, TABLE3_ROW, table3_error
-from closecall.bench.results import LABELS, title
 from closecall.data.suites import SUITES
+from closecall.paper.published import LOSSES, METHODS, TABLE3_ROW, table3_error
+from closecall.paper.scores import LABELS, title
 
 from . import cells
 from .choices import released_division

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from closecall.bench.plan import PROTOCOLS
-from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.results import LABELS, Scores
-from closecall.bench.stats import CRITERIA, compare, fraction_interval
+from closecall.evaluate.stats import CRITERIA, compare, fraction_interval
+from closecall.paper.plan import PROTOCOLS
+from closecall.paper.published import LOSSES, METHODS
+from closecall.paper.scores import LABELS, Scores
 
 from .common import Experiment, Row, Settings, interval_chart, made_by, markdown, mean_interval, save_chart, signed
 from .records import read_finished, scores

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.published import LOSSES, METHODS, TABLE3_ROW, table3_error
-from closecall.bench.record import choose
-from closecall.bench.results import LABELS, Scores, title
-from closecall.bench.stats import corrected_test, paper_test
 from closecall.data.suites import SUITES
+from closecall.evaluate.grid import choose
+from closecall.evaluate.stats import corrected_test, paper_test
+from closecall.paper.published import LOSSES, METHODS, TABLE3_ROW, table3_error
+from closecall.paper.scores import LABELS, Scores, title
 
 from . import cells, counts, deviations_prose as prose
 from .choices import STEPS, choose_small, descended, random_start, released_division, rescaled, solved, wide_grid

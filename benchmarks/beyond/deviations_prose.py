@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from closecall.bench.published import LOSSES, METHODS, table3_error
-from closecall.bench.results import LABELS
+from closecall.paper.published import LOSSES, METHODS, table3_error
+from closecall.paper.scores import LABELS
 
 from .common import Row, signed
 

@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.linear_model import LogisticRegressionCV
 
 import closecall
-from closecall.bench.plan import ALPHAS
-from closecall.bench.results import title
+from closecall.evaluate.grid import ALPHAS
 from closecall.linear.guard import Setting
+from closecall.paper.scores import title
 
 from .common import (
     Experiment,

@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from closecall import diagnose
-from closecall.bench.results import Scores, title
 from closecall.data.suites import SUITES
+from closecall.paper.scores import Scores, title
 
 from .common import (
     Array,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.plan import Cell, rng_for
-from closecall.bench.protocol import SHARES, TOLERANCES, Division, _scaler, _stratified, divide, grid
-from closecall.bench.published import LOSSES
-from closecall.bench.record import PARTS, choose
-from closecall.bench.results import LABELS
 from closecall.data.simulate import imbalance, shares
+from closecall.evaluate.grid import PARTS, choose
+from closecall.paper.cell import SHARES, TOLERANCES, Division, _scaler, _stratified, divide, grid
+from closecall.paper.plan import Cell, rng_for
+from closecall.paper.published import LOSSES
+from closecall.paper.scores import LABELS
 
 from .choices import rescaled, solved
 from .common import (

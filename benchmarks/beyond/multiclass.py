@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import closecall
-from closecall.bench.stats import holm
 from closecall.data.embedded import embedded
+from closecall.evaluate.stats import holm
 
 from .common import (
     Array,

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from closecall.bench.results import LABELS
 from closecall.data.synthetic import FIGURE1, figure1
 from closecall.losses import get_loss
 from closecall.objective import Problem
+from closecall.paper.scores import LABELS
 from closecall.solvers import solve
 
 from .common import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from closecall.bench.exchange import RUNS, read_folder
-from closecall.bench.plan import STARTS, Cell
-from closecall.bench.record import Record
-from closecall.bench.results import Results, Scores, gather
-from closecall.bench.store import Store
 from closecall.data.suites import SUITES
+from closecall.paper.exchange import RUNS, read_folder
+from closecall.paper.plan import STARTS, Cell
+from closecall.paper.record import Record
+from closecall.paper.scores import Results, Scores, gather
+from closecall.paper.store import Store
 
 
 class Finished(Results):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from closecall.bench.plan import STARTS, Cell, rng_for
-from closecall.bench.protocol import Division, grid, rows_of, score_linear
-from closecall.bench.published import LOSSES, METHODS
-from closecall.bench.record import choose
-from closecall.bench.results import LABELS, title
+from closecall.evaluate.grid import choose
+from closecall.paper.cell import Division, grid, rows_of, score_linear
+from closecall.paper.plan import STARTS, Cell, rng_for
+from closecall.paper.published import LOSSES, METHODS
+from closecall.paper.scores import LABELS, title
 from closecall.solvers import solve
 
 from .common import (

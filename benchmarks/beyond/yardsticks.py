@@ -13,12 +13,11 @@ from sklearn.ensemble import AdaBoostClassifier, HistGradientBoostingClassifier,
 from sklearn.linear_model import LogisticRegressionCV
 
 import closecall
-from closecall.bench.baselines import exact_intercepts, sklearn_baselines
-from closecall.bench.plan import ALPHAS, k_grid
-from closecall.bench.protocol import Division, rows_of, score_linear
-from closecall.bench.record import PARTS, choose
-from closecall.bench.results import LABELS as TABLE_LABELS
+from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
+from closecall.evaluate.grid import ALPHAS, PARTS, choose, k_grid
 from closecall.objective import Problem
+from closecall.paper.cell import Division, rows_of, score_linear
+from closecall.paper.scores import LABELS as TABLE_LABELS
 from closecall.solvers import solve
 
 from .common import (

@@ -27,16 +27,17 @@ except ImportError as error:
     ) from None
 
 from closecall import __version__
-from closecall.bench import commands as exchange_commands, faults
-from closecall.bench.drive import Event, drive
-from closecall.bench.execute import Dask, Engine, Local
-from closecall.bench.jobs import Job, prepare
-from closecall.bench.plan import MAX_ITER, SPLITS, STARTS, TARGETS, Options, Task
-from closecall.bench.published import LOSSES
-from closecall.bench.results import gather, title
-from closecall.bench.store import Store
-from closecall.bench.tables import Table, gain_table, method_table
 from closecall.data import SUITES, available, data_directory
+from closecall.paper import commands as exchange_commands, faults
+from closecall.paper.engines import Dask, Engine, Local
+from closecall.paper.jobs import Job, prepare
+from closecall.paper.plan import MAX_ITER, SPLITS, STARTS, TARGETS, Options, Task
+from closecall.paper.published import LOSSES
+from closecall.paper.run import Event, drive
+from closecall.paper.scores import gather, title
+from closecall.paper.store import Store
+from closecall.paper.tables import gain_table, method_table
+from closecall.report.formats import Table
 from closecall.tabular.commands import register
 from closecall.tabular.output import shown
 
@@ -139,7 +140,7 @@ def reproduce(
 
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
-    from closecall.bench.protocol import run_cell  # brings scikit-learn: the other commands start without it
+    from closecall.paper.cell import run_cell  # brings scikit-learn: the other commands start without it
 
     options = _options(splits, max_iter, protocol, models, start)
     engine = _engine(workers, scheduler, dask_workers)
@@ -231,7 +232,7 @@ def _eta(event: Event) -> str:
 
 def _write_report(store: Store, folder: Path, as_json: bool) -> Path:
     try:
-        from closecall.bench.report import write_report
+        from closecall.paper.report import write_report
     except ImportError as error:
         raise ValueError(f'the report needs more packages ({error}): pip install "closecall[bench,plots]"') from None
     with err.status("writing the report") if err.is_terminal and not as_json else _quiet():

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.drive import drive
-from closecall.bench.execute import Happening, Local, Work
-from closecall.bench.faults import explain, stoppable
-from closecall.bench.plan import Cell, Task
-from closecall.bench.record import Record, pack
-from closecall.bench.store import Store
+from closecall.paper.engines import Happening, Local, Work
+from closecall.paper.faults import explain, stoppable
+from closecall.paper.plan import Cell, Task
+from closecall.paper.record import Record, pack
+from closecall.paper.run import drive
+from closecall.paper.store import Store
 from tests.bench_helpers import tasks, toy_rows
 
 

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from closecall import CloseKClassifier, load_model
-from closecall.bench.record import ROW, pack, unpack
 from closecall.data import DataError, load_dataset
+from closecall.evaluate.grid import ROW
 from closecall.linear import persistence
+from closecall.paper.record import pack, unpack
 from closecall.tabular.model import TableModel
 from tests.stress.torture_numbers import Finding, Refused
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.compact import CompactError
-from closecall.bench.exchange import RUNS, export_store, import_folder
-from closecall.bench.store import Store, StoreError
+from closecall.paper.compact import CompactError
+from closecall.paper.exchange import RUNS, export_store, import_folder
+from closecall.paper.store import Store, StoreError
 from tests.stress.hostile_files import flip, json_like, nasty, refusing, spoil
 from tests.stress.hostile_stores import HOSTILE, make_store, run_command, scripts_in
 from tests.stress.torture_numbers import Finding

@@ -25,12 +25,13 @@ from unittest import mock
 import numpy as np
 
 from closecall import cli
-from closecall.bench import figures
-from closecall.bench.plan import Cell
-from closecall.bench.record import ROW, Record
-from closecall.bench.report import stored_jobs
-from closecall.bench.store import RECORD, RUN, Store, StoreError, digest
-from closecall.bench.walk import figure1_walks
+from closecall.evaluate.grid import ROW
+from closecall.paper.plan import Cell
+from closecall.paper.record import Record
+from closecall.paper.report import stored_jobs
+from closecall.paper.store import RECORD, RUN, Store, StoreError, digest
+from closecall.paper.walk import figure1_walks
+from closecall.report import charts
 from tests.stress.hostile_files import NASTY, flip, json_like, nasty, refusing, spoil, table_text
 from tests.stress.torture_numbers import Finding, Refused
 
@@ -224,8 +225,8 @@ def run_command(arguments: list[str], folder: Path) -> tuple[Any, str]:
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,x\n2,y\n"))),
             mock.patch.dict(os.environ, {"CLOSECALL_DATA": str(folder), "COLUMNS": "80"}),
             mock.patch("closecall.cli.drive", _no_work),
-            mock.patch.object(figures.write, "__defaults__", (("svg",),)),  # PNG and PDF take seconds
-            mock.patch("closecall.bench.report.figure1_walks", _walks),
+            mock.patch.object(charts.write, "__defaults__", (("svg",),)),  # PNG and PDF take seconds
+            mock.patch("closecall.paper.report.figure1_walks", _walks),
             contextlib.redirect_stdout(told),
             contextlib.redirect_stderr(told),
         ):

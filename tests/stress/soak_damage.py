@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.bench.salvage import salvage
-from closecall.bench.store import StoreError
+from closecall.paper.salvage import salvage
+from closecall.paper.store import StoreError
 from tests.stress.fault_helpers import contents, fill
 
 RECORDS = 120

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from closecall.bench.plan import Cell
-from closecall.bench.record import pack
-from closecall.bench.salvage import salvage
-from closecall.bench.store import Store, StoreError
+from closecall.paper.plan import Cell
+from closecall.paper.record import pack
+from closecall.paper.salvage import salvage
+from closecall.paper.store import Store, StoreError
 
 DRIVER = Path(__file__).with_name("soak_driver.py")
 PLAN = ["reproduce", "overview", "--datasets", "monk3,titanic", "--max-iter", "20", "--json", "--splits"]

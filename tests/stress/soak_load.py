@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from closecall.bench.drive import drive
-from closecall.bench.execute import Dask, Engine, Local
-from closecall.bench.plan import Cell, Task, rng_for
-from closecall.bench.record import ROW, Record
-from closecall.bench.store import Store
+from closecall.evaluate.grid import ROW
+from closecall.paper.engines import Dask, Engine, Local
+from closecall.paper.plan import Cell, Task, rng_for
+from closecall.paper.record import Record
+from closecall.paper.run import drive
+from closecall.paper.store import Store
 
 ENGINES: dict[str, Engine] = {"local": Local(2), "dask": Dask(workers=2)}
 #: Growth that is allowed for 1000 cells, in KB, when three standard errors are granted to it.

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from closecall import cli
-from closecall.bench import execute
-from closecall.bench.drive import drive
-from closecall.bench.execute import Dask, EngineError, Local
-from closecall.bench.faults import explain
-from closecall.bench.store import Store
+from closecall.paper import engines as execute
+from closecall.paper.engines import Dask, EngineError, Local
+from closecall.paper.faults import explain
+from closecall.paper.run import drive
+from closecall.paper.store import Store
 from tests.bench_helpers import tasks
 from tests.stress.fault_helpers import alive, children, contents, hungry, inline, slow, toy
 

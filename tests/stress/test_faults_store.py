@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from closecall import cli
-from closecall.bench import store as store_module
-from closecall.bench.drive import Event, drive
-from closecall.bench.salvage import salvage
-from closecall.bench.store import SCHEMA_VERSION, Store, StoreError, StoreFault
+from closecall.paper import store as store_module
+from closecall.paper.run import Event, drive
+from closecall.paper.salvage import salvage
+from closecall.paper.store import SCHEMA_VERSION, Store, StoreError, StoreFault
 from tests.bench_helpers import tasks
 from tests.stress.fault_helpers import contents, fill, inline, toy
 

@@ -24,9 +24,10 @@ pytest.importorskip("pyarrow", reason="install closecall[bench]")
 
 from closecall import CloseKClassifier, load_model
 from closecall._arrays import ArchiveError, read_arrays
-from closecall.bench.record import MAX_UNPACKED, ROW, unpack
 from closecall.data import DataError, files, load_dataset, parquet, sources
 from closecall.data.sources import at_hand, data_directory, resolve
+from closecall.evaluate.grid import ROW
+from closecall.paper.record import MAX_UNPACKED, unpack
 from tests.stress.hostile_files import ATTACKS, forge, npy
 
 SEEDS = {"models": 40, "parquet": 40}
@@ -192,7 +193,7 @@ def test_nothing_in_a_file_runs(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(evil)
     (tmp_path / "o.npz").write_bytes(archive(header=npy("(1,)", "|O", evil), checksum=npy("(1,)", "|O", evil)))
     code = """
-import sys, closecall, closecall.data as data, closecall.bench.record as record
+import sys, closecall, closecall.data as data, closecall.paper.record as record
 for name in sys.argv[1:]:
     reader = closecall.load_model if name.endswith(".npz") else data.load_dataset
     for read in (reader, lambda name: record.unpack(open(name, "rb").read())):

@@ -15,9 +15,9 @@ from tests.stress.torture_numbers import Refused
 pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
-from closecall.bench.exchange import import_folder
-from closecall.bench.report import stored_jobs
-from closecall.bench.store import Store, StoreError
+from closecall.paper.exchange import import_folder
+from closecall.paper.report import stored_jobs
+from closecall.paper.store import Store, StoreError
 from tests.stress.hostile_folders import attack_folders, exported
 from tests.stress.hostile_stores import (
     HOSTILE,

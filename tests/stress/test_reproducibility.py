@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from closecall.bench.execute import Local
-from closecall.bench.jobs import prepare
-from closecall.bench.plan import Options, Task
-from closecall.bench.protocol import run_cell
-from closecall.bench.record import Record, choose
+from closecall.evaluate.grid import choose
 from closecall.objective import Problem
+from closecall.paper.cell import run_cell
+from closecall.paper.engines import Local
+from closecall.paper.jobs import prepare
+from closecall.paper.plan import Options, Task
+from closecall.paper.record import Record
 from closecall.solvers.batched import SMALL_DESIGN, solve
 
 #: What the documentation promises across BLAS thread counts: a chosen test error moves by at most this many points.

@@ -16,10 +16,9 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from closecall._names import Array, lookup
-from closecall.bench.baselines import sklearn_baselines
-from closecall.bench.plan import ALPHAS, k_grid
-from closecall.bench.record import BASELINES, PARTS, ROW, choose
 from closecall.data.simulate import shares
+from closecall.evaluate.baselines import sklearn_baselines
+from closecall.evaluate.grid import ALPHAS, BASELINES, PARTS, ROW, choose, k_grid
 from closecall.linear import Diagnosis, diagnose
 from closecall.linear.fitting import Options, exact_intercepts, fit_models
 from closecall.linear.race import hits
@@ -65,7 +64,7 @@ def run_splits(
     max_iter: int = 300,
     seed: int = 0,
 ) -> Iterator[Split]:
-    """For each split the chosen row of each method, as in :func:`closecall.bench.record.choose`.
+    """For each split the chosen row of each method, as in :func:`closecall.evaluate.grid.choose`.
 
     Parameters
     ----------

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import stats
 
 from closecall._names import Array
-from closecall.bench.record import BASELINES
-from closecall.bench.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
+from closecall.evaluate.grid import BASELINES
+from closecall.evaluate.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 
 from .compare import NAMES, TREE, Split
 from .table import Table

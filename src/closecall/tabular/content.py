@@ -80,7 +80,7 @@ def label(result: Result) -> str:
 
 
 def family(result: Result) -> str:
-    """What kind of method it is, as in :data:`closecall.bench.table_figures.FAMILIES`."""
+    """What kind of method it is, as in :data:`closecall.tabular.figures.FAMILIES`."""
     if not result.loss:
         return "tree" if result.method == TREE else "scikit-learn"
     head = result.label.split(",")[0]

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from closecall.bench.drive import environment
 from closecall.data.dataset import DataError
+from closecall.evaluate.environment import environment
 from closecall.linear import Diagnosis
 
 from . import content
@@ -85,8 +85,8 @@ def make_folder(page: Path) -> None:
 def check_packages() -> str:
     """Why no page can be made here, or nothing."""
     try:
-        import closecall.bench.page
-        import closecall.bench.table_figures  # noqa: F401
+        import closecall.report.html
+        import closecall.tabular.figures  # noqa: F401
     except ImportError as error:
         return NEEDS.format(error)
     return ""
@@ -126,7 +126,7 @@ def to_csv(found: Findings) -> str:
 
 def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     """The whole page."""
-    from closecall.bench.page import render
+    from closecall.report.html import render
 
     comparison, table = found.comparison, found.table
     pictured = _pictured(found)
@@ -183,8 +183,10 @@ def _lead(found: Findings) -> str:
 
 def _pictured(found: Findings) -> list[tuple[str, str, str, list[Any]]]:
     """Sections of charts: identity, heading, text, charts."""
-    from closecall.bench import figures, table_figures as draw
-    from closecall.bench.page import place
+    from closecall.report import charts
+    from closecall.report.html import place
+
+    from . import figures as draw
 
     comparison = found.comparison
     pairs = [comparison.found[name] for name in (named("average", comparison.loss), "logistic_regression")]
@@ -199,7 +201,7 @@ def _pictured(found: Findings) -> list[tuple[str, str, str, list[Any]]]:
         "chart-differences",
         "Each method minus average, and minus LogisticRegression, on the same splits. Coloured: significant after "
         "adjusting for all methods.",
-        figures.side_by_side(
+        charts.side_by_side(
             [draw.differences(*content.moves(comparison, pair), content.label(pair)) for pair in pairs]
         ),
     )

@@ -1,0 +1,104 @@
+"""Figure 5's records: accuracies as outliers, imbalance or ambiguous examples are added, with their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.data.simulate import SIMULATIONS
+from closecall.report.formats import Row, Table
+
+from .plan import Cell, Size
+from .published import LOSSES, METHODS
+from .scores import LABELS, Hole, Results, gather
+
+
+def simulated(cells: list[Cell], size: Size, store: Results) -> tuple[list[Row], list[Hole]]:
+    """One record for each (contamination, level, loss, method) whose cells are all there, and the levels left out."""
+    records: list[Row] = []
+    holes: list[Hole] = []
+    for name, simulation in SIMULATIONS.items():
+        for level in simulation.levels:
+            group = [cell for cell in cells if (cell.contamination, cell.level) == (name if level else "", level)]
+            for scores in gather(store, group):
+                holes += [Hole(f"{level} {name}", hole.why) for hole in scores.holes]
+                for loss in LOSSES if scores.datasets else ():
+                    test = 100 * scores.test(loss)[0]
+                    gains = test - test[METHODS.index("average")]
+                    shared = {
+                        "protocol": scores.protocol, "model": scores.model, "loss": loss, "contamination": name,
+                        "level": level, "majority": 100 * majority(size, name, level),
+                    }  # fmt: skip
+                    records += [
+                        {
+                            **shared, "method": method, "accuracy": float(test[j].mean()),
+                            "standard_error": standard_error(test[j]), "gain": float(gains[j].mean()),
+                            "gain_error": standard_error(gains[j]),
+                        }
+                        for j, method in enumerate(METHODS)
+                    ]  # fmt: skip
+    return records, holes
+
+
+def standard_error(values: Array) -> float:
+    """Of a mean over splits of one data set; given the data, splits are independent draws. NaN for one split.
+
+    Examples
+    --------
+    >>> standard_error(np.array([1.0, 3.0]))
+    1.0
+    """
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def majority(size: Size, contamination: str, level: int) -> float:
+    """The share of the larger class after contamination (outliers keep the shares, in expectation).
+
+    Examples
+    --------
+    >>> spambase = Size("pmlb94", "pmlb:spambase", "", 4601, 57, 1813)
+    >>> round(majority(spambase, "outliers", 256), 3), round(majority(spambase, "imbalance", 12800), 3)
+    (0.606, 0.896)
+    """
+    negatives = size.rows - size.positives
+    added = {"outliers": (0, 0), "imbalance": (level, 0), "ambiguity": (0, level)}[contamination]
+    total = negatives + size.positives + sum(added)
+    return max(negatives + added[0], size.positives + added[1]) / total
+
+
+def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
+    """Accuracies of the five methods at every level, and that of always saying the larger class."""
+    mine = [record for record in records if record["loss"] == loss]
+    rows = []
+    for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
+        here = [record for record in mine if (record["contamination"], record["level"]) == (name, level)]
+        rows.append((f"{level} {name}", *(f"{r['accuracy']:.2f}" for r in here), f"{here[0]['majority']:.2f}"))
+    heading = f"Figure 5, test accuracy (%): {mine[0]['model']}, {loss}, protocol {mine[0]['protocol']}"
+    header = ("added", *(LABELS[method] for method in METHODS), "majority")
+    return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (note,))
+
+
+def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
+    """What close-k gains over average where most is added, and at how many levels it is ahead."""
+    names = list(dict.fromkeys(row["contamination"] for row in records))
+    rows = []
+    for loss in LOSSES:
+        for method in ("close", "close_decay"):
+            mine = [row for row in records if (row["loss"], row["method"]) == (loss, method) and row["level"]]
+            cells = [_most([row for row in mine if row["contamination"] == name]) for name in names]
+            rows.append((f"{LABELS[method]}, {loss}", *cells))
+    notes = (
+        "Points of test accuracy over average where most is added, with the standard error of the paired differences "
+        "over the splits; in brackets, at how many of the levels the method is ahead at all.",
+    )
+    heading = f"Figure 5, gain over average: {records[0]['model']}, protocol {records[0]['protocol']}"
+    return Table(f"{stem}-gains", heading, ("method", *names), tuple(rows), (), notes)
+
+
+def _most(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    last, ahead = max(rows, key=lambda row: row["level"]), sum(row["gain"] > 0 for row in rows)
+    return f"{last['level']}: {last['gain']:+.1f} ±{last['gain_error']:.1f} ({ahead} of {len(rows)})"

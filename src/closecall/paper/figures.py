@@ -1,0 +1,252 @@
+"""The paper's figures, drawn with Altair; everything is offline.
+
+Each function takes plain arrays or flat records and returns a chart. :func:`write` saves SVG, PNG and PDF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from closecall.evaluate import stats
+from closecall.report.charts import COLOURS, Record, plain_data, tips
+
+from .published import LOSSES, METHODS
+from .scores import LABELS, Scores, title
+
+
+def _method_colour(name: str = "method", **options: Any) -> Any:
+    scale = alt.Scale(domain=[LABELS[method] for method in METHODS], range=[COLOURS[method] for method in METHODS])
+    return alt.Color(f"{name}:N", scale=scale, title=None, **options)
+
+
+def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
+    """Figure 1: the points of each set and where each aggregate puts its boundary along the vertical axis.
+
+    Parameters
+    ----------
+    points : records with ``set``, ``x`` (fitted), ``side`` (spread for the eye), ``label``
+    lines : records with ``set``, ``method``, ``boundary``
+    """
+    panels = []
+    for name in dict.fromkeys(point["set"] for point in points):
+        dots = (
+            alt.Chart(plain_data([point for point in points if point["set"] == name]))
+            .mark_point(size=12, filled=True, opacity=0.6, strokeWidth=0)
+            .encode(
+                x=alt.X("side:Q", title=None, axis=None),
+                y=alt.Y("x:Q", title=None, scale=alt.Scale(domain=[-1.05, 1.05])),
+                shape=alt.Shape("label:N", title="class", scale=alt.Scale(range=["circle", "cross"])),
+                fill=alt.Fill("label:N", title="class", scale=alt.Scale(range=["#bbbbbb", "#444444"])),
+            )
+        )
+        rules = (
+            alt.Chart(plain_data([{**line, "method": LABELS[line["method"]]} for line in lines if line["set"] == name]))
+            .mark_rule(strokeWidth=2)
+            .encode(y="boundary:Q", color=_method_colour(), tooltip=tips(method="", boundary=".3f", errors="d"))
+        )
+        panels.append(alt.layer(dots, rules).properties(width=150, height=220, title=name))
+    return alt.hconcat(*panels)
+
+
+def sizes(records: Sequence[Record]) -> Any:
+    """Figure 2: rows and features of the data sets.
+
+    Parameters
+    ----------
+    records : records with ``dataset``, ``suite``, ``rows``, ``features``
+    """
+    decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
+    return (
+        alt.Chart(plain_data(records))
+        .mark_point(filled=True, size=40, opacity=0.7)
+        .encode(
+            x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples", axis=decades),
+            y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features", axis=decades),
+            color=alt.Color("suite:N", title=None),
+            tooltip=tips(dataset="", rows=",d", features=",d"),
+        )
+        .properties(width=360, height=260)
+    )
+
+
+def scatter(scores: Scores) -> Any:
+    """Figure 3: test accuracy of close decay against average, one panel for each loss, one point for each set."""
+    panels = []
+    for loss in LOSSES:
+        means = 100 * scores.test(loss, ("average", "close_decay")).mean(axis=-1)
+        p = stats.compare(scores.test(loss, ("average", "close_decay")), ("average", "close_decay"), scores.protocol)
+        records = [
+            {
+                "dataset": title(name), "average": pair[0], "close_decay": pair[1], "gain": pair[1] - pair[0],
+                "p": p["average", "close_decay"].p[i],
+                "significant": "p < 0.05" if p["average", "close_decay"].p[i] < stats.SIGNIFICANCE else "p >= 0.05",
+            }
+            for i, (name, pair) in enumerate(zip(scores.datasets, means, strict=True))
+        ]  # fmt: skip
+        low = float(np.floor(means.min())) if means.size else 0.0
+        high = min(float(np.ceil(means.max())) + 1, 100.0) if means.size else 100.0
+        axis = alt.Scale(domain=[low, high], nice=False, zero=False)
+        x = alt.X("average:Q", title="average, test accuracy (%)", scale=axis)
+        y = alt.Y("close_decay:Q", title="close decay, test accuracy (%)", scale=axis)
+        dots = (
+            alt.Chart(plain_data(records))
+            .mark_point(filled=True, size=70, opacity=0.8)
+            .encode(
+                x=x,
+                y=y,
+                color=alt.Color(
+                    "significant:N",
+                    title=None,
+                    scale=alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"]),
+                ),
+                tooltip=tips(dataset="", average=".2f", close_decay=".2f", gain="+.2f", p=".2g"),
+            )
+        )
+        ends = alt.Chart(plain_data([{"average": end, "close_decay": end} for end in (low, high)]))
+        diagonal = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
+        panels.append((diagonal + dots).properties(width=280, height=280, title=loss))
+    return alt.hconcat(*panels)
+
+
+def chosen_k(scores: Scores) -> Any:
+    """Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it; medians over splits."""
+    records = []
+    for loss in LOSSES:
+        fractions = np.median(scores.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
+        test = scores.test(loss, ("average", "close_decay")).mean(axis=-1)
+        for name, fraction, pair in zip(scores.datasets, fractions, test, strict=True):
+            gain = 100 * (pair[1] - pair[0])
+            records.append({"dataset": title(name), "loss": loss, "fraction": fraction, "gain": gain})
+    colour = alt.Color("loss:N", title=None, scale=alt.Scale(domain=list(LOSSES), range=["#0072B2", "#E69F00"]))
+    panels = [
+        alt.Chart(plain_data([record for record in records if record["loss"] == loss]))
+        .mark_bar(opacity=0.8)
+        .encode(
+            x=alt.X("fraction:Q", bin=alt.Bin(step=0.1, extent=[0, 1]), title=None if place == 0 else "chosen k* / n"),
+            y=alt.Y("count():Q", title="data sets", axis=alt.Axis(tickMinStep=1)),
+            color=colour,
+        )
+        .properties(width=260, height=105, title="(a)" if place == 0 else "")
+        for place, loss in enumerate(LOSSES)
+    ]
+    x = alt.X("fraction:Q", title="chosen k* / n (median over splits)", scale=alt.Scale(domain=[0, 1]))
+    y = alt.Y("gain:Q", title="gain over average (points)")
+    dots = (
+        alt.Chart(plain_data(records))
+        .mark_point(filled=True, size=70, opacity=0.8)
+        .encode(x=x, y=y, color=colour, tooltip=tips(dataset="", loss="", fraction=".3f", gain="+.2f"))
+    )
+    ends = alt.Chart(plain_data([{"fraction": end, "gain": 0} for end in (0, 1)]))
+    zero = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
+    return alt.hconcat(alt.vconcat(*panels), alt.layer(zero, dots).properties(width=320, height=280, title="(b)"))
+
+
+def simulations(records: Sequence[Record]) -> Any:
+    """Figure 5: accuracy against the number of added examples, one panel for each contamination and loss.
+
+    Parameters
+    ----------
+    records : records with ``contamination``, ``level``, ``loss``, ``method``, ``accuracy``, ``majority``
+    """
+    rows = []
+    for loss in dict.fromkeys(record["loss"] for record in records):
+        panels = []
+        for name in dict.fromkeys(record["contamination"] for record in records):
+            chosen = [record for record in records if (record["loss"], record["contamination"]) == (loss, name)]
+            shown = [{**record, "method": LABELS[record["method"]]} for record in chosen]
+            # Outlier counts double from step to step; symlog keeps the zero.
+            scale = alt.Scale(type="symlog") if name == "outliers" else alt.Scale()
+            levels = list(dict.fromkeys(record["level"] for record in chosen))
+            axis = alt.Axis(values=levels, labelOverlap=True, format="d")
+            x = alt.X("level:Q", title=f"{name} added", scale=scale, axis=axis)
+            y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
+            shown_tips = tips(method="", level="d", accuracy=".2f", majority=".2f")
+            lines = (
+                alt.Chart(plain_data(shown))
+                .mark_line(point=True)
+                .encode(x=x, y=y, color=_method_colour(), tooltip=shown_tips)
+            )
+            majority = [{"level": record["level"], "accuracy": record["majority"]} for record in chosen]
+            dotted = alt.Chart(plain_data(majority)).mark_line(strokeDash=[2, 3], color="#555555").encode(x=x, y=y)
+            panels.append((dotted + lines).properties(width=240, height=200, title=f"{name}, {loss}"))
+        rows.append(alt.hconcat(*panels))
+    return alt.vconcat(*rows)
+
+
+def critical_difference(scores: Scores, loss: str) -> Any:
+    """Average ranks of the five methods; bars join those that cannot be told apart (Nemenyi, 0.05)."""
+    ranks = stats.average_ranks(scores.test(loss).mean(axis=-1))
+    distance = stats.critical_difference(len(METHODS), len(scores.datasets))
+    order = np.argsort(ranks, kind="stable")
+    # A row for each method, so that equal ranks do not hide each other; the bars of the groups lie below.
+    records = [{"method": LABELS[METHODS[i]], "rank": ranks[i], "row": -row} for row, i in enumerate(order)]
+    groups = [
+        {"rank": min(ranks[list(group)]), "high": max(ranks[list(group)]), "row": -len(METHODS) - 0.5 * place}
+        for place, group in enumerate(stats.rank_groups(ranks, distance))
+    ]
+    y = alt.Y("row:Q", axis=None, scale=alt.Scale(domain=[-len(METHODS) - 0.5 * len(groups), 0.6], zero=False))
+    scale = alt.Scale(domain=[1, len(METHODS)], nice=False, zero=False)
+    x = alt.X("rank:Q", title="average rank (1 is best)", scale=scale)
+    base = alt.Chart(plain_data(records)).encode(x=x, y=y, color=_method_colour(legend=None))
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(tooltip=tips(method="", rank=".2f"))
+    names = base.mark_text(align="left", dx=8, fontSize=11).encode(text="method:N")
+    bars = alt.Chart(plain_data(groups)).mark_rule(strokeWidth=4, color="#777777").encode(x=x, x2="high:Q", y=y)
+    heading = f"{loss}: critical difference {distance:.2f} on {len(scores.datasets)} data sets"
+    return alt.layer(bars, dots, names).properties(width=360, height=150, title=heading)
+
+
+def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
+    """Gain of close decay over average on each data set (the ``most`` largest in size), by significance."""
+    pair = stats.compare(scores.test(loss, ("average", "close_decay")), ("average", "close_decay"), scores.protocol)
+    one = pair["average", "close_decay"]
+    order = np.argsort(-np.abs(one.gains), kind="stable")[:most]
+    records = [
+        {
+            "dataset": title(scores.datasets[i]), "gain": 100 * one.gains[i], "p": one.p[i],
+            "significant": "p < 0.05" if one.p[i] < stats.SIGNIFICANCE else "p >= 0.05",
+        }
+        for i in order
+    ]  # fmt: skip
+    colours = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"])
+    return (
+        alt.Chart(plain_data(records))
+        .mark_bar()
+        .encode(
+            x=alt.X("gain:Q", title="close decay minus average, test accuracy (points)"),
+            y=alt.Y("dataset:N", sort=alt.SortField("gain", order="descending"), title=None),
+            color=alt.Color("significant:N", title=None, scale=colours),
+            tooltip=tips(dataset="", gain="+.2f", p=".2g"),
+        )
+        .properties(width=360, title=loss)
+    )
+
+
+def accuracies(scores: Scores, loss: str) -> Any:
+    """Mean test accuracy of each method on each data set; a click on the legend leaves one method bright."""
+    means = 100 * scores.test(loss).mean(axis=-1)
+    records = [
+        {
+            "dataset": title(name), "method": LABELS[method], "accuracy": means[i, j],
+            "gain": means[i, j] - means[i, METHODS.index("average")],
+        }
+        for i, name in enumerate(scores.datasets)
+        for j, method in enumerate(METHODS)
+    ]  # fmt: skip
+    one = alt.selection_point(fields=["method"], bind="legend", name=f"method_{loss}")
+    return (
+        alt.Chart(plain_data(records))
+        .mark_point(filled=True, size=50)
+        .encode(
+            x=alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
+            y=alt.Y("dataset:N", sort=alt.EncodingSortField("accuracy", op="max", order="descending"), title=None),
+            color=_method_colour(),
+            opacity=alt.condition(one, alt.value(0.85), alt.value(0.12)),
+            tooltip=tips(dataset="", method="", accuracy=".2f", gain="+.2f"),
+        )
+        .properties(width=300, height=alt.Step(15), title=loss)
+        .add_params(one)
+    )

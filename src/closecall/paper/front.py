@@ -1,0 +1,216 @@
+"""The front page of the results: what came out, what it cost, what is missing, how it was made."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+
+from closecall.data import SUITES
+from closecall.report.formats import Row, Table, to_markdown
+from closecall.report.text import escape_markdown, paragraph
+
+from .campaign import Campaign, costs
+from .findings import findings
+from .headline import headline_table, share, shortfalls
+from .scores import title
+from .sections import Section
+
+
+def wide(table: Table) -> str:
+    """A table for a page that scrolls: no name is cut."""
+    return to_markdown(table, 1000).rstrip()
+
+
+def indented(text: str) -> str:
+    """Text as the body of a block that opens or is set apart."""
+    return "\n".join(f"    {line}".rstrip() for line in text.rstrip().splitlines())
+
+
+def index_page(
+    campaign: Campaign,
+    sections: Sequence[Section],
+    covered: Sequence[Row],
+    agreement: Table,
+    first: Sequence[Row],
+    pages: Sequence[tuple[str, str, bool]],
+) -> str:
+    """The page as Markdown.
+
+    Parameters
+    ----------
+    campaign : Campaign
+    sections : sequence of Section
+    covered : sequence of dict
+        As :func:`closecall.paper.campaign.coverage` gives them.
+    agreement : Table
+    first : sequence of dict
+        The headline's rows.
+    pages : sequence of (file, title, generated)
+        The other pages, those written by hand first.
+    """
+    blocks = ["# Results", *_opening(first, covered, pages), *_pages(pages)]
+    blocks += [wide(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
+    blocks += _findings(sections)
+    if agreement.rows:
+        blocks.append(wide(agreement))
+    blocks += [*_coverage(covered), *_missing(sections), *_cost(campaign), *_made(campaign)]
+    return "\n\n".join(blocks)
+
+
+def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
+    short = shortfalls(first)
+    if short:
+        lines = indented("\n\n".join(map(paragraph, short)))
+        tried = [f"    What was tried: [{escape_markdown(name)}]({file})." for file, name, made in pages if not made]
+        here, planned = next((row["sets"] for row in first if row["suite"] == "pmlb94"), 0), len(SUITES["pmlb94"])
+        heading = "Below what the paper reports" + (f", so far ({here} of {planned} sets)" if here < planned else "")
+        yield "\n\n".join([f'!!! warning "{heading}"', lines, *tried[:1]])
+    yield from _lead(first)
+    left = [row for row in covered if row["cells_done"] < row["cells"]]
+    if left:
+        missing = sum(row["cells"] - row["cells_done"] for row in left)
+        yield paragraph(
+            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells are "
+            "still to be run. Every table counts the data sets whose splits are all there, and says how many."
+        )
+
+
+def _lead(first: Sequence[Row]) -> Iterator[str]:
+    """The one comparison that the paper is about: PMLB, linear, each protocol by its own test."""
+    sentences = []
+    for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
+        place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
+        if place == ("pmlb94", "linear", "significant", wins["protocol"]):
+            sentences.append(
+                f"- {wins['protocol']} protocol and test, {wins['splits']} splits, {wins['loss']} loss: better on "
+                f"{share(wins)}, worse on "
+                f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points; the paper {wins['published']:.0%} and "
+                f"{losses['published']:.0%}"
+            )
+    if sentences:
+        yield paragraph(
+            "Close decay against the average loss, linear models, the PMLB sets that are complete, significant "
+            "differences with exact 95 % intervals, the data sets taken as independent (fewer splits find fewer of "
+            "them):"
+        )
+        yield "\n".join(sentences)
+
+
+def _pages(pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
+    if pages:
+        yield "The pages:"
+        yield "\n".join(f"- [{escape_markdown(name)}]({file})" for file, name, _ in pages)
+
+
+def _findings(sections: Sequence[Section]) -> Iterator[str]:
+    parts = [
+        (section.suite, scores, section.published)
+        for section in sections
+        if section.name.startswith(("overview", "table"))
+        for scores in section.scores
+    ]
+    found = findings(parts)
+    if found:
+        yield "## In words"
+    for finding in found:
+        texts = [
+            f"{verdict.loss} loss: {verdict.headline}. {' '.join(verdict.sentences)}" for verdict in finding.verdicts
+        ]
+        heading = escape_markdown(finding.heading).replace('"', "'")
+        yield f'??? note "{heading}"\n\n' + indented("\n\n".join(map(paragraph, texts)))
+
+
+def _coverage(covered: Sequence[Row]) -> Iterator[str]:
+    if covered:
+        yield wide(coverage_table(covered))
+        yield from missing_blocks(covered)
+
+
+def missing_blocks(covered: Sequence[Row]) -> Iterator[str]:
+    """The data sets that are not complete yet, each list behind its title."""
+    for row in covered:
+        if row["missing"]:
+            place = f"{row['suite']}{_SIMULATED[row['what']]}, {row['protocol']}, {row['model']}"
+            names = paragraph(", ".join(map(title, row["missing"])) + ".")
+            yield f'??? note "{len(row["missing"])} not complete yet: {place}"\n\n{indented(names)}'
+
+
+_SIMULATED = {"tables": "", "simulations": " (simulated)"}
+
+
+def coverage_table(rows: Sequence[Row]) -> Table:
+    """What was planned and what is done, a line for each (suite, protocol, model)."""
+    shown = tuple(
+        (
+            f"{row['suite']}{_SIMULATED[row['what']]}, {row['protocol']}, {row['model']}",
+            f"{row['sets_complete']} of {row['sets']}", f"{row['cells_done']} of {row['cells']}", str(row["splits"]),
+            str(row["steps"]),
+        )
+        for row in rows
+    )  # fmt: skip
+    header = ("suite, protocol, model", "sets complete", "cells done", "splits", "steps")
+    return Table("coverage", "Coverage", header, shown, tuple(rows))
+
+
+def _missing(sections: Sequence[Section]) -> Iterator[str]:
+    # What is merely not run yet is said with the coverage; here is what failed or is not at hand.
+    given = dict.fromkeys(note for section in sections for note in section.notes)
+    notes = [note for note in given if not note.endswith(("cells not run", "run it again."))]
+    if notes:
+        lines = "\n".join(f"    - {escape_markdown(note)}" for note in notes)
+        yield f'??? note "What is missing, and why ({len(notes)})"\n\n{lines}'
+
+
+def _cost(campaign: Campaign) -> Iterator[str]:
+    rows = costs(campaign)
+    if rows:
+        shown = tuple(
+            (
+                f"{row['protocol']}, {row['model']}" if row["protocol"] != "all" else "all", str(row["cells"]),
+                f"{row['core_hours']:.2f}", f"{row['median_seconds']:.1f}", f"{row['longest_seconds']:.1f}",
+            )
+            for row in rows
+        )  # fmt: skip
+        header = ("protocol, model", "cells", "core-hours", "median s", "longest s")
+        notes = (
+            "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
+            "baselines. Seconds are those in the worker, one core each.",
+        )
+        yield wide(Table("cost", "What it cost", header, shown, tuple(rows), notes))
+
+
+def _made(campaign: Campaign) -> Iterator[str]:
+    yield "## How it was made"
+    runs = [run for run in campaign.runs if run["arguments"]]
+    commands = dict.fromkeys(shlex.join(["closecall", *run["arguments"]]) for run in runs)
+    if commands:
+        yield "```text\n" + "\n".join(command.replace("```", "") for command in commands) + "\n```"
+    computed = {line.run for line in campaign.lines.values()}
+    environments: dict[str, list[int]] = {}
+    for place, run in enumerate(campaign.runs):
+        if place in computed:
+            environments.setdefault(json.dumps(run["environment"], sort_keys=True), []).append(place)
+    for text, places in environments.items():
+        cells = sum(line.run in places for line in campaign.lines.values())
+        days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
+        facts = "; ".join(_facts(json.loads(text)))
+        yield paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
+    sets = len({line.cell.dataset for line in campaign.lines.values()})
+    recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
+    yield paragraph(
+        f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
+        "these pages are the CSV files beside them, the cells those in cells/; `closecall import` puts them into a "
+        "store, so that no finished cell is run again."
+    ).replace("\\`", "`")
+
+
+def _facts(environment: dict[str, object]) -> Iterator[str]:
+    for name, value in environment.items():
+        if isinstance(value, dict):
+            yield ", ".join(f"{package} {version}" for package, version in value.items() if version)
+        elif isinstance(value, list):
+            yield f"{name} {', '.join(map(str, value))}"
+        elif value is not None:
+            yield f"{name} {value}"

@@ -1,0 +1,297 @@
+"""A job and its records -> one section of the report: tables and charts, holes stated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from closecall.evaluate.stats import CRITERIA
+from closecall.report import charts
+from closecall.report.formats import Row, Table
+
+from . import figure1, figures
+from .figure5 import simulated, simulation_gains, simulation_table
+from .jobs import Job
+from .plan import STARTS
+from .published import LOSSES, PAIR_TABLES, PairTable
+from .scores import Results, Scores, gather, title
+from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
+
+
+@dataclass
+class Section:
+    """One job's part of the report.
+
+    Parameters
+    ----------
+    name, title : str
+    suite : str
+        What its data sets are called together.
+    tables : list of Table
+    charts : dict
+        File stem -> chart.
+    captions : dict
+        File stem -> what the chart shows and how to read it.
+    latex : dict
+        File stem -> LaTeX of tables in the paper's own layout.
+    notes : list of str
+    scores : list of Scores
+        What the tables and charts are made of, for the page's summary.
+    published : list of PairTable
+        The paper's tables on the same suite.
+    """
+
+    name: str
+    title: str
+    suite: str = ""
+    tables: list[Table] = field(default_factory=list)
+    charts: dict[str, Any] = field(default_factory=dict)
+    captions: dict[str, str] = field(default_factory=dict)
+    latex: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
+    published: list[PairTable] = field(default_factory=list)
+
+    def draw(self, stem: str, chart: Any, caption: str) -> None:
+        """Add a chart."""
+        self.charts[stem], self.captions[stem] = chart, caption
+
+
+def build(job: Job, store: Results) -> Section:
+    """The section of a job, from what the store has so far."""
+    section = Section(job.name, job.target.title, " and ".join(job.suites))
+    _BUILDERS[job.target.name](section, job, store)
+    for hole in job.holes:
+        section.notes.append(f"Not at hand: {title(hole.dataset)}: {hole.why}")
+    return section
+
+
+def _complete(section: Section, job: Job, store: Results) -> list[Scores]:
+    """The scores that have at least one complete data set; the notes say what is missing."""
+    found = gather(store, job.cells(), job.holes)
+    for scores in found:
+        missing = [hole for hole in scores.holes if hole not in job.holes]
+        where = f"under {scores.protocol}, {scores.model}"
+        notes = [f"Left out {where}: {title(hole.dataset)}: {hole.why}" for hole in missing]
+        if not scores.datasets:
+            notes.insert(0, f"No data set is complete yet {where}: run it again.")
+        section.notes += [note for note in notes if note not in section.notes]
+    section.scores = [scores for scores in found if scores.datasets]
+    section.published = _published(job)
+    return section.scores
+
+
+def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
+    """The paper's tables on the very suite of this job."""
+    tables = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]
+    return [table for table in tables if criterion in (None, table.criterion)]
+
+
+def _suite(section: Section, job: Job, store: Results, criteria: tuple[str, ...] = CRITERIA) -> None:
+    found = _complete(section, job, store)
+    published = _published(job)
+    for scores in found:
+        section.tables += suite_tables(scores, published, criteria=criteria)
+        section.tables += _start_tables(job, store, scores)
+        _suite_charts(section, scores)
+    for protocol in dict.fromkeys(scores.protocol for scores in found):
+        parts = [scores for scores in found if scores.protocol == protocol]
+        for criterion in criteria:
+            paper = next((table for table in published if table.criterion == criterion), None)
+            notes = [note for scores in parts for note in notes_on(scores)]
+            section.latex[f"{criterion}-{protocol}"] = pairs_latex(parts, criterion, paper, notes)
+
+
+def _where(scores: Scores) -> str:
+    return f"{scores.model} model, {scores.protocol} protocol, {scores.splits} splits"
+
+
+def _suite_charts(section: Section, scores: Scores) -> None:
+    stem, where = f"{scores.protocol}-{scores.model}", _where(scores)
+    section.draw(
+        f"accuracy-{stem}",
+        charts.side_by_side([figures.accuracies(scores, loss) for loss in LOSSES]),
+        f"Test accuracy of the five methods on each data set, mean over the splits ({where}). Further right is better; "
+        "click a method in the legend to see it alone.",
+    )
+    section.draw(
+        f"gains-{stem}",
+        charts.side_by_side([figures.gains(scores, loss) for loss in LOSSES]),
+        f"What close decay gains over average on each data set, in points of test accuracy ({where}). Coloured bars "
+        "are significant by the protocol's test.",
+    )
+    if len(scores.datasets) > 1:
+        section.draw(
+            f"ranks-{stem}",
+            charts.side_by_side([figures.critical_difference(scores, loss) for loss in LOSSES]),
+            f"Average rank of each method over the data sets, further left is better ({where}). Grey bars join methods "
+            "whose ranks cannot be told apart (Nemenyi, 0.05).",
+        )
+
+
+def _start_tables(job: Job, store: Results, scores: Scores) -> list[Table]:
+    """How much the start matters, wherever the store has the same cells from another start, on the splits it has."""
+    if scores.model != "linear":
+        return []
+    done = store.done()
+    mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
+    tables = []
+    for other in (start for start in STARTS if start != job.options.start):
+        found = [cell for cell in mine if replace(cell, start=other).key in done]
+        # Fewer splits do for a question like this; both sides are then averaged over those alone.
+        splits = max((cell.split for cell in found), default=-1) + 1
+        shared = [cell for cell in mine if cell.split < splits]
+        for again in gather(store, [replace(cell, start=other) for cell in shared]):
+            if again.datasets:
+                same = scores if splits == scores.splits else gather(store, shared)[0]
+                tables += [start_table(same, again, (job.options.start, other), loss) for loss in LOSSES]
+    return tables
+
+
+def _significant(section: Section, job: Job, store: Results) -> None:
+    _suite(section, job, store, ("significant", "joint"))
+
+
+def _points(section: Section, job: Job, store: Results) -> None:
+    _suite(section, job, store, ("points", "joint"))
+
+
+def _overview(section: Section, job: Job, store: Results) -> None:
+    _suite(section, job, store)
+    _scatter(section, job, store)
+    _chosen(section, job, store)
+
+
+def _errors(section: Section, job: Job, store: Results) -> None:
+    for scores in _complete(section, job, store):
+        beside = job.suites == ("fan8",) and scores.model == "linear"
+        section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
+        section.tables += [method_table(scores, loss) for loss in LOSSES]
+        section.tables += _start_tables(job, store, scores)
+
+
+def _scatter(section: Section, job: Job, store: Results) -> None:
+    for scores in _complete(section, job, store):
+        section.draw(
+            f"scatter-{scores.protocol}-{scores.model}",
+            figures.scatter(scores),
+            f"Close decay against average, a point for each data set ({_where(scores)}). Above the dashed line close "
+            "decay is better; coloured points differ significantly.",
+        )
+
+
+def _figure3(section: Section, job: Job, store: Results) -> None:
+    _scatter(section, job, store)
+    section.tables += [error_table(scores, loss) for scores in _complete(section, job, store) for loss in LOSSES]
+
+
+def _chosen(section: Section, job: Job, store: Results) -> None:
+    for scores in _complete(section, job, store):
+        section.draw(
+            f"chosen-k-{scores.protocol}-{scores.model}",
+            figures.chosen_k(scores),
+            f"(a) Which share k*/n of the training examples validation chose for close decay, and (b) the gain over "
+            f"average against that share ({_where(scores)}).",
+        )
+        section.tables.append(_chosen_table(scores))
+
+
+def _chosen_table(scores: Scores) -> Table:
+    records: list[Row] = []
+    for loss in LOSSES:
+        fractions = np.median(scores.of("k", loss, ("close_decay",))[:, 0], axis=-1)
+        test = scores.test(loss, ("average", "close_decay")).mean(axis=-1)
+        records += [
+            {
+                "protocol": scores.protocol, "model": scores.model, "loss": loss, "dataset": title(name),
+                "k_over_n": float(fraction), "gain": float(pair[1] - pair[0]),
+            }
+            for name, fraction, pair in zip(scores.datasets, fractions, test, strict=True)
+        ]  # fmt: skip
+    edges = ((0.0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.999), (0.999, 1.0))
+    rows = []
+    for low, high in edges:
+        cells = []
+        for loss in LOSSES:
+            inside = [r["gain"] for r in records if r["loss"] == loss and low < r["k_over_n"] <= high]
+            cells += [str(len(inside)), f"{100 * np.mean(inside):+.2f}" if inside else ""]
+        rows.append(("all of them" if low > 0.99 else f"{low:g} to {min(high, 1):g}", *cells))
+    header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
+    notes = ("Median over splits of the k* that validation chose for close decay; mean gain over average, in points.",)
+    name = f"chosen-k-{scores.protocol}-{scores.model}"
+    heading = f"Chosen k*: {scores.model}, protocol {scores.protocol}"
+    return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
+
+
+def _figure1(section: Section, job: Job, store: Results) -> None:
+    points, lines, table = figure1.figure1_results(job.options.max_iter or job.target.max_iter)
+    section.tables.append(table)
+    section.draw(
+        "figure1",
+        figures.boundaries(points, lines),
+        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best place is 0 in all "
+        "four.",
+    )
+
+
+def _examples(section: Section, job: Job, store: Results) -> None:
+    section.tables.append(figure1.examples_results(job.options.max_iter or job.target.max_iter))
+
+
+def _figure2(section: Section, job: Job, store: Results) -> None:
+    records: list[Row] = [
+        {"dataset": title(size.name), "suite": size.suite, "rows": size.rows, "features": size.features}
+        for size in job.sizes
+    ]
+    if not records:
+        section.notes.append("None of the data sets is at hand.")
+        return
+    section.draw("figure2", figures.sizes(records), "Examples and features of the data sets at hand, on log scales.")
+    rows = []
+    for suite in job.suites:
+        chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
+        if chosen:
+            spans = [f"{min(column)} / {np.median(column):g} / {max(column)}" for column in zip(*chosen, strict=True)]
+            rows.append((suite, str(len(chosen)), *spans))
+    header = ("suite", "sets", "rows: least / median / most", "features: likewise")
+    section.tables.append(Table("figure2", "Sizes of the data sets at hand", header, tuple(rows), tuple(records)))
+
+
+def _figure5(section: Section, job: Job, store: Results) -> None:
+    for size in job.sizes:
+        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+        for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
+            chosen = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
+            records, holes = simulated(chosen, size, store)
+            section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
+            if records:
+                stem = f"figure5-{title(size.name)}-{protocol}-{model}"
+                section.draw(
+                    stem,
+                    figures.simulations(records),
+                    f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
+                    f"({model} model, {protocol} protocol). Dotted: always saying the larger class.",
+                )
+                note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
+                section.tables.append(simulation_gains(stem, records))
+                section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
+
+
+Builder = Callable[[Section, Job, Results], None]
+_BUILDERS: dict[str, Builder] = {
+    "overview": _overview,
+    "figure1": _figure1,
+    "examples": _examples,
+    "figure2": _figure2,
+    "table1": _significant,
+    "table2": _significant,
+    "table3": _errors,
+    "figure3": _figure3,
+    "figure4": _chosen,
+    "figure5": _figure5,
+    "table4": _points,
+    "table5": _points,
+}

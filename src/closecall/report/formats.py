@@ -1,0 +1,125 @@
+"""Tables -> CSV, Markdown that fits 80 columns, and LaTeX with booktabs; names are text in all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .text import WIDTH, escape_latex, escape_markdown, paragraph, visible
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a reader sees, and the numbers behind it.
+
+    Parameters
+    ----------
+    name : str
+        Stem of its files.
+    title : str
+    header : tuple of str
+    rows : tuple of tuple of str
+        Formatted cells, the first column naming the row.
+    records : tuple of dict
+        One flat record for each number, unrounded, for the CSV file.
+    notes : tuple of str
+        What was left out, how many splits and steps, what a mark means.
+    """
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    records: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+#: What begins a formula in a spreadsheet, the full-width forms too.
+_FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
+
+
+def to_csv(table: Table) -> str:
+    """All records, unrounded.
+
+    Examples
+    --------
+    >>> to_csv(Table("t", "T", ("a",), (), ({"a": 1.5, "b": None}, {"a": float("nan"), "b": "x"})))
+    'a,b\\n1.5,\\n,x\\n'
+    """
+    buffer = io.StringIO()
+    names = list(dict.fromkeys(name for record in table.records for name in record))
+    writer = csv.DictWriter(buffer, names, lineterminator="\n")
+    writer.writeheader()
+    for record in table.records:
+        writer.writerow({name: _plain(value) for name, value in record.items()})
+    return buffer.getvalue()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else repr(float(value))
+    if isinstance(value, str):
+        # A name that a spreadsheet would take for a formula is made text.
+        return visible(f"'{value}" if value.startswith(_FORMULA) else value).replace("\n", "\\n")
+    return value
+
+
+def to_markdown(table: Table, width: int = WIDTH) -> str:
+    """Title, table and notes on at most 80 columns (or ``width``); long names are cut, long notes wrapped.
+
+    Examples
+    --------
+    >>> print(to_markdown(Table("t", "T", ("a", "b"), (("x", "0.25"),), (), ("A note.",))))
+    ## T
+    <BLANKLINE>
+    | a   |    b |
+    |:----|-----:|
+    | x   | 0.25 |
+    <BLANKLINE>
+    A note.
+    <BLANKLINE>
+    """
+    cells = [[escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)]
+    columns = list(zip(*cells, strict=True))
+    widths = [max(3, *map(len, column)) for column in columns]
+    widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
+    names = [_cut(cell, widths[0]) for cell in columns[0]]
+    # A header too long for the page is broken by no renderer: cut the numbers' headers to their column.
+    body = [
+        "| "
+        + " | ".join([name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        + " |"
+        for name, row in zip(names, cells, strict=True)
+    ]
+    rule = "|:" + "-" * (widths[0] + 1) + "|" + "".join("-" * (each + 1) + ":|" for each in widths[1:])
+    notes = list(map(paragraph, table.notes))
+    head = f"## {escape_markdown(table.title)}"
+    return "\n\n".join([head, "\n".join([body[0], rule, *body[1:]]), *notes]) + "\n"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def to_latex(table: Table) -> str:
+    """A booktabs table of the formatted cells."""
+    columns = "l" + "r" * (len(table.header) - 1)
+    lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (table.header, *table.rows)]
+    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
+    return float_table(table.title, table.notes, columns, body)
+
+
+def float_table(caption: str, notes: Sequence[str], columns: str, body: str) -> str:
+    small = "\n".join(rf"\par\smallskip{{\footnotesize {escape_latex(note)}\par}}" for note in notes)
+    return (
+        "% needs \\usepackage{booktabs,multirow}\n\\begin{table*}[htbp]\n\\small\n"
+        f"\\caption{{{escape_latex(caption)}}}\n\\begin{{center}}\n\\begin{{tabular}}{{{columns}}}\n{body}\n"
+        f"\\end{{tabular}}\n\\end{{center}}\n{small}\n\\end{{table*}}\n"
+    )

@@ -1,0 +1,84 @@
+"""What every page has in common: templates, style, scripts, charts that draw themselves; all offline, all escaped."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import jinja2
+import vl_convert
+
+from .text import visible
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart on the page: its identity, its picture (SVG, for readers without JavaScript) and its specification."""
+
+    identity: str
+    caption: str
+    picture: str
+    specification: str
+
+
+def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
+    """An Altair chart for a page; its picture is drawn here unless given."""
+    if picture is None:
+        buffer = io.StringIO()
+        chart.save(buffer, format="svg")
+        picture = buffer.getvalue()
+    return Chart(identity, caption, picture, to_json({**chart.to_dict(), "description": caption}))
+
+
+def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), **content: Any) -> str:
+    """A page of ``templates/`` without any reference to the outside.
+
+    Parameters
+    ----------
+    template : str
+        File name.
+    charts : sequence of Chart
+        All that the page shows: what draws them is left out if there are none.
+    scripts : sequence of str
+        File names of the scripts that the page needs beside.
+    content : dict
+        What the template asks for. Text is escaped, its control characters are spelt out.
+    """
+    # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
+    bundle = vl_convert.javascript_bundle(read("charts.js")) if charts else ""
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        finalize=visible,
+        loader=jinja2.FunctionLoader(read),
+    )
+    return environment.get_template(template).render(
+        written=format,
+        style=read("style.css"),
+        script="".join(map(read, scripts)),
+        bundle=bundle.replace("</script", "<\\/script"),
+        **content,
+    )
+
+
+def read(name: str) -> str:
+    """A file of ``templates/``."""
+    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def to_json(content: Any) -> str:
+    r"""JSON that is safe inside a script element: nothing in it can end the element or start a comment.
+
+    Examples
+    --------
+    >>> print(to_json({"name": "</script>&"}))
+    {"name":"\u003c/script\u003e\u0026"}
+    """
+    # ensure_ascii spells U+2028 and its like by their codes; these three remain.
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,74 @@
+"""Text that stays text: names of a stranger in Markdown, LaTeX, CSV, HTML and on a terminal."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from typing import Any
+
+
+def visible(value: Any) -> Any:
+    r"""Text with its control and direction marks spelt out, so that a name can neither hide nor reorder anything.
+
+    Examples
+    --------
+    >>> print(visible("a\x1b[31mb"), visible("safe\u202egnp"), visible(3))
+    a\x1b[31mb safe\u202egnp 3
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    hidden = ("Cc", "Cf", "Zl", "Zp", "Cs")
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in hidden and c != "\n" else c for c in value
+    )
+
+
+WIDTH = 80
+
+
+def paragraph(text: str) -> str:
+    """Text as a paragraph of Markdown, wrapped; no line of it begins a list, a heading or a quotation."""
+    lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
+    return "\n".join(re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line) for line in lines)
+
+
+#: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
+#: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
+_MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+#: These have no escape by a backslash that every renderer knows.
+_ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
+
+
+def escape_markdown(text: str) -> str:
+    r"""Text that Markdown shows as it is.
+
+    Examples
+    --------
+    >>> print(escape_markdown("p < 0.05 of a_b"), escape_markdown("![x](y) <b> | *z*"))
+    p < 0.05 of a_b !\[x\](y) &lt;b> \| \*z\*
+    """
+    text = _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text).replace("\n", " "))
+    # One star alone is a mark of ours and begins nothing, save at the start of a line.
+    return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    '"': "''", "…": r"\ldots{}", "\n": " ", "`": r"\textasciigrave{}",
+    "[": "{[}", "]": "{]}", "*": "{*}",  # "\\\\" takes a bracket or a star that follows it for its own
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """Text that LaTeX prints as it is.
+
+    Examples
+    --------
+    >>> print(escape_latex("a_b & 50 %"))
+    a\\_b \\& 50 \\%
+    """
+    escaped = "".join(_LATEX.get(character, character) for character in visible(text))
+    return re.sub(r"-(?=-)", "-{}", escaped)  # two hyphens would become a dash

@@ -25,12 +25,12 @@ docs: $(VENV)/.installed
 
 check: test lint types docs
 
-$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/solvers/pull.*)
+$(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/*/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python $(PIP_INSTALL) -e ".[all]"
 	touch $@
 
-$(DEMO_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/solvers/pull.*)
+$(DEMO_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/*/*.[ch])
 	$(PYTHON) -m venv $(DEMO_VENV)
 	$(DEMO_VENV)/bin/python $(PIP_INSTALL) -e ".[bench,plots]"
 	touch $@

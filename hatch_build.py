@@ -1,40 +1,81 @@
-"""Build hook: compile the solver's kernel if there is a C compiler; without one the package is pure Python."""
+"""Build hook: compile the kernels if there is a C compiler; without one the package is pure Python.
+
+``CC``, ``CPPFLAGS``, ``CFLAGS``, ``LDFLAGS`` and ``ARCHFLAGS`` are honoured. ``CLOSECALL_REQUIRE_KERNEL=1`` makes a
+failing compiler an error, for builds that are to be published.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOLVERS = Path("src/closecall/solvers")
+PACKAGE = Path("src/closecall")
+#: ``_<name>.so`` is put beside each ``<name>.c``, on every system: ctypes loads it by its path.
+KERNELS = ("solvers/pull.c", "network/kernel.c")
 
 
-class CompileKernel(BuildHookInterface):
-    """Puts ``_pull.so`` beside ``pull.c`` and into the wheel."""
+def compiler(environment: Mapping[str, str], windows: bool) -> list[str]:
+    """The compiler and its first arguments: ``CC``, or ``cc``; on Windows the first that is found."""
+    if given := shlex.split(environment.get("CC", ""), posix=not windows):
+        return given
+    return [next(filter(shutil.which, ("cl", "clang", "gcc")), "cl")] if windows else ["cc"]
+
+
+def command(environment: Mapping[str, str], source: Path, target: Path, windows: bool = os.name == "nt") -> list[str]:
+    """What compiles ``source`` into the shared library ``target``; the user's flags come last and win."""
+    first = compiler(environment, windows)
+    flags = {name: environment.get(name, "").split() for name in ("CPPFLAGS", "CFLAGS", "ARCHFLAGS", "LDFLAGS")}
+    own = [*flags["CPPFLAGS"], *flags["CFLAGS"], *flags["ARCHFLAGS"]]
+    if Path(first[0]).stem.lower() in ("cl", "clang-cl"):
+        return [*first, "/nologo", "/O2", "/LD", *own, str(source), f"/Fe:{target}", "/link", *flags["LDFLAGS"]]
+    # Windows knows neither position-independent code nor a library of its own for mathematics.
+    before, after = ([], []) if windows else (["-fPIC"], ["-lm"])
+    return [*first, "-O3", *before, "-shared", *own, "-o", str(target), str(source), *flags["LDFLAGS"], *after]
+
+
+def build(source: Path, target: Path) -> str:
+    """Compile; an empty string, or why it failed. A library is renamed into place: none is loaded half-written."""
+    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    with tempfile.TemporaryDirectory() as folder:  # for whatever else a compiler writes
+        made = Path(folder) / target.name
+        try:
+            subprocess.run(command(os.environ, source, made), check=True, capture_output=True, cwd=folder)
+            shutil.copyfile(made, fresh)
+            fresh.replace(target)
+        except (OSError, subprocess.CalledProcessError) as error:
+            target.unlink(missing_ok=True)
+            said = b"\n".join(filter(None, (getattr(error, name, None) for name in ("stdout", "stderr"))))
+            return f"{error}\n{said.decode(errors='replace')}".strip()
+    return ""
+
+
+class CompileKernels(BuildHookInterface):
+    """Puts the libraries beside their sources and into the wheel, which then fits any Python 3 of its platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
-        target = Path(self.root) / SOLVERS / "_pull.so"
-        if self.compile(Path(self.root) / SOLVERS / "pull.c", target):
-            build_data["pure_python"], build_data["infer_tag"] = False, True
-            build_data["artifacts"].append(str(SOLVERS / target.name))
+        for name in KERNELS:
+            source = (Path(self.root) / PACKAGE / name).resolve()
+            target = source.with_name(f"_{source.stem}.so")
+            if not source.exists():
+                continue
+            if failure := build(source, target):
+                self.without(name, failure)
+                continue
+            platform = self.build_config.builder.get_best_matching_tag().split("-", 2)[2]
+            build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
+            build_data["artifacts"].append(str((PACKAGE / name).with_name(target.name).as_posix()))
 
-    def compile(self, source: Path, target: Path) -> bool:
-        """Whether ``target`` was built; it is renamed into place, so that no half-written library is ever loaded."""
-        fresh = target.with_name(f"{target.name}.{os.getpid()}")
-        command = [*shlex.split(os.environ.get("CC", "cc")), "-O3", "-fPIC", "-shared", "-o", str(fresh), str(source)]
-        try:
-            subprocess.run([*command, "-lm"], check=True, capture_output=True)
-            fresh.replace(target)
-        except (OSError, subprocess.CalledProcessError) as error:
-            reason = getattr(error, "stderr", b"").decode(errors="replace") or str(error)
-            self.app.display_warning(f"closecall runs without its compiled kernel, several times slower: {reason}")
-            fresh.unlink(missing_ok=True)
-            target.unlink(missing_ok=True)
-            return False
-        return True
+    def without(self, name: str, failure: str) -> None:
+        if os.environ.get("CLOSECALL_REQUIRE_KERNEL", "0") not in ("", "0"):
+            raise RuntimeError(f"{name} does not compile, and CLOSECALL_REQUIRE_KERNEL is set: {failure}")
+        self.app.display_warning(f"closecall runs without {name} compiled, several times slower: {failure}")

@@ -7,19 +7,28 @@
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define CHUNK 64 /* keys counted together before looking whether any of them lies inside the bracket */
 enum { LOGISTIC = 0, HINGE = 1 };
 enum { AVERAGE = 0, CLOSE = 1, LARGEST = 2, TOP = 3 };
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+/* Only glibc chooses among clones when the library is loaded; musl does not. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CLONES
 #endif
+#ifdef _MSC_VER
+#define INLINE static __forceinline
+#else
 #define INLINE static inline __attribute__((always_inline))
+#endif
+#ifdef _WIN32
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT
+#endif
 
 /* exp by exp(x) = 2^n exp(r), |r| <= log(2) / 2: the Taylor polynomial to the type's precision, n added to the exponent.
  * Adding 1.5 * 2^mantissa rounds to a whole number and leaves it in the low bits. Written out so that it vectorises. */

@@ -148,9 +148,9 @@ INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
 /* rows x n minus margins become pulls. Row i trains on fold folds[i]: totals are the folds' masses; factors[fold] is NULL
  * (all ones) or n masses as REAL, masses[fold] NULL (zeros and ones) or the same as doubles. scratch: 2 n REAL, room_mass:
  * n doubles if any masses are given. hints: rows x 3. */
-CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
-                       const int32_t *folds, const double *k, const double *totals, const REAL *const *factors,
-                       const double *const *masses, REAL *scratch, double *room_mass, double *hints) {
+EXPORT CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
+                              const int32_t *folds, const double *k, const double *totals, const REAL *const *factors,
+                              const double *const *masses, REAL *scratch, double *room_mass, double *hints) {
     REAL *keys = scratch, *room = scratch + n;
     for (int64_t row = 0; row < rows; row++) {
         REAL *v = values + row * n;

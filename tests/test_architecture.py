@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "closecall"
 #: Reading order: a module may import from its own room and from rooms above it.
 ROOMS = [
     "_names",
+    "_budget",
     "_arrays",
     "losses",
     "aggregates",

@@ -113,7 +113,7 @@ def test_parquet_bounds_and_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.parquet"
     pd.DataFrame({"a": np.zeros(1000), "target": ["x", "y"] * 500}).to_parquet(path)
-    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    monkeypatch.setattr(files, "LIMIT", 1000)
     with pytest.raises(DataError, match="1000 rows x 2 columns; refused"):
         load_dataset(path)
     monkeypatch.undo()

@@ -347,7 +347,7 @@ def test_http_get(monkeypatch: pytest.MonkeyPatch) -> None:
             for path in ("broken", "503"):
                 with pytest.raises(OSError):
                     remote.http_get(f"{base}/{path}")
-            monkeypatch.setattr(remote, "MAX_BYTES", 3)
+            monkeypatch.setattr(remote, "LIMIT", 3)
             with pytest.raises(DataError, match="more than 3 bytes"):
                 remote.http_get(f"{base}/whole")
         finally:

@@ -1,33 +1,37 @@
-"""Reading an npz archive of a stranger: nothing is unpickled and nothing unpacks to more than a limit."""
+"""Reading an npz archive of a stranger: nothing is unpickled and nothing unpacks to more than a budget."""
 
 from __future__ import annotations
 
 import math
+import sys
 import zipfile
 from typing import IO, Any
 
 import numpy as np
 
+from ._budget import LIMIT, PIECE, Budget
 from ._names import Array
 
-#: What an archive may unpack to, and how many arrays it may hold: a small file can unpack to all the memory there is.
-MAX_BYTES, MAX_ARRAYS = 1 << 30, 10_000
+#: How many arrays an archive may hold.
+MAX_ARRAYS = 10_000
 #: Numbers, booleans and text; objects would have to be unpickled.
 KINDS = "biufUS"
+#: How a member may be packed. Python unpacks the others (bz2, lzma) a whole block at a time, however large that is.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class ArchiveError(ValueError):
     """An archive that is damaged, too large or not made of plain arrays."""
 
 
-def read_arrays(file: IO[bytes], limit: int = MAX_BYTES) -> dict[str, Array]:
+def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
     """The arrays of an npz archive by name; whatever is wrong with it raises ``ArchiveError``.
 
     Parameters
     ----------
     file : binary file
-    limit : int
-        Bytes to which the whole archive may unpack.
+    budget : Budget or int
+        What the whole archive may unpack to, in bytes.
 
     Examples
     --------
@@ -37,37 +41,74 @@ def read_arrays(file: IO[bytes], limit: int = MAX_BYTES) -> dict[str, Array]:
     >>> read_arrays(buffer)["a"].tolist()
     [0, 1, 2]
     """
+    budget = Budget(budget) if isinstance(budget, int) else budget
     try:
+        _check_members(file)
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             names = [member.filename.removesuffix(".npy") for member in members]
-            if len(members) > MAX_ARRAYS or len(set(names)) < len(names):
-                raise ArchiveError("it holds too many arrays, or two of one name")
-            # zipfile hands out no more than a member's stated size, so that stated sizes are a bound.
-            if sum(member.file_size for member in members) > limit:
-                raise ArchiveError(f"it unpacks to more than {limit} bytes")
-            return {name: _read(archive, member) for name, member in zip(names, members, strict=True)}
-    except ArchiveError:
+            if len(set(names)) < len(names):
+                raise ArchiveError("it holds two arrays of one name")
+            return {name: _read(archive, member, budget) for name, member in zip(names, members, strict=True)}
+    except (ArchiveError, MemoryError):
         raise
     except Exception as error:  # zip, zlib, NumPy and struct each complain in their own way; all mean one thing
         raise ArchiveError(f"it is truncated, damaged or no archive of arrays ({error})") from error
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+def _check_members(file: IO[bytes]) -> None:
+    """Refuse an archive of too many members before ``zipfile`` makes an object of each."""
+    mark, count, last = b"PK\x01\x02", 0, b""  # the head of a member's entry in the directory
+    file.seek(0)
+    while piece := file.read(PIECE):
+        count += (last + piece).count(mark)
+        last = piece[-3:]
+        if count > MAX_ARRAYS:
+            raise ArchiveError(f"it holds too many arrays; {MAX_ARRAYS} are the most")
+    file.seek(0)
+
+
+class _Counted:
+    """A member of the archive; NumPy asks for as much at once as a header says, and gets a piece."""
+
+    def __init__(self, raw: IO[bytes], budget: Budget) -> None:
+        self.raw, self.budget = raw, budget
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self.raw.read(PIECE if size < 0 else min(size, PIECE))
+        self.budget.spend(len(piece))
+        return piece
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget) -> Array:
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
-    with archive.open(member) as raw:
+    if member.compress_type not in METHODS:
+        raise ArchiveError(f"{member.filename!r} is packed in a way that save does not use")
+    with archive.open(member) as opened:
+        raw = _Counted(opened, budget)
         shape, fortran, dtype = headers[np.lib.format.read_magic(raw)](raw)
         if dtype.kind not in KINDS:
             raise ArchiveError(f"{member.filename!r} holds {dtype}, not numbers or text")
         size = math.prod(shape) * dtype.itemsize
         # NumPy would allocate what the header promises before it looks for the bytes.
-        if min(shape, default=0) < 0 or size > member.file_size:
+        if min(shape, default=0) < 0 or math.prod(shape) > member.file_size or size > member.file_size:
             raise ArchiveError(f"{member.filename!r} promises more numbers than it holds")
-        data = raw.read(size)
+        data = bytearray()
+        while len(data) < size and (piece := raw.read(size - len(data))):
+            data += piece
         if len(data) < size or raw.read(1):  # reading to the end also checks the archive's own checksum
             raise ArchiveError(f"{member.filename!r} does not hold what its header says")
-    flat = np.frombuffer(bytearray(data), dtype=dtype) if size else np.empty(math.prod(shape), dtype)
+    flat = np.frombuffer(data, dtype=dtype) if size else np.empty(math.prod(shape), dtype)
+    _check_text(flat, member.filename)
     return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _check_text(flat: Array, name: str) -> None:
+    """Numbers above the last code point raise wherever they are looked at as text."""
+    if flat.dtype.kind == "U" and flat.size:
+        codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
+        if codes.max() > sys.maxunicode:
+            raise ArchiveError(f"{name!r} holds what is no text")

@@ -24,10 +24,11 @@ pytest.importorskip("pyarrow", reason="install closecall[bench]")
 
 from closecall import CloseKClassifier, load_model
 from closecall._arrays import ArchiveError, read_arrays
-from closecall.data import DataError, files, load_dataset, parquet, sources
+from closecall.data import DataError, files, load_dataset, parquet, sources, text
 from closecall.data.sources import at_hand, data_directory, resolve
 from closecall.evaluate.grid import ROW
-from closecall.paper.record import MAX_UNPACKED, unpack
+from closecall.paper.record import unpack
+from closecall.paper.schema import MAX_RECORD
 from tests.stress.hostile_files import ATTACKS, forge, npy
 
 SEEDS = {"models": 40, "parquet": 40}
@@ -92,7 +93,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    size = MAX_UNPACKED + 8
+    size = MAX_RECORD + 8
     bomb = archive(k=npy(f"({size // 8},)", data=b"\0" * size))
     text = pa.DictionaryArray.from_arrays(pa.array([0, 0] * 500, pa.int32()), pa.array(["x" * (1 << 20)]))
     table = pa.table({"s": text, "target": ["a", "b"] * 500})
@@ -100,7 +101,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"a,target\n" + b"0" * (1 << 25)))
     sizes = [len(bomb), *(each.stat().st_size for each in tmp_path.iterdir())]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ArchiveError, match=f"more than {MAX_UNPACKED} bytes"):
+    with pytest.raises(ArchiveError, match=f"more than {MAX_RECORD} bytes"):
         unpack(bomb)
     with pytest.raises(DataError, match="bytes unpacked; refused"):
         parquet.read_parquet(tmp_path / "bomb.parquet", 1 << 26)
@@ -114,7 +115,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
 
 def test_a_table_of_a_million_columns(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
-    path.write_text("target" + ",".join(f"c{i}" for i in range(files.MAX_COLUMNS + 1)) + "\n")
+    path.write_text("target" + ",".join(f"c{i}" for i in range(text.MAX_COLUMNS + 1)) + "\n")
     with pytest.raises(DataError, match="columns; 100000 are the most"):
         load_dataset(path)
 

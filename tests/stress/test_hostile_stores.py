@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,16 +71,6 @@ def test_a_store_cannot_ask_for_all_memory(tmp_path: Path) -> None:
     forge(path, "runs", 1, lambda row: {**row, "request": row["request"].replace(*many)})
     with Store(path) as store, pytest.raises(StoreError, match="too many"):
         stored_jobs(store)
-
-
-def test_triggers_of_a_stranger_do_not_call_functions(tmp_path: Path) -> None:
-    path = make_store(tmp_path)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TRIGGER t AFTER UPDATE ON meta BEGIN SELECT load_extension('x'); END")
-    with Store(path) as store:
-        assert len(store.done()) == 2
-        (trusted,) = store._connection.execute("PRAGMA trusted_schema").fetchone()
-    assert trusted == 0
 
 
 def test_the_report_cannot_be_scripted(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from closecall._budget import LIMIT
 from closecall._names import Array
 
 #: `encode` refuses to build a matrix of more bytes than this: one-hot columns of free text would fill the memory.
-MATRIX_BYTES = 4 << 30
+MATRIX_BYTES = LIMIT
 
 
 class DataError(ValueError):

@@ -15,17 +15,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from closecall._budget import LIMIT, Budget, BudgetError, Readable
+
 from .dataset import DataError, Dataset, in_order, need_pandas
 from .parquet import read_parquet
+from .text import MAX_HEADER, Text, check_columns
 
-#: No file may unpack to more than this: a small file can otherwise unpack to all the memory there is.
-MAX_BYTES = 1 << 30
-#: No table may have more columns than this.
-MAX_COLUMNS = 100_000
 #: What a file of a user's own may write for a missing value.
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 #: How a table's file name ends -> its separator (Parquet has none).
@@ -44,32 +43,38 @@ def suffix_of(path: str | Path) -> str:
     return ending if ending in SEPARATORS else ""
 
 
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The file's content, unpacked if it is gzip, never more than ``limit`` bytes."""
+def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
+    """The file's content, unpacked if it is gzip, never more than ``limit`` bytes.
+
+    Parameters
+    ----------
+    path : path
+    limit : int
+        Of the content, and with a separator of what its cells become.
+    separator : str
+        Of a table.
+    """
     try:
         with path.open("rb") as file:
             if not path.name.lower().endswith(".gz"):
-                return read_bounded(file, path, limit)
+                return read_bounded(Text(b"", file, path, Budget(limit), separator), path, limit)
             if file.read(2) != b"\x1f\x8b":
                 raise DataError(f"{path} is not a gzip file (a Git LFS pointer, perhaps); fetch the file itself")
             file.seek(0)
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                return read_bounded(unpacked, path, limit)
+            with gzip.GzipFile(fileobj=file) as packed:
+                return read_bounded(Text(b"", packed, path, Budget(limit), separator), path, limit)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is truncated or damaged ({error}); delete it and fetch it again") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def read_bounded(file: IO[bytes] | gzip.GzipFile, what: object, limit: int) -> bytes:
+def read_bounded(file: Readable, what: object, limit: int) -> bytes:
     """Everything a file has, or an error as soon as it is more than ``limit`` bytes."""
-    pieces, size = [], 0
-    while piece := file.read(1 << 20):
-        size += len(piece)
-        if size > limit:
-            raise DataError(f"{what} holds more than {limit} bytes unpacked; refused (closecall.data.files.MAX_BYTES)")
-        pieces.append(piece)
-    return b"".join(pieces)
+    try:
+        return Budget(limit).read(file)
+    except BudgetError as error:
+        raise DataError(f"{what}: {error}") from None
 
 
 def read_table(path: Path, target: str, nominal: Collection[str] = (), missing: Collection[str] = ("",)) -> Any:
@@ -78,8 +83,9 @@ def read_table(path: Path, target: str, nominal: Collection[str] = (), missing: 
     if not kind:
         raise DataError(f"{path}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
     if kind == ".parquet":
-        return read_parquet(path, MAX_BYTES)
-    return parse_table(read_bytes(path), SEPARATORS[kind], path, target, nominal, missing)
+        return read_parquet(path, LIMIT)
+    separator = SEPARATORS[kind]
+    return parse_table(read_bytes(path, separator=separator), separator, path, target, nominal, missing)
 
 
 def parse_table(
@@ -88,14 +94,13 @@ def parse_table(
     """A table's bytes as a pandas frame, with an error for whatever pandas would quietly repair."""
     pd = need_pandas()
     try:
-        first = io.StringIO(raw[: 1 << 24].decode("utf-8-sig", errors="ignore"), newline="")
+        first = io.StringIO(raw[:MAX_HEADER].decode("utf-8-sig", errors="ignore"), newline="")
         header = next(csv.reader(first, delimiter=separator), [])
         text = {name: str for name in header if name == target or name in nominal}
         twice = [name for name, count in Counter(header).items() if count > 1]
         if twice:
             raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
-        if len(header) > MAX_COLUMNS:  # pandas takes minutes and gigabytes for a million columns of nothing
-            raise DataError(f"{what} has {len(header)} columns; {MAX_COLUMNS} are the most that are read")
+        check_columns(len(header), what)
         # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
         exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
         with warnings.catch_warnings():

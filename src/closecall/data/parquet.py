@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from closecall._budget import LIMIT
+
 from .dataset import DataError
+from .text import CELL_BYTES, check_columns
 
 #: Rows that are decoded at a time.
 BATCH = 1 << 16
@@ -70,9 +73,13 @@ def _check(file: Any, what: str, limit: int) -> Any:
     nested = [field.name for field in schema if field.type.num_fields and not pyarrow.types.is_dictionary(field.type)]
     if nested:
         raise DataError(f"{what}: the column {nested[0]!r} holds lists or structures; make plain columns of them")
-    widths = [field.type.byte_width if pyarrow.types.is_fixed_size_binary(field.type) else 8 for field in schema]
+    check_columns(len(schema), what)
+    widths = [
+        CELL_BYTES + (field.type.byte_width if pyarrow.types.is_fixed_size_binary(field.type) else 0)
+        for field in schema
+    ]
     # A single piece of the stream is bounded by its own size; a width alone can be beyond it.
-    if sum(widths) * max(rows if limit else 1, 1) > (limit or 1 << 30):
+    if sum(widths) * max(rows if limit else 1, 1) > (limit or LIMIT):
         raise DataError(f"{what} unpacks to {rows} rows x {len(schema)} columns; refused")
     return schema
 
@@ -100,9 +107,9 @@ def _plain_bytes(column: Any) -> int:
     from pyarrow import compute
 
     if not pyarrow.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
-        return max(int(column.nbytes), 8 * len(column))
+        return max(int(column.nbytes), CELL_BYTES * len(column))
     lengths = compute.binary_length(column.dictionary).cast("int64")
-    return 8 * len(column) + (compute.sum(lengths.take(column.indices)).as_py() or 0)
+    return CELL_BYTES * len(column) + (compute.sum(lengths.take(column.indices)).as_py() or 0)
 
 
 def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:

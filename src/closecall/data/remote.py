@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from closecall._budget import LIMIT
+
 from .dataset import DataError, Dataset, NotAtHandError
-from .files import MAX_BYTES, from_frame, read_bounded, read_table, sha256_of, staged
+from .files import from_frame, read_bounded, read_table, sha256_of, staged
 from .tables import PMLB94, PMLB_GONE, pmlb_today
 
 #: Seconds without an answer after which a download is given up.
@@ -30,7 +32,7 @@ def http_get(url: str) -> bytes | None:
     """The content of an address, None if there is nothing there (404); ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
-            raw = read_bounded(answer, url, MAX_BYTES)
+            raw = read_bounded(answer, url, LIMIT)
             if answer.length:  # read in pieces, a connection that breaks off looks like the end
                 raise OSError(f"the download broke off, {answer.length} bytes are missing")
             return raw

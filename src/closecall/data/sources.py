@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import json
 import os
 import re
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from closecall._budget import Budget
 from closecall._names import lookup
 
 from .dataset import DataError, Dataset
@@ -227,14 +227,14 @@ def _rows_of(path: Path, task: int) -> list[dict[str, str]]:
 
 def _read_meta(place: Path) -> dict[str, Any]:
     try:
-        meta: dict[str, Any] = json.loads(read_bytes(place / "meta.json", limit=1 << 24))
+        meta: dict[str, Any] = Budget().parse(read_bytes(place / "meta.json", limit=1 << 24))
         whole = (
             meta["sha256"] == sha256_of(place / "data.csv.gz")
             and all(isinstance(meta[key], str) for key in ("name", "version", "target"))
             and isinstance(meta["nominal"], list)
             and all(isinstance(name, str) for name in meta["nominal"])
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
     if not whole:
         raise DataError(f"{place} is not what was downloaded; delete it and load the data set again")

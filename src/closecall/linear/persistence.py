@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 import warnings
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ from typing import Any
 import numpy as np
 
 from .._arrays import ArchiveError, read_arrays
+from .._budget import TEXT_OBJECT, Budget
 from .._names import Array
 
 FORMAT = "closecall-linear"
 VERSION = 1
+#: The fitted attribute with which a model is one of a table.
+TABLE = "table_"
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 #: Classes that a file may name, and where they live.
 CLASSES = ("AggregateLossClassifier", "CloseKClassifier", "AggregateLossClassifierCV", "CloseKClassifierCV")
 
@@ -64,6 +69,9 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     """Read a saved model; a damaged, tampered or foreign file raises ``ValueError`` and executes nothing.
 
+    So does a file of ``closecall fit``: its classifier alone, without the preprocessing of the table, would predict
+    wrongly. ``closecall.tabular.model.TableModel.load`` reads both.
+
     Examples
     --------
     >>> import tempfile
@@ -74,13 +82,25 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     ...     load_model(folder + "/model.npz").predict([[0.5]]).tolist()
     ['yes']
     """
-    stored = _read(path)
+    model = read_model(path, expected)
+    if hasattr(model, TABLE):
+        raise ValueError(
+            f"{os.fspath(path)!r} was written by `closecall fit` and holds the preprocessing of a table too; use "
+            "`closecall predict`, or closecall.tabular.model.TableModel.load"
+        )
+    return model
+
+
+def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
+    """The model of a file as :func:`load_model` reads it, with the recipe of a table as ``table_`` if there is one."""
+    budget = Budget()
+    stored = _read(path, budget)
     given = stored.pop("checksum", None)
     if given is None or "header" not in stored or given.tobytes() != _checksum(stored):
         raise ValueError(f"{os.fspath(path)!r} is damaged or was changed: its checksum does not match; save it anew")
     try:
-        header: dict[str, Any] = dict(json.loads(stored["header"].tobytes()))
-    except (ValueError, TypeError, RecursionError) as error:
+        header: dict[str, Any] = dict(budget.parse(stored.pop("header").tobytes()))
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{os.fspath(path)!r} has no readable header ({error}); save it anew") from None
     if header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f"{os.fspath(path)!r} has format {header.get('format')!r} version {header.get('version')!r}; "
@@ -93,12 +113,29 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     if expected is not None and not issubclass(kind, expected):
         raise ValueError(f"{os.fspath(path)!r} holds a {header['class']}; load it with {header['class']}.load")
     try:
-        return _build(kind, header, stored)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        return _build(kind, header, _Stored(stored, budget))
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)!r} is not a model that save wrote ({error}); save it anew") from None
 
 
-def _build(kind: Any, header: dict[str, Any], stored: dict[str, Array]) -> Any:
+@dataclass(frozen=True)
+class _Stored:
+    """The arrays of a file, and what may still be made of them: one that is asked for again is made again."""
+
+    arrays: dict[str, Array]
+    budget: Budget
+
+    def get(self, name: str, as_objects: bool) -> Array:
+        array = self.arrays[name]
+        if not as_objects:
+            return array
+        if array.dtype.kind != "U":
+            raise TypeError(f"{name!r} is said to hold text")
+        self.budget.spend(array.size * TEXT_OBJECT + array.nbytes)
+        return array.astype(object)
+
+
+def _build(kind: Any, header: dict[str, Any], stored: _Stored) -> Any:
     model = kind(**{key: _decode(value, stored) for key, value in header["params"].items()})
     for key, value in header["fitted"].items():
         if not re.fullmatch(r"[a-z][a-z0-9_]*_", key) or hasattr(kind, key):
@@ -110,17 +147,16 @@ def _build(kind: Any, header: dict[str, Any], stored: dict[str, Array]) -> Any:
 
 def _check_fitted(model: Any) -> None:
     """Whether the parts of a loaded model fit each other, so that a prediction cannot fail on them."""
-    coef, intercept, classes = (np.asarray(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
-    features = coef.shape[1]
-    rows = 1 if len(classes) == 2 else len(classes)
+    coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
+    rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]
     names = getattr(model, "feature_names_in_", None)
     calibrators = getattr(model, "calibrators_", [])
     fits = {
-        "coef_": coef.dtype.kind == "f" and coef.shape == (rows, features) and np.isfinite(coef).all(),
-        "intercept_": intercept.dtype.kind == "f" and intercept.shape == (rows,) and np.isfinite(intercept).all(),
-        "classes_": classes.ndim == 1 and len(np.unique(classes)) == len(classes) >= 2,
+        "coef_": coef.dtype in _FLOATS and coef.shape == (rows, features) and np.isfinite(coef).all(),
+        "intercept_": intercept.dtype in _FLOATS and intercept.shape == (rows,) and np.isfinite(intercept).all(),
+        "classes_": classes.ndim == 1 and len(np.unique(classes)) == len(classes) >= 2 and classes.dtype.kind != "S",
         "n_features_in_": type(model.n_features_in_) is int and model.n_features_in_ == features,
-        "feature_names_in_": names is None or np.shape(names) == (features,),
+        "feature_names_in_": names is None or (_array(names).shape == (features,) and names.dtype == object),
         "calibrators_": (getattr(model, "calibration", None) is None or len(calibrators) == rows)
         and all(each.shape[:1] == (2,) and each.ndim <= 2 and np.isfinite(each).all() for each in calibrators),
     }
@@ -129,10 +165,16 @@ def _check_fitted(model: Any) -> None:
         raise ValueError(f"{', '.join(wrong)} do not fit the rest")
 
 
-def _read(path: str | PathLike[str]) -> dict[str, Array]:
+def _array(value: Any) -> Array:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{type(value).__name__} where save writes an array")
+    return value
+
+
+def _read(path: str | PathLike[str], budget: Budget) -> dict[str, Array]:
     with open(path, "rb") as file:
         try:
-            return read_arrays(file)
+            return read_arrays(file, budget)
         except ArchiveError as error:
             raise ValueError(f"{os.fspath(path)!r} is not a complete saved model: {error}; save it anew") from None
 
@@ -142,7 +184,7 @@ def _checksum(stored: dict[str, Array]) -> bytes:
     for name in sorted(stored):
         array = np.ascontiguousarray(stored[name])
         digest.update(json.dumps([name, array.dtype.str, list(array.shape)]).encode())
-        digest.update(array.tobytes())
+        digest.update(array.reshape(-1).view(np.uint8).data)  # as it lies in memory, without a copy
     return digest.digest()
 
 
@@ -172,17 +214,14 @@ def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
     raise TypeError(f"{name} is a {type(value).__name__}, which is not plain data")
 
 
-def _decode(value: Any, stored: dict[str, Array]) -> Any:
+def _decode(value: Any, stored: _Stored) -> Any:
     if not isinstance(value, dict):
         return value
     kind = value["kind"]
     if kind == "scalar":
         return _decode(value["value"], stored)[()]
     if kind == "array":
-        array = stored[value["name"]]
-        if value["object"] and array.dtype.kind != "U":
-            raise TypeError(f"{value['name']!r} is said to hold text")
-        return array.astype(object) if value["object"] else array
+        return stored.get(value["name"], value["object"])
     if kind == "dict":
         return {_decode(key, stored): _decode(item, stored) for key, item in value["items"]}
     items = [_decode(item, stored) for item in value["items"]]

@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from closecall._budget import Budget, BudgetError
+
 from .compact import CompactError, Line, from_text, in_files, to_text
 from .jobs import from_json
 from .plan import Size
@@ -25,8 +27,9 @@ FORMAT = 1
 RUNS = "runs.json"
 #: Options whose values say where files lie or who computes: a matter of the machine, not of the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
-#: No file may unpack to more than this; ten thousand cells are about six million bytes.
-MAX_BYTES = 1 << 28
+#: What a line of a file and a data set or hole of a job become in memory. Jobs point to data sets and runs to jobs, so
+#: that a short file could ask for very many.
+LINE_BYTES, POINTED_BYTES = 8192, 1024
 Run = dict[str, Any]
 
 
@@ -163,53 +166,52 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
     CompactError
         If a file is missing, damaged, or not what an export writes.
     """
+    budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:
-            content = json.loads(_bounded(folder / RUNS, file), parse_constant=_refuse)
-        runs = _read_runs(content)
-        files, failures = content["files"], content["failures"]
-        if not isinstance(files, dict) or not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
-            raise ValueError("files are not named as an export names them")
-        if not isinstance(failures, dict) or not all(isinstance(why, str) for why in failures.values()):
-            raise ValueError("failures are not as an export writes them")
+            content = _checked(budget.parse(budget.read(file), finite=True), budget)
     except FileNotFoundError:
         raise CompactError(f"{folder} has no {RUNS}: it is no folder that `closecall export` wrote") from None
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise CompactError(f"{folder / RUNS}: {type(error).__name__}: {error}") from None
     lines: dict[str, Line] = {}
-    for name, count in sorted(files.items()):
-        for line in _read_file(folder / name, count, len(runs)):
+    for name, count in sorted(content["files"].items()):
+        for line in _read_file(folder / name, count, len(content["runs"]), budget):
             if line.cell.key in lines:
                 raise CompactError(f"{folder / name}: {line.cell.dataset} split {line.cell.split} is there twice")
             lines[line.cell.key] = line
-    return list(lines.values()), runs, failures
+    return list(lines.values()), content["runs"], content["failures"]
 
 
-def _read_file(path: Path, count: object, runs: int) -> Iterator[Line]:
+def _checked(content: Any, budget: Budget) -> dict[str, Any]:
+    """The files, failures and runs that ``runs.json`` speaks of; what an export does not write raises."""
+    files, failures = content["files"], content["failures"]
+    if not isinstance(files, dict) or not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
+        raise ValueError("files are not named as an export names them")
+    if not isinstance(failures, dict) or not all(isinstance(why, str) for why in failures.values()):
+        raise ValueError("failures are not as an export writes them")
+    return {"files": files, "failures": failures, "runs": _read_runs(content, budget)}
+
+
+def _read_file(path: Path, count: object, runs: int, budget: Budget) -> Iterator[Line]:
     try:
         with gzip.open(path) as file:
-            text = _bounded(path, file)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            text = str(budget.read(file), "utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, BudgetError) as error:
         raise CompactError(f"{path} cannot be read: {error}") from None
     found = 0
     try:
         for line in from_text(text, runs):
             found += 1
+            budget.spend(LINE_BYTES)
             yield line
-    except CompactError as error:
+    except (CompactError, BudgetError) as error:
         raise CompactError(f"{path}, {error}") from None
     if found != count:
         raise CompactError(f"{path} has {found} cells, but {RUNS} says {count}")
 
 
-def _bounded(path: Path, file: Any) -> str:
-    data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise CompactError(f"{path} unpacks to more than {MAX_BYTES} bytes; refused")
-    return str(data, "utf-8")
-
-
-def _read_runs(content: dict[str, Any]) -> list[Run]:
+def _read_runs(content: dict[str, Any], budget: Budget) -> list[Run]:
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']!r}, but this closecall reads {FORMAT}")
     for size in content["sizes"]:
@@ -218,7 +220,7 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
             raise TypeError(f"{size} is no size of a data set")
     jobs = []
     for job in content["jobs"]:
-        whole = {**job, **{kind: [content[kind][_index(i)] for i in job[kind]] for kind in ("sizes", "holes")}}
+        whole = {**job, **{kind: _pointed(content[kind], job[kind], budget) for kind in ("sizes", "holes")}}
         jobs.append(from_json(whole).as_json())  # complains about what is no job
     runs = []
     for run in content["runs"]:
@@ -230,20 +232,19 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
         runs.append(
             {
                 "started": moments[0], "finished": moments[1], "arguments": run["arguments"],
-                "environment": run["environment"], "jobs": [jobs[_index(i)] for i in run["jobs"]],
+                "environment": run["environment"], "jobs": _pointed(jobs, run["jobs"], budget),
             }
         )  # fmt: skip
+        budget.spend(POINTED_BYTES * sum(len(job[kind]) for job in runs[-1]["jobs"] for kind in ("sizes", "holes")))
     return runs
 
 
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
-
-
-def _index(value: object) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} points nowhere")
-    return value
+def _pointed(things: list[Any], places: list[Any], budget: Budget) -> list[Any]:
+    """What a list of numbers points to, each once."""
+    budget.spend(POINTED_BYTES * len(places))
+    if not all(type(place) is int and place >= 0 for place in places) or len(set(places)) < len(places):
+        raise ValueError(f"{str(places)[:100]} do not point to one thing each")
+    return [things[place] for place in places]
 
 
 def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lambda line: None) -> Imported:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from closecall._arrays import ArchiveError, read_arrays
+from closecall._budget import Budget
 from closecall._names import Array
 from closecall.evaluate.grid import ROW
 
-#: A record of the largest grid has some thousand rows of 213 bytes.
-MAX_UNPACKED = 1 << 26
+from .schema import MAX_RECORD
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,22 @@ def pack(rows: Array) -> bytes:
 
 
 def unpack(data: bytes) -> Array:
-    """The rows that :func:`pack` packed; never unpickles, and unpacks no more than ``MAX_UNPACKED`` bytes."""
-    columns = read_arrays(io.BytesIO(data), MAX_UNPACKED)
+    """The rows that :func:`pack` packed; never unpickles. They and their columns take ``MAX_RECORD`` bytes at most.
+
+    A record of the largest grid has some thousand rows of 213 bytes.
+    """
+    budget = Budget(MAX_RECORD)
+    columns = read_arrays(io.BytesIO(data), budget)
     names = ROW.names or ()
-    if not {*names} <= {*columns} or any(columns[name].shape != columns["k"].shape for name in names):
+    if not {*names} <= {*columns} or not all(_is_column(columns[name], name, len(columns["k"])) for name in names):
         raise ArchiveError("it does not hold the columns of a record")
-    rows = np.empty(len(columns["k"]), ROW)
+    count = len(columns["k"])
+    budget.spend(count * ROW.itemsize)
+    rows = np.empty(count, ROW)
     for name in names:
         rows[name] = columns[name]
     return rows
+
+
+def _is_column(column: Array, name: str, count: int) -> bool:
+    return column.shape == (count,) and column.dtype.kind == ROW[name].kind

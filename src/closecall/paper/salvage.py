@@ -19,7 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from closecall._budget import Budget
+
 from .record import unpack
+from .schema import KNOWN, MAX_RECORD, connect, objects
 from .store import BROKEN, RECORD, RUN, Store, StoreError, digest, take_lock
 
 _PAGE = 4096
@@ -131,9 +134,11 @@ def _sources(old: Path, new: Path) -> Iterator[sqlite3.Connection]:
             page[92:96] = (int.from_bytes(page[24:28], "big") + 1).to_bytes(4, "big")
             with old.open("r+b") as file:
                 file.write(page)
-        with contextlib.closing(sqlite3.connect(old)) as source:
+        with contextlib.closing(connect(old, "rwc")) as source:
             source.text_factory = lambda data: data.decode(errors="replace")
             with contextlib.suppress(*BROKEN):
+                if objects(source) not in KNOWN:  # its own tables, not what somebody made of them
+                    continue
                 if "digest" not in {name for _, name, *_ in source.execute("PRAGMA table_info(records)")}:
                     for table in ("runs", "records"):  # from before digests: reads as one with empty digests
                         source.execute(f"ALTER TABLE {table} ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
@@ -171,7 +176,7 @@ def _whole(row: tuple[Any, ...]) -> bool:
     # From before digests: the key is a hash of the cell, and the rows carry the check sums of their archive.
     found = dict(zip(RECORD, values, strict=True))
     try:
-        content = json.loads(found["cell"])
+        content = Budget(MAX_RECORD).parse(found["cell"])
         del content["suite"]
         unpack(found["rows"])
     except Exception:  # damaged bytes may break any part of the readers

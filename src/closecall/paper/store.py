@@ -21,36 +21,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from closecall._budget import Budget
+
 from .plan import Cell, from_plain
 from .record import Record, pack, unpack
+from .schema import MAX_RECORD, SCHEMA_VERSION, connect, upgrade, version_of
 
-_SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE runs (
-    id INTEGER PRIMARY KEY, started REAL NOT NULL, finished REAL, request TEXT NOT NULL, environment TEXT NOT NULL
-) STRICT;
-CREATE TABLE records (
-    key TEXT PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs (id), cell TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('done', 'failed')), attempts INTEGER NOT NULL DEFAULT 1,
-    error TEXT NOT NULL, notes TEXT NOT NULL, sizes TEXT NOT NULL, features INTEGER NOT NULL, seconds REAL NOT NULL,
-    written REAL NOT NULL, rows BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-"""
-#: Schema (0: an empty file) -> what makes the next one of it. A record older than digests has the digest ''.
-_UPGRADES: dict[int, tuple[str, ...]] = {
-    0: tuple(filter(str.strip, _SCHEMA.split(";"))),
-    1: (
-        "ALTER TABLE runs ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE records ADD COLUMN digest TEXT NOT NULL DEFAULT ''",
-    ),
-}
-SCHEMA_VERSION = len(_UPGRADES)
+#: Characters of a run's request or environment; the largest request that closecall writes has some hundred thousand.
+MAX_REQUEST = 1 << 22
 #: SQLite's primary error codes -> what happened and what to do; ``{path}`` and ``{folder}`` are filled in.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
     sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: look at it, make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make its folder one that can be read and written",
+    sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: `closecall salvage --out {folder}` saves what is readable",
     sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: `closecall salvage --out {folder}` saves what is "
     "readable",
@@ -114,10 +99,7 @@ class Store:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._lock = take_lock(self.path)
-            self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            self._connection.execute(
-                "PRAGMA trusted_schema = OFF"
-            )  # the file's own triggers and views are a stranger's
+            self._connection = connect(self.path, "rwc" if write else "ro")
             self._prepare()
         except OSError as error:
             self._release()
@@ -136,8 +118,7 @@ class Store:
         self.close()
 
     def _prepare(self) -> None:
-        tables = self._look()
-        version = 0 if self.write and not tables else self._version(tables)
+        version = self._version()
         if self.write:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")  # a record outlives a power cut; 4 ms each
@@ -153,35 +134,32 @@ class Store:
             self._connection.execute("PRAGMA query_only = ON")
         self._check()
 
-    def _look(self) -> set[str]:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    def _version(self) -> int:
+        """The schema of the file, before anything else is asked of it; a driver may begin an empty one."""
         try:
-            return {name for (name,) in self._connection.execute(query)}
+            found = version_of(self._connection)
         except sqlite3.OperationalError as error:
             wal = self.path.with_name(self.path.name + "-wal")
             if self.write or _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or wal.exists():
                 raise
-        # Where nothing can be written a reader cannot make its index of the WAL either; without a WAL it needs none.
-        self._connection.close()
-        self._connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?immutable=1", uri=True)
-        self._connection.isolation_level = None
-        return {name for (name,) in self._connection.execute(query)}
-
-    def _version(self, tables: set[str]) -> int:
-        if not {"meta", "runs", "records"} <= tables:
-            raise StoreError(f"{self.path} is not a closecall result store; choose another --out")
-        found = self._connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-        if found and found[0] in map(str, range(1, SCHEMA_VERSION + 1)):
-            return int(found[0])
-        raise StoreError(
-            f"{self.path} has schema {found and found[0]}, this closecall reads 1 to {SCHEMA_VERSION}; "
-            "choose another --out or use the version that wrote it"
-        )
+            # Where nothing can be written a reader cannot make its index of the WAL either; without one it needs none.
+            self._connection.close()
+            self._connection = connect(self.path, "immutable")
+            found = version_of(self._connection)
+        if found == 0 and not self.write:
+            found = "is not a closecall result store"
+        if isinstance(found, str):
+            raise StoreError(f"{self.path} {found}; choose another --out, or use the version that wrote it")
+        return found
 
     def _check(self) -> None:
         """Refuse a store in which a byte has changed behind SQLite's back."""
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
+        if not wrong:
+            query = "SELECT count(*) FROM runs WHERE max(length(request), length(environment)) > ?"
+            count = next(self._rows(query, [MAX_REQUEST]))[0]
+            wrong = f"{count} runs ask for more than closecall writes down" if count else ""
         if not wrong:
             count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
             wrong = f"{count} records or runs are not what was written" if count else ""
@@ -273,7 +251,7 @@ class Store:
         """Every cell that has a record, finished or failed."""
         found = list(self._rows("SELECT cell FROM records"))
         with self.understood():
-            return [from_plain(Cell, json.loads(text)) for (text,) in found]
+            return [from_plain(Cell, Budget(MAX_RECORD).parse(text)) for (text,) in found]
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
         """The records of the finished cells among ``keys``, one at a time, in the order given."""
@@ -282,8 +260,10 @@ class Store:
         for key in keys:
             for run, notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
                 with self.understood():
-                    (train, validation, test), notes = map(int, json.loads(sizes)), tuple(map(str, json.loads(notes)))
-                    content, sizes = unpack(rows), (train, validation, test)
+                    budget = Budget(MAX_RECORD)
+                    (train, validation, test) = map(int, budget.parse(sizes))
+                    notes, sizes = tuple(map(str, budget.parse(notes))), (train, validation, test)
+                    content = unpack(rows)
                 yield Record(key, "done", content, sizes, features, seconds, "", notes, run in compact)
 
     def written_by(self) -> dict[str, int]:
@@ -300,15 +280,9 @@ class Store:
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")
         found = [dict(zip(names, values, strict=True)) for values in self._rows(query)]
+        budget = Budget()
         with self.understood():
-            return [
-                {
-                    **run,
-                    "request": dict(json.loads(run["request"])),
-                    "environment": dict(json.loads(run["environment"])),
-                }
-                for run in found
-            ]
+            return [{**run, **{part: dict(budget.parse(run[part])) for part in RUN}} for run in found]
 
     def close(self) -> None:
         """Close the file and give up the lock."""
@@ -333,14 +307,6 @@ def digest(values: Sequence[Any]) -> str:
     plain = json.dumps([len(value) if isinstance(value, bytes) else value for value in values])
     blobs = [value for value in values if isinstance(value, bytes)]
     return hashlib.blake2b(b"".join([plain.encode(), *blobs]), digest_size=16).hexdigest()
-
-
-def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Bring a store of that schema (0: an empty file) to this one; the caller holds the transaction."""
-    for step in range(version, SCHEMA_VERSION):
-        for statement in _UPGRADES[step]:  # one by one: executescript would commit the transaction under us
-            connection.execute(statement)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", [str(SCHEMA_VERSION)])
 
 
 def _code(error: Exception) -> int:
@@ -375,8 +341,9 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 def _holder(path: Path) -> str:
     # The other driver may be between taking the lock and writing its name: then there is no name to read yet.
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=1)) as connection:
-        found = connection.execute("SELECT value FROM meta WHERE name = 'driver'").fetchone()
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "ro", timeout=1)) as connection:
+        asked = "SELECT value FROM meta WHERE name = 'driver'"
+        found = connection.execute(asked).fetchone() if isinstance(version_of(connection), int) else None
         if found and found[0]:
             return str(found[0])
     return "just starting"

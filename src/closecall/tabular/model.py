@@ -19,9 +19,10 @@ import numpy as np
 
 from closecall._names import Array, lookup
 from closecall.data.dataset import MATRIX_BYTES, DataError, in_order
-from closecall.linear import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
+from closecall.linear import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV
+from closecall.linear.persistence import TABLE, read_model
 
-from .columns import Column, numbers, quoted, texts
+from .columns import DATES, Column, numbers, quoted, texts
 from .table import Table
 
 T = TypeVar("T")
@@ -215,10 +216,10 @@ class TableModel:
     def load(cls, path: str) -> TableModel:
         """Read a saved model; a damaged, changed or foreign file is refused and nothing in it runs."""
         try:
-            classifier = load_model(path)
+            classifier = read_model(path)
         except OSError as error:
             raise DataError(f"cannot read the model {os.fspath(path)!r}: {error.strerror or error}") from error
-        given = getattr(classifier, "table_", None)
+        given = getattr(classifier, TABLE, None)
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it anew")
         try:
@@ -228,7 +229,7 @@ class TableModel:
             fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
             fits = fits and bool(np.isfinite(recipe.mean).all() and (recipe.scale > 0).all())
             target = _is(str, given["target"])
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError):
             fits = False
         if not fits:
             raise DataError(f"{os.fspath(path)!r}: its preprocessing does not fit its classifier; fit it anew")
@@ -244,8 +245,9 @@ def _is(kind: type[T], value: Any) -> T:
 def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any) -> Step:
     """A step as a file has it; whatever ``save`` would not have written raises."""
     column = Column(_is(str, name), _is(str, kind), _is(str, form))
-    nominal = lookup({"number": False, "date": False, "nominal": True}, column.kind, "kind")
+    forms = lookup({"number": ("", ","), "date": ("", *DATES), "nominal": ("",)}, column.kind, "kind")
+    nominal = column.kind == "nominal"
     names = tuple(_is(str, level) for level in _is(list, levels))
-    if bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
+    if column.form not in forms or bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
         raise ValueError(f"{column.name!r} is no step")
     return Step(column, _is(str, fill) if nominal else _is(float, fill), names)

@@ -22,11 +22,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 from closecall.data import load_dataset
 from closecall.data.dataset import DataError, need_pandas
-from closecall.data.files import MAX_BYTES, MISSING, SEPARATORS, suffix_of
+from closecall.data.files import MISSING, SEPARATORS, suffix_of
 from closecall.data.parquet import stream_parquet
+from closecall.data.text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
 
 from .columns import Column, columns_of, labels_of, quoted, target_of
 
@@ -102,7 +104,7 @@ def read(
     if not is_file(source):
         return _read_named(source, target, drop, data_dir)
     pd = need_pandas()
-    pieces = list(stream(source, limit=MAX_BYTES))
+    pieces = list(stream(source, limit=LIMIT))
     frame = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
     name = "standard input" if source == "-" else Path(source).name
     if not len(frame):
@@ -174,14 +176,14 @@ def stream(source: str, rows: int = CHUNK, *, limit: int = 0, data_dir: str | No
         See :func:`read`.
     rows : int
     limit : int
-        Refuse a text file that unpacks to more bytes than this; 0 is no limit, for those who keep nothing.
+        Bytes that the whole table may take in memory; 0 bounds each piece instead, for those who keep nothing.
     """
     if not is_file(source):
         frame = _named(source, data_dir)[0]
         yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))
     elif suffix_of(source) == ".parquet":
         # Whole, or in pieces; either way no frame is larger than the limit.
-        yield from stream_parquet(Path(source).expanduser(), rows, limit or MAX_BYTES, whole=bool(limit))
+        yield from stream_parquet(Path(source).expanduser(), rows, limit or PIECE_LIMIT, whole=bool(limit))
     else:
         yield from _stream_text(source, rows, limit)
 
@@ -190,13 +192,15 @@ def _stream_text(source: str, rows: int, limit: int) -> Iterator[Any]:
     pd = need_pandas()
     what = "standard input" if source == "-" else repr(source)  # a file's name may hold control characters
     with _opened(source, what) as raw:
-        file, head = _unpacked(raw, limit, what)
-        separator, _ = sniff(head, what, SEPARATORS.get(suffix_of(source)) or ",")
+        rest, head = unpacked(raw, _HEAD, what)
+        separator, header = sniff(head, what, SEPARATORS.get(suffix_of(source)) or ",")
+        text = Text(head, rest, what, Budget(limit or PIECE_LIMIT), separator)
         with pd.read_csv(
-            file, sep=separator, dtype=str, index_col=False, encoding="utf-8-sig", keep_default_na=False,
-            na_values=list(MISSING), chunksize=rows,
+            io.BufferedReader(text, 1 << 16), sep=separator, dtype=str, index_col=False, encoding="utf-8-sig",
+            keep_default_na=False, na_values=list(MISSING), chunksize=_rows_of_a_piece(rows, head, len(header)),
         ) as reader:  # fmt: skip
             while True:
+                text.budget = text.budget if limit else Budget(PIECE_LIMIT)
                 with warnings.catch_warnings():
                     # pandas warns of rows longer than the header, and drops what is over
                     warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -205,6 +209,12 @@ def _stream_text(source: str, rows: int, limit: int) -> Iterator[Any]:
                     except StopIteration:
                         return
                 yield frame
+
+
+def _rows_of_a_piece(rows: int, head: bytes, columns: int) -> int:
+    """As many as asked for, or as take a fourth of what a piece may: the first rows say how long one is."""
+    row = len(head) / max(head.count(b"\n"), 1) + CELL_BYTES * columns
+    return max(1, min(rows, int(PIECE_LIMIT / 4 / row)))
 
 
 @contextmanager
@@ -238,34 +248,6 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
         raise DataError(f"cannot read {what}: {error.strerror or error}") from error
 
 
-class _Rejoined(io.RawIOBase):
-    """A head that was read already, and the rest: a pipe cannot be rewound."""
-
-    def __init__(self, head: bytes, rest: Any, limit: int, what: str) -> None:
-        self.head, self.rest, self.left, self.what = head, rest, limit or sys.maxsize, what
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self.head[: len(buffer)] if self.head else self.rest.read(len(buffer))
-        self.head = self.head[len(piece) :]
-        self.left -= len(piece)
-        if self.left < 0:
-            raise DataError(f"{self.what} is too large to learn from in memory; take a sample of its rows")
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-
-def _unpacked(raw: Any, limit: int, what: str) -> tuple[Any, bytes]:
-    """A file to read on, unpacked if it is gzip whatever its name, and its first bytes."""
-    head = raw.read(_HEAD)
-    if head.startswith(b"\x1f\x8b"):
-        raw = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, raw, 0, what)))
-        head = raw.read(_HEAD)
-    return io.BufferedReader(_Rejoined(head, raw, limit, what), 1 << 16), head
-
-
 def sniff(head: bytes, what: object, usual: str = ",") -> tuple[str, list[str]]:
     """The separator and the column names that the first lines of a file show.
 
@@ -294,18 +276,27 @@ def sniff(head: bytes, what: object, usual: str = ",") -> tuple[str, list[str]]:
         raise DataError(f"{what} is empty; it needs a header line and rows")
     best, found = usual, 1
     for separator in dict.fromkeys((usual, ",", ";", "\t", "|")):
-        rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(50), strict=False)]
-        widths = [len(row) for row in rows if row]
+        widths = [len(row) for row in _first_rows(text, separator, 50)]
         # Not all: a row may be broken, or the last one cut, and that row is to be named, not the separator.
-        if widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):
+        if widths and widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):
             best, found = separator, widths[0]
     header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)
+    check_columns(len(header), what)
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
         raise DataError(f"{what}: the columns {quoted(twice)} appear twice; rename them")
     if all(_is_number(name) for name in header):
         raise DataError(f"{what}: the first line holds numbers only; it must be a header line with column names")
     return best, header
+
+
+def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
+    """The first rows under a separator; none if it makes cells of more than Python reads."""
+    try:
+        rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(count), strict=False)]
+    except csv.Error:
+        return []
+    return [row for row in rows if row]
 
 
 def _is_number(text: str) -> bool:

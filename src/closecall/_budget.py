@@ -1,0 +1,93 @@
+"""A budget of memory for whatever a stranger's file becomes: counted while it is unpacked, before it is kept.
+
+A small file can unpack to all the memory there is, and a few bytes of text can become large objects. Every reader of
+the project therefore spends from one budget for each call: the bytes that come out of an archive, and what is built
+from them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+#: Bytes that one call may make of a file: unpacked text and arrays, and the objects built from them.
+LIMIT = 1 << 30
+#: What parts of JSON become at most: a dictionary, a list, and a place in either with a number or the head of a string.
+#: A character takes four bytes at most.
+JSON_PARTS = {"{": 240, "[": 72, ",": 104, ":": 104}
+JSON_CHARACTER = 4
+#: A string among others in an array of objects: its head and the pointer to it.
+TEXT_OBJECT = 64
+#: Bytes that are asked for at a time.
+PIECE = 1 << 20
+
+
+class BudgetError(ValueError):
+    """A file that becomes more than a call may take."""
+
+
+class Readable(Protocol):
+    """A binary file, a packed one or an answer from the network."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class Budget:
+    """What is left for one call.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes in all.
+
+    Examples
+    --------
+    >>> budget = Budget(100)
+    >>> budget.spend(60)
+    >>> budget.spend(60)
+    Traceback (most recent call last):
+    closecall._budget.BudgetError: it takes more than 100 bytes unpacked; refused
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = self.left = limit
+
+    def spend(self, count: int) -> None:
+        """Take ``count`` bytes, or raise before anybody has made them."""
+        self.left -= count
+        if self.left < 0:
+            raise BudgetError(f"it takes more than {self.limit} bytes unpacked; refused")
+
+    def read(self, file: Readable) -> bytes:
+        """Everything that a file has, counted piece by piece.
+
+        Examples
+        --------
+        >>> import io
+        >>> Budget(10).read(io.BytesIO(b"abc"))
+        b'abc'
+        """
+        whole = bytearray()  # one growing block: a list of pieces would be there twice when it is joined
+        while piece := file.read(PIECE):
+            self.spend(len(piece))
+            whole += piece
+        return bytes(whole)
+
+    def parse(self, text: str | bytes, *, finite: bool = False) -> Any:
+        """JSON as objects, which are counted before they are made; ``finite`` refuses NaN and infinite numbers.
+
+        Examples
+        --------
+        >>> Budget(1000).parse('{"a": [1]}')
+        {'a': [1]}
+        """
+        text = str(text, "utf-8") if isinstance(text, bytes) else text
+        self.spend(JSON_CHARACTER * len(text) + sum(cost * text.count(mark) for mark, cost in JSON_PARTS.items()))
+        try:
+            return json.loads(text, parse_constant=_refuse if finite else None)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no number")

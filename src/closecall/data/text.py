@@ -1,0 +1,107 @@
+"""The text of a stranger's table: unpacked, counted and looked through while it is read.
+
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` become twelve in memory, and a quote that is never
+closed make one cell of all the rest. What is counted is therefore what the text becomes, cell by cell, as it comes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from typing import Any
+
+from closecall._budget import LIMIT, Budget, BudgetError, Readable
+
+from .dataset import DataError
+
+#: What a cell becomes beside its text: its places in the parser, in a frame and in a matrix.
+CELL_BYTES = 32
+#: What a piece of a table that is streamed may become; pieces are cut so that a fourth of it is usual.
+PIECE_LIMIT = LIMIT >> 2
+#: No table may have more columns than this, nor a header line of more bytes.
+MAX_COLUMNS, MAX_HEADER = 100_000, 1 << 24
+_GZIP = b"\x1f\x8b"
+
+
+class _Rejoined(io.RawIOBase):
+    """A head that was read already, and the rest: a pipe cannot be rewound."""
+
+    def __init__(self, head: bytes, rest: Readable) -> None:
+        self.head, self.rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def take(self, size: int) -> bytes:
+        piece = self.head[:size] if self.head else self.rest.read(size)
+        self.head = self.head[len(piece) :]
+        return piece
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.take(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+class Text(_Rejoined):
+    """The bytes of a table: a head that was read already, and the rest of a file or a pipe.
+
+    Parameters
+    ----------
+    head : bytes
+    rest : binary file
+    what : object
+        Its name, for errors.
+    budget : Budget
+        What is left for what it becomes; whoever reads pieces may set a new one for each.
+    separator : str
+        Between cells; with the ends of lines it says how many there are. Empty if the text is no table.
+
+    Examples
+    --------
+    >>> Text(b"a,b", io.BytesIO(b",c"), "it", Budget(100), ",").read()
+    b'a,b,c'
+    """
+
+    def __init__(self, head: bytes, rest: Readable, what: object, budget: Budget, separator: str = "") -> None:
+        super().__init__(head, rest)
+        self.what, self.budget, self.separator = what, budget, separator
+
+    def take(self, size: int) -> bytes:
+        piece = super().take(size)
+        if b"\0" in piece:
+            raise DataError(f"{self.what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
+        cells = piece.count(self.separator.encode()) + piece.count(b"\n") if self.separator else 0
+        try:
+            self.budget.spend(len(piece) + CELL_BYTES * cells)
+        except BudgetError as error:
+            raise DataError(f"{self.what}: {error}. Take a sample of its rows; is a quote not closed?") from None
+        return piece
+
+
+def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
+    """A file to read on, unpacked if it is gzip whatever its name, and its first bytes with the whole first line.
+
+    Parameters
+    ----------
+    raw : binary file
+    size : int
+        Of the head, at least.
+    what : object
+        Its name, for errors.
+    """
+    head = raw.read(size)
+    if head.startswith(_GZIP):
+        raw = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, raw)))
+        head = raw.read(size)
+    while b"\n" not in head and (more := raw.read(size)):
+        head += more
+        if len(head) > MAX_HEADER:
+            raise DataError(f"{what} has a first line of more than {MAX_HEADER} bytes; is it a table?")
+    return raw, head
+
+
+def check_columns(count: int, what: object) -> None:
+    """Refuse a table of very many columns: pandas takes minutes and gigabytes for a million of nothing."""
+    if count > MAX_COLUMNS:
+        raise DataError(f"{what} has {count} columns; {MAX_COLUMNS} are the most that are read")

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.beyond NAME ...``: run an experiment, then write its table, figure and page."""
+"""``python -m studies NAME ...``: run an experiment, then write its table, figure and page."""
 
 # ruff: noqa: E402 - BLAS reads its number of threads when NumPy is imported
 from __future__ import annotations
@@ -14,8 +14,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
-    "multiclass", "aggregates", "yardsticks", "guard", "starts", "criterion", "population", "helps", "deviations",
-    "imbalance", "cost",
+    "multiclass", "aggregates", "yardsticks", "guard", "starts", "criterion", "population", "helps", "imbalance",
+    "cost",
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.beyond", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument("names", nargs="+", choices=(*NAMES, "all"), metavar="NAME", help=", ".join((*NAMES, "all")))
     parser.add_argument("--raw", type=Path, default=Path("beyond-results"), help="folder of the raw lines")
     parser.add_argument("--out", type=Path, default=Settings.out, help="where pages and tables go")

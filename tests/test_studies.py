@@ -10,33 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from benchmarks.beyond import (
+from closecall.data.synthetic import FIGURE1, figure1
+from closecall.evaluate.grid import ROW
+from closecall.objective import Problem, aggregate_value
+from closecall.paper.cell import divide
+from closecall.paper.plan import Cell
+from closecall.paper.published import LOSSES, METHODS
+from closecall.paper.record import Record
+from closecall.paper.store import Store
+from studies import (
     aggregates,
-    choices,
     common,
     compare,
     criterion,
-    descent,
     families,
     guard,
     helps,
+    imbalance,
     multiclass,
     population,
     records,
     starts,
     yardsticks,
 )
-from benchmarks.beyond.__main__ import NAMES, experiment, main
-from closecall.data.synthetic import FIGURE1, figure1
-from closecall.evaluate.grid import ROW
-from closecall.objective import Problem, aggregate_value
-from closecall.paper.plan import Cell
-from closecall.paper.published import LOSSES, METHODS
-from closecall.paper.record import Record
-from closecall.paper.store import Store
+from studies.__main__ import NAMES, experiment, main
 
 ROOT = Path(__file__).parent.parent
 
@@ -135,38 +134,6 @@ def test_the_global_minimum_on_the_ambiguous_set() -> None:
     close = population.error_of("ambiguous", *population.minimiser("ambiguous", "close", 0.1, 2e-5, 40))
     assert average > 0.3
     assert close <= 0.25 + 0.1 + 0.01
-
-
-def test_the_released_descent_finds_the_average_optimum() -> None:
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(80, 3))
-    y = np.where(X[:, 0] + 0.5 * rng.normal(size=80) > 0.2, 1.0, -1.0)
-    coef, intercept = descent.descend(X, y, [Problem("logistic", "average", 80, 1e-3)], steps=3000)
-    peer = LogisticRegression(C=1e3, tol=1e-8, max_iter=1000).fit(X, y)
-    agree = np.sign(X @ coef[0] + intercept[0]) == np.sign(peer.decision_function(X))
-    assert agree.mean() >= 0.97
-
-
-def test_the_released_descent_stays_at_its_start_under_a_large_penalty() -> None:
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(60, 2))
-    y = np.where(X[:, 0] > 0.3, 1.0, -1.0)
-    start = np.linalg.pinv(np.column_stack([X, np.ones(60)])) @ y
-    coef, intercept = descent.descend(X, y, [Problem("logistic", "average", 60, 1e5)], steps=400)
-    assert np.append(coef[0], intercept) == pytest.approx(start, rel=0.3)
-
-
-def test_selection_of_the_released_descent() -> None:
-    losses = np.array([[0.1, 0.6, 0.7, 3.0, 3.0]], dtype=np.float32)
-    chosen = {
-        method: descent._select(losses, [Problem("logistic", method, 1)], 9, 10)
-        for method in METHODS
-        if method != "average"
-    }
-    assert chosen["close"][0].tolist() == [[0, 0, 1, 0, 0]]
-    assert chosen["close"][1].tolist() == [2]
-    assert chosen["close_decay"][0].tolist() == [[0, 0, 1, 0, 0]]
-    assert chosen["atk"][0].tolist() == [[0, 0, 0, 0.5, 0.5]] == chosen["top"][0].tolist()
 
 
 def case(name: str, gain: float, family: str, **numbers: float) -> dict[str, Any]:
@@ -281,17 +248,6 @@ def test_tiny_runs_from_data_to_page(tmp_path: Path) -> None:
     assert average["zeros"] == average["random"] == average["least_squares"]  # convex: the start cannot matter
 
 
-def test_choices_of_the_deviations() -> None:
-    parts = common.division("embedded:parity5", 0, "paper")
-    twice = choices.rescaled(parts)
-    assert np.abs(twice.X[0].mean(axis=0)).max() < 1e-9
-    wide = {(p.aggregate, p.k) for p in choices.wide_grid(16)}
-    assert {("close", 1), ("top", 10), ("atk", 16), ("average", 16)} <= wide
-    rows = np.zeros(3, ROW)
-    rows["alpha"], rows["validation"], rows["test"] = [0.1, 1.0, 10.0], [5, 5, 4], [1, 2, 3]
-    assert choices.choose_small(rows)["test"].tolist() == [1]
-
-
 def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:
     record = multiclass.run_one({"set": "iris", "split": 0, "method": "close_top_two"})
     assert record["accuracy"] > 0.85
@@ -341,6 +297,43 @@ def test_what_a_guard_lets_through(tmp_path: Path) -> None:
     assert "loses 1.00 points with the guard and 2.00 without" in text
 
 
+def test_imbalance_page_from_lines(tmp_path: Path) -> None:
+    lines = [
+        {
+            "split": split, "way": way, "seen": 0.5,
+            "found": [
+                {"loss": loss, "method": method, "k": 10.0, "alpha": 1.0, "train": 0.05, "validation": 0.06,
+                 "test": 0.07 - 0.01 * split * (method == "close_decay")}
+                for loss in LOSSES for method in imbalance.METHODS
+            ],
+        }
+        for way in imbalance.WAYS for split in range(2)
+    ]  # fmt: skip
+    (tmp_path / "imbalance.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = imbalance.table(common.Settings(tmp_path))
+    assert [row["gain_test"] for row in rows] == pytest.approx([0.5] * 2 * len(imbalance.WAYS))
+    page = imbalance.page(rows, tmp_path / "figure.svg")
+    assert page.count("| +0.50 ± 0.50 | +0.00 ± 0.00 |") == 2 * len(imbalance.WAYS)
+    assert page.count("move the gain by +0.00 at most") == 2
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(("way", "protocol"), [(imbalance.PAPER, "paper"), (imbalance.SOUND, "sound")])
+def test_the_two_protocols_are_those_of_figure_5(way: imbalance.Way, protocol: str, shared_data: Path) -> None:
+    data = common.dataset(imbalance.NAME)
+    cell = Cell("pmlb94", imbalance.NAME, data.checksum, 1, "linear", protocol, contamination="imbalance", level=12800)
+    expected, found = divide(data, cell), imbalance.drawn(way, 1)
+    assert all(np.array_equal(a, b) for a, b in zip(expected.X + expected.y, found.X + found.y, strict=True))
+
+
+@pytest.mark.shared_data
+def test_copies_that_stay_in_their_part_are_seen_in_it_only(shared_data: Path) -> None:
+    crossing, staying = (imbalance.drawn(imbalance.WAYS[name], 0) for name in ("paper", imbalance.STAY))
+    assert crossing.sizes == pytest.approx(staying.sizes, abs=2)  # rows and copies are rounded apart from each other
+    assert imbalance.seen_before(crossing) > 0.8
+    assert imbalance.seen_before(staying) < 0.2
+
+
 def test_every_experiment_has_a_name() -> None:
     assert [experiment(name).name for name in NAMES if name != "cost"] == [name for name in NAMES if name != "cost"]
     assert {yardsticks.EXPERIMENT.page_name, starts.EXPERIMENT.page_name} == {
@@ -350,7 +343,7 @@ def test_every_experiment_has_a_name() -> None:
     assert aggregates.EXPERIMENT.splits >= 10
 
 
-@pytest.mark.parametrize("module", [aggregates, common, compare, descent, families, guard, helps, population])
+@pytest.mark.parametrize("module", [aggregates, common, compare, families, guard, helps, imbalance, population])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

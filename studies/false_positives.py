@@ -1,6 +1,6 @@
 """Print the false-positive rate of each test of the benchmark on splits with no true difference.
 
-    python benchmarks/false_positives.py [datasets]
+    python -m studies.false_positives [datasets]
 
 With 4000 data sets it takes about a minute on one core.
 """

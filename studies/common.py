@@ -19,7 +19,7 @@ from closecall.data import Dataset, available, load_dataset
 from closecall.paper.cell import Division, divide
 from closecall.paper.plan import Cell
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 Row = dict[str, Any]
 Array = np.ndarray
 
@@ -275,6 +275,6 @@ def interval_chart(rows: Sequence[Row], *, label: str, title: str, zero: bool = 
 def made_by(name: str, extra: str = "") -> str:
     """The last line of a page: how it was made, and from what."""
     return (
-        f"\n---\n\nMade by `python -m benchmarks.beyond {name}{extra}` from "
+        f"\n---\n\nMade by `python -m studies {name}{extra}` from "
         f"[beyond/{name}.csv](beyond/{name}.csv); `--page` makes this page again from that table alone.\n"
     )

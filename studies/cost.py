@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import solver as timing
 from closecall.objective import Problem
 from closecall.paper.cell import grid
 from closecall.solvers import solve
 
-from .. import solver as timing
 from .common import Experiment, Row, Settings, division, made_by, markdown, read_lines, resume, save_chart
 from .records import read_finished
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from closecall.data.simulate import imbalance, shares
 from closecall.evaluate.grid import PARTS, choose
-from closecall.paper.cell import SHARES, TOLERANCES, Division, _scaler, _stratified, divide, grid
-from closecall.paper.plan import Cell, rng_for
+from closecall.paper.cell import SHARES, TOLERANCES, Division, _scaler, _stratified, divide, grid, rows_of, score_linear
+from closecall.paper.plan import MAX_ITER, Cell, rng_for
 from closecall.paper.published import LOSSES
 from closecall.paper.scores import LABELS
+from closecall.solvers import solve
 
-from .choices import rescaled, solved
 from .common import (
     Array,
     Experiment,
@@ -98,7 +98,10 @@ def drawn(way: Way, split: int) -> Division:
         counts = shares(LEVEL, [len(part) for part in rows])
         parts = [imbalance(*part, count, draw) for part, count in zip(parts, counts, strict=True)]
     found = Division(tuple(X for X, _ in parts), tuple(y for _, y in parts))
-    return rescaled(found) if way.scale_train else found
+    if way.scale_train:  # scaling twice is scaling by the training part alone
+        scale = _scaler(found.X[0])
+        found = Division(tuple(map(scale, found.X)), found.y)
+    return found
 
 
 def _rows(y: Array, way: Way, cell: Cell) -> list[Array]:
@@ -132,7 +135,12 @@ def run_one(key: Row) -> Row:
     way = WAYS[key["way"]]
     parts = drawn(way, key["split"])
     problems = [problem for problem in grid(parts.sizes[0]) if problem.aggregate in METHODS]
-    rows = solved(parts, problems, tol=TOLERANCES[way.protocol], penalize_intercept=not way.free_intercept)
+    rows = rows_of(problems)
+    found = solve(
+        parts.X[0], parts.y[0], problems, max_iter=MAX_ITER, tol=TOLERANCES[way.protocol], dtype=np.float32,
+        penalize_intercept=not way.free_intercept,
+    )  # fmt: skip
+    score_linear(rows, found.coef, found.intercept, parts)
     return {
         "seen": seen_before(parts),
         "found": [

@@ -38,7 +38,7 @@ def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument("names", nargs="+", choices=(*NAMES, "all"), metavar="NAME", help=", ".join((*NAMES, "all")))
-    parser.add_argument("--raw", type=Path, default=Path("beyond-results"), help="folder of the raw lines")
+    parser.add_argument("--raw", type=Path, default=Path("studies-results"), help="folder of the stores")
     parser.add_argument("--out", type=Path, default=Settings.out, help="where pages and tables go")
     parser.add_argument("--splits", type=int, help="unless said: the experiment's own number")
     parser.add_argument("--sets", "--datasets", nargs="*", help="only these data sets")
@@ -46,12 +46,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; run again to go on")
     parser.add_argument("--store", type=Path, help="folder or file of a result store: criterion, helps, cost")
     parser.add_argument("--page", action="store_true", help="make the page from the table that is there")
-    parser.add_argument("--table", action="store_true", help="make table and page from the raw lines that are there")
+    parser.add_argument("--table", action="store_true", help="make table and page from what was run")
+    parser.add_argument("--workers", type=int, default=Settings.workers, help="processes")
     given = parser.parse_args(arguments)
     for name in NAMES if "all" in given.names else given.names:
         found = experiment(name)
         settings = Settings(
-            given.raw, given.out, given.splits or found.splits, given.sets, given.seconds, given.store, given.max_values
+            given.raw,
+            given.out,
+            given.splits or found.splits,
+            given.sets,
+            given.seconds,
+            given.store,
+            given.max_values,
+            given.workers,
         )
         if not (given.page or given.table):
             found.run(settings)

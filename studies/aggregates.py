@@ -21,8 +21,8 @@ from .common import (
     dataset,
     division,
     interval_chart,
+    lines_of,
     made_by,
-    read_lines,
     resume,
     save_chart,
     with_enough,
@@ -110,7 +110,7 @@ def run(settings: Settings) -> None:
     # Every third of those with a hundred rows or more, by size: some twenty.
     small += [name for name in more if len(dataset(name).y) >= 100][::3]
     keys = [{"name": name, "split": split} for split in range(settings.splits) for name in small]
-    resume(settings.raw / "aggregates.jsonl", keys, run_one, settings.seconds)
+    resume(settings, "aggregates", keys, run_one)
 
 
 def table(settings: Settings) -> list[Row]:
@@ -119,7 +119,7 @@ def table(settings: Settings) -> list[Row]:
             "set": title(line["name"]), "split": line["split"], "method": method, "accuracy": value,
             "seconds": line["seconds"] / line["problems"],
         }
-        for line in read_lines(settings.raw / "aggregates.jsonl")
+        for line in lines_of(settings, "aggregates")
         for method, value in line["accuracy"].items()
     ]  # fmt: skip
     methods = list(dict.fromkeys(line["method"] for line in lines))

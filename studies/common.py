@@ -1,14 +1,15 @@
-"""What all experiments share: lines of JSON that can be resumed, divisions, tables, pages, intervals."""
+"""What all studies share: a store that can be resumed, divisions, tables, pages, intervals."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from scipy.stats import bootstrap
 
 from closecall.data import Dataset, available, load_dataset
 from closecall.paper.cell import Division, divide
-from closecall.paper.plan import Cell
+from closecall.paper.engines import Engine, Local
+from closecall.paper.plan import Cell, Task
+from closecall.paper.record import Record
+from closecall.paper.run import drive
+from closecall.paper.store import Store
 
 ROOT = Path(__file__).parents[1]
 Row = dict[str, Any]
@@ -31,7 +36,7 @@ class Settings:
     Parameters
     ----------
     raw : path
-        Folder of the raw lines, outside the project.
+        Folder of the stores, one for each study, outside the project.
     out : path
         The project's ``docs/results``.
     splits : int
@@ -43,6 +48,8 @@ class Settings:
         A result store (or a copy) of ``closecall reproduce``.
     max_values : int
         The largest rows x columns of a data set.
+    workers : int
+        Processes.
     """
 
     raw: Path
@@ -52,11 +59,12 @@ class Settings:
     seconds: float = float("inf")
     store: Path | None = None
     max_values: int = 20_000
+    workers: int = 1
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment by name: how it runs, how its raw lines become a table, how the table becomes a page."""
+    """An experiment by name: how it runs, how its results become a table, how the table becomes a page."""
 
     name: str
     title: str
@@ -71,48 +79,56 @@ class Experiment:
         return self.file or f"beyond-{self.name}.md"
 
 
-# --- lines of JSON
+# --- what was run
 
 
-def read_lines(path: Path) -> list[Row]:
-    """Records of a file; a line that a killed run left half written is dropped."""
-    records = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return records
+def resume(
+    settings: Settings, name: str, keys: Iterable[Row], work: Callable[[Row], Row], engine: Engine | None = None
+) -> int:
+    """Run ``work(key)`` for every key that the study's store does not have yet; how many were done.
 
-
-def resume(path: Path, keys: Iterable[Row], work: Callable[[Row], Row], seconds: float = float("inf")) -> int:
-    """Append ``key | work(key)`` for every key that is not in the file yet; how many were done.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "lines.jsonl"
-    ...     [resume(file, [{"i": 1}, {"i": 2}], lambda key: {"twice": 2 * key["i"]}) for _ in range(2)]
-    [2, 0]
+    The store and its driver are those of the benchmark: a key is the name of a cell, its result is the record's note.
+    A key that fails is reported and tried again the next time.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    keys = list(keys)
-    names = tuple(keys[0]) if keys else ()
-    seen = {tuple(record.get(name) for name in names) for record in read_lines(path)}
+    store_path(settings, name).parent.mkdir(parents=True, exist_ok=True)
+    tasks = [Task(_cell(name, key), 1.0) for key in keys]
+    request = {"study": name, "keys": [task.cell.key for task in tasks]}
     began, count = time.perf_counter(), 0
-    with path.open("a") as file:
-        if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-            file.write("\n")
-        for key in keys:
-            if tuple(key.values()) in seen:
-                continue
-            if time.perf_counter() - began > seconds:
-                break
-            file.write(json.dumps(key | work(key), default=_plain) + "\n")
-            file.flush()
-            count += 1
+    with Store(store_path(settings, name), write=True) as store:
+        events = drive(tasks, store, engine or Local(settings.workers), partial(_record, work), request)
+        for event in events:
+            count += event.kind == "done"
+            if event.kind == "failed" and event.cell:
+                print(f"{event.cell.dataset} failed: {event.detail}", file=sys.stderr)
+            if event.kind in ("planned", "done", "failed") and time.perf_counter() - began > settings.seconds:
+                events.close()
     return count
+
+
+def lines_of(settings: Settings, name: str) -> list[Row]:
+    """Key and result of all that was run, in the order in which it was asked for."""
+    path = store_path(settings, name)
+    if not path.exists():
+        return []
+    with Store(path) as store:
+        asked = dict.fromkeys(key for run in store.runs() for key in run["request"]["keys"])
+        keys = {cell.key: json.loads(cell.dataset) for cell in store.cells()}
+        return [keys[record.key] | json.loads(record.notes[0]) for record in store.records(asked)]
+
+
+def store_path(settings: Settings, name: str) -> Path:
+    """Where ``closecall salvage --out`` looks for it too."""
+    return settings.raw / name / "store.sqlite"
+
+
+def _cell(name: str, key: Row) -> Cell:
+    return Cell("studies", json.dumps(key), name, int(key.get("split", 0)), "linear", "sound")
+
+
+def _record(work: Callable[[Row], Row], cell: Cell) -> Record:
+    began = time.perf_counter()
+    note = json.dumps(work(json.loads(cell.dataset)), default=_plain)
+    return Record(cell.key, "done", seconds=time.perf_counter() - began, notes=(note,))
 
 
 def _plain(value: Any) -> Any:

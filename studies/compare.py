@@ -10,7 +10,7 @@ import numpy as np
 from closecall.evaluate.stats import average_ranks, corrected_test, holm, wilcoxon
 from closecall.paper.scores import title
 
-from .common import Row, Settings, at_hand, dataset, markdown, mean_error, mean_interval, read_lines, resume, signed
+from .common import Row, Settings, at_hand, dataset, lines_of, markdown, mean_error, mean_interval, resume, signed
 
 #: The fewest rows of a PMLB set that methods are compared on.
 FEWEST_ROWS = 100
@@ -20,7 +20,7 @@ def run_on_pmlb(settings: Settings, name: str, run_one: Callable[[Row], Row]) ->
     """Run an experiment's methods on the PMLB sets that are large enough and not too large, split by split."""
     names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= FEWEST_ROWS]
     keys = [{"name": one, "split": split} for split in range(settings.splits) for one in names]
-    resume(settings.raw / f"{name}.jsonl", keys, run_one, settings.seconds)
+    resume(settings, name, keys, run_one)
 
 
 def records_of(settings: Settings, name: str) -> list[Row]:
@@ -30,7 +30,7 @@ def records_of(settings: Settings, name: str) -> list[Row]:
             "set": title(line["name"]), "split": line["split"], "method": method, "accuracy": value,
             "seconds": line["seconds"][method],
         }
-        for line in read_lines(settings.raw / f"{name}.jsonl")
+        for line in lines_of(settings, name)
         for method, value in line["accuracy"].items()
     ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from closecall.objective import Problem
 from closecall.paper.cell import grid
 from closecall.solvers import solve
 
-from .common import Experiment, Row, Settings, division, made_by, markdown, read_lines, resume, save_chart
+from .common import Experiment, Row, Settings, division, lines_of, made_by, markdown, resume, save_chart
 from .records import read_finished
 
 #: Where the ratio is measured; both sides run in turn in one process on one core.
@@ -44,7 +44,7 @@ def run_one(key: Row) -> Row:
 def run(settings: Settings) -> None:
     names = [name for name in MEASURED if not settings.sets or name.split(":")[1] in settings.sets]
     keys = [{"name": name, "split": split} for split in range(settings.splits) for name in names]
-    resume(settings.raw / "cost.jsonl", keys, run_one, settings.seconds)
+    resume(settings, "cost", keys, run_one)
 
 
 def table(settings: Settings) -> list[Row]:
@@ -68,7 +68,7 @@ def table(settings: Settings) -> list[Row]:
             }
         )  # fmt: skip
     lines: dict[str, list[Row]] = {}
-    for line in read_lines(settings.raw / "cost.jsonl"):
+    for line in lines_of(settings, "cost"):
         lines.setdefault(line["name"], []).append(line)
     for name, measured in sorted(lines.items()):
         ratios = np.array([line["loop"] / line["ours"] for line in measured])

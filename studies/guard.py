@@ -21,10 +21,10 @@ from .common import (
     Settings,
     division,
     interval_chart,
+    lines_of,
     made_by,
     markdown,
     mean_interval,
-    read_lines,
     save_chart,
     signed,
     with_enough,
@@ -87,7 +87,7 @@ def run(settings: Settings) -> None:
 def table(settings: Settings) -> list[Row]:
     """One row for each (set, method), with the share of the splits on which the search left plain average."""
     left: dict[tuple[str, str], list[bool]] = {}
-    for line in read_lines(settings.raw / "guard.jsonl"):
+    for line in lines_of(settings, "guard"):
         for method in METHODS:
             taken = line["kind"].get(method, "average")
             left.setdefault((title(line["name"]), method), []).append(taken != "average")

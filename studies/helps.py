@@ -25,10 +25,10 @@ from .common import (
     Settings,
     dataset,
     division,
+    lines_of,
     made_by,
     markdown,
     mean_error,
-    read_lines,
     resume,
     save_chart,
     signed,
@@ -84,7 +84,7 @@ def run(settings: Settings) -> None:
         for name in sorted(sizes, key=lambda name: sizes[name])
         if split == 0 or sizes[name] <= MANY
     ]
-    resume(settings.raw / "diagnose.jsonl", keys, ask, settings.seconds)
+    resume(settings, "diagnose", keys, ask)
 
 
 def _cases(settings: Settings) -> list[tuple[str, Row]]:
@@ -93,7 +93,7 @@ def _cases(settings: Settings) -> list[tuple[str, Row]]:
     From a store the protocol that has more finished sets is taken, ``sound`` if both have as many.
     """
     if settings.store is None:
-        return _from_lines(read_lines(settings.raw / "yardsticks.jsonl"))
+        return _from_lines(lines_of(settings, "yardsticks"))
     finished = read_finished(settings.store)
     found = [scores(finished, "pmlb94", protocol, settings.splits) for protocol in ("sound", "paper")]
     best = max((each for each in found if each is not None), key=lambda each: len(each.datasets), default=None)
@@ -145,7 +145,7 @@ def _numbers(values: dict[str, dict[str, Array]], k: Array) -> Row:
 def table(settings: Settings) -> list[Row]:
     """One row for each data set: gain, and every feature."""
     asked: dict[str, list[Row]] = {}
-    for line in read_lines(settings.raw / "diagnose.jsonl"):
+    for line in lines_of(settings, "diagnose"):
         asked.setdefault(line["name"], []).append(line)
     rows = []
     for name, numbers in _cases(settings):

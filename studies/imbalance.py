@@ -26,10 +26,10 @@ from .common import (
     Settings,
     dataset,
     interval_chart,
+    lines_of,
     made_by,
     markdown,
     mean_error,
-    read_lines,
     resume,
     save_chart,
     signed,
@@ -156,13 +156,13 @@ def run_one(key: Row) -> Row:
 
 def run(settings: Settings) -> None:
     keys = [{"split": split, "way": way} for split in range(settings.splits) for way in WAYS]
-    resume(settings.raw / "imbalance.jsonl", keys, run_one, settings.seconds)
+    resume(settings, "imbalance", keys, run_one)
 
 
 def table(settings: Settings) -> list[Row]:
     """One row for each (way, loss): errors of both methods, and what close decay gains, paired by split."""
     lines: dict[str, list[Row]] = {}
-    for line in read_lines(settings.raw / "imbalance.jsonl"):
+    for line in lines_of(settings, "imbalance"):
         lines.setdefault(line["way"], []).append(line)
     rows = []
     for way in (way for way in WAYS if way in lines):

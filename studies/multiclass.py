@@ -26,10 +26,10 @@ from .common import (
     Row,
     Settings,
     interval_chart,
+    lines_of,
     made_by,
     mean_interval,
     of_sets,
-    read_lines,
     resume,
     save_chart,
     signed,
@@ -188,12 +188,12 @@ def keys(settings: Settings) -> list[Row]:
 
 
 def run(settings: Settings) -> None:
-    resume(settings.raw / "multiclass.jsonl", keys(settings), run_one, settings.seconds)
+    resume(settings, "multiclass", keys(settings), run_one)
 
 
 def table(settings: Settings) -> list[Row]:
     """Every method against logistic regression, then the duels; ``base`` says whose gain it is over."""
-    lines, ratio = read_lines(settings.raw / "multiclass.jsonl"), TEST_SIZE / (1 - TEST_SIZE)
+    lines, ratio = lines_of(settings, "multiclass"), TEST_SIZE / (1 - TEST_SIZE)
     rows = [row | {"base": BASE} for row in summarise(lines, BASE, list(METHODS), ratio)]
     for first, second in DUELS:
         found = summarise(lines, second, [second, first], ratio)

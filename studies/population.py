@@ -26,10 +26,10 @@ from .common import (
     Experiment,
     Row,
     Settings,
+    lines_of,
     made_by,
     markdown,
     mean_error,
-    read_lines,
     resume,
     save_chart,
 )
@@ -170,12 +170,12 @@ def run(settings: Settings) -> None:
         for penalty in PENALTIES
         for name in names
     ]
-    resume(settings.raw / "population.jsonl", keys, run_one, settings.seconds)
+    resume(settings, "population", keys, run_one)
 
 
 def table(settings: Settings) -> list[Row]:
     groups: dict[tuple[Any, ...], list[float]] = {}
-    for line in read_lines(settings.raw / "population.jsonl"):
+    for line in lines_of(settings, "population"):
         for label, value in line["errors"].items():
             method, fraction = label.rsplit(" ", 1)
             groups.setdefault((line["set"], line["penalty"], method, float(fraction), str(line["kind"])), []).append(

@@ -22,11 +22,11 @@ from .common import (
     at_hand,
     dataset,
     division,
+    lines_of,
     made_by,
     markdown,
     mean_error,
     mean_interval,
-    read_lines,
     resume,
     save_chart,
     signed,
@@ -87,13 +87,13 @@ def run(settings: Settings) -> None:
     more = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if title(n) not in titles]
     names += [name for name in more if len(dataset(name).y) >= 100][::4]
     keys = [{"name": name, "split": split} for split in range(settings.splits) for name in names]
-    resume(settings.raw / "starts.jsonl", keys, run_one, settings.seconds)
+    resume(settings, "starts", keys, run_one)
 
 
 def per_set(settings: Settings) -> list[Row]:
     """One row for each (set, loss, method, start): means over splits, and the difference from least squares."""
     lines: dict[tuple[str, ...], dict[int, Row]] = {}
-    for line in read_lines(settings.raw / "starts.jsonl"):
+    for line in lines_of(settings, "starts"):
         for found in line["found"]:
             key = title(line["name"]), found["loss"], found["method"], found["start"]
             lines.setdefault(key, {})[line["split"]] = found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,27 +36,40 @@ from studies import (
     yardsticks,
 )
 from studies.__main__ import NAMES, experiment, main
+from tests.stress.fault_helpers import inline
 
 ROOT = Path(__file__).parent.parent
 
 
+def stored(tmp_path: Path, name: str, lines: Sequence[dict[str, Any]]) -> common.Settings:
+    """Settings with a store in which a study finds these lines."""
+    settings = common.Settings(tmp_path)
+    assert common.resume(settings, name, lines, lambda key: {}, inline) == len(lines)
+    return settings
+
+
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
-    path, calls = tmp_path / "lines.jsonl", []
+    settings, calls = common.Settings(tmp_path), []
 
     def work(key: dict[str, Any]) -> dict[str, Any]:
         calls.append(key["i"])
-        return {"square": key["i"] ** 2}
+        if calls == [0, 1, 2]:
+            raise KeyboardInterrupt
+        return {"square": np.int64(key["i"] ** 2)}
 
     keys = [{"i": i} for i in range(4)]
-    assert common.resume(path, keys[:2], work) == 2
-    path.write_text(path.read_text() + '{"i": 2, "squ')  # a run killed while it wrote
-    assert common.resume(path, keys, work) == 2
-    assert calls == [0, 1, 2, 3]
-    assert sorted(line["square"] for line in common.read_lines(path)) == [0, 1, 4, 9]
+    assert common.resume(settings, "squares", keys[:2], work, inline) == 2
+    with pytest.raises(KeyboardInterrupt):
+        common.resume(settings, "squares", keys, work, inline)
+    assert common.resume(settings, "squares", keys, work, inline) == 2
+    assert calls == [0, 1, 2, 2, 3]
+    assert common.lines_of(settings, "squares") == [{"i": i, "square": i**2} for i in range(4)]
+    assert common.lines_of(settings, "cubes") == []
 
 
 def test_no_time_means_no_work(tmp_path: Path) -> None:
-    assert common.resume(tmp_path / "x.jsonl", [{"i": 1}], lambda key: {}, seconds=-1) == 0
+    settings = common.Settings(tmp_path, seconds=-1)
+    assert common.resume(settings, "none", [{"i": 1}], lambda key: {}, inline) == 0
 
 
 def lines_of(values: dict[str, list[float]], name: str = "a") -> list[dict[str, Any]]:
@@ -243,7 +256,7 @@ def test_tiny_runs_from_data_to_page(tmp_path: Path) -> None:
         before = page
         main([name, *options, "corral", "--page"])
         assert (tmp_path / "results" / f"beyond-{name}.md").read_text() == before
-    lines = common.read_lines(tmp_path / "starts.jsonl")
+    lines = common.lines_of(common.Settings(tmp_path), "starts")
     average = {f["start"]: f["test"] for f in lines[0]["found"] if (f["loss"], f["method"]) == ("logistic", "average")}
     assert average["zeros"] == average["random"] == average["least_squares"]  # convex: the start cannot matter
 
@@ -260,8 +273,7 @@ def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:
         for split in range(3)
         for method in multiclass.METHODS
     ]
-    (tmp_path / "multiclass.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    rows = multiclass.table(common.Settings(tmp_path))
+    rows = multiclass.table(stored(tmp_path, "multiclass", lines))
     at = {(line["set"], line["split"], line["method"]): line["accuracy"] for line in lines}
     expected = np.mean([at["a", s, "cv_top_two"] - at["a", s, "cv_ovr"] for s in range(3)])
     found = next(r for r in rows if (r["set"], r["method"], r["base"]) == ("a", "cv_top_two", "cv_ovr"))
@@ -285,8 +297,7 @@ def test_what_a_guard_lets_through(tmp_path: Path) -> None:
         for name, gain in (("a", 0.06), ("b", -0.01), ("c", 0.0))
         for split in range(4)
     ]  # fmt: skip
-    (tmp_path / "guard.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    rows = guard.table(common.Settings(tmp_path))
+    rows = guard.table(stored(tmp_path, "guard", lines))
     found = guard.price(rows, default)
     assert found == {
         "left": pytest.approx(0.75), "gained": pytest.approx(2), "lost": pytest.approx(-1 / 3),
@@ -309,8 +320,7 @@ def test_imbalance_page_from_lines(tmp_path: Path) -> None:
         }
         for way in imbalance.WAYS for split in range(2)
     ]  # fmt: skip
-    (tmp_path / "imbalance.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    rows = imbalance.table(common.Settings(tmp_path))
+    rows = imbalance.table(stored(tmp_path, "imbalance", lines))
     assert [row["gain_test"] for row in rows] == pytest.approx([0.5] * 2 * len(imbalance.WAYS))
     page = imbalance.page(rows, tmp_path / "figure.svg")
     assert page.count("| +0.50 ± 0.50 | +0.00 ± 0.00 |") == 2 * len(imbalance.WAYS)

@@ -6,6 +6,7 @@ A calibrator is a plain array, so that it can be saved: (2,) for a sigmoid (slop
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,13 @@ def _apply(calibrator: Array, scores: Array) -> Array:
 def calibrate(
     method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any
 ) -> list[Array]:
-    """Calibrators of a setting, fitted on the scores of stratified folds that did not see their examples."""
-    fit = lookup(CALIBRATIONS, method, "calibration")
+    """Calibrators of a setting, fitted on the scores of stratified folds that did not see their examples.
+
+    The folds start cold: a start that was given, or left by an earlier fit, may have seen them.
+    """
+    lookup(CALIBRATIONS, method, "calibration")
+    if not isinstance(options.init, str):
+        options = replace(options, init="least_squares")
     counts = np.bincount(training.codes)
     if counts.min() < 2:
         rare = training.classes[counts.argmin()]
@@ -95,5 +101,11 @@ def calibrate(
     for fold in range(folds):
         held = group == fold
         scores[held] = scores_of(training.X[held], models.coef[fold], intercept[fold])
-    codes = [1] if scores.shape[1] == 1 else range(scores.shape[1])
-    return [fit(scores[:, place], training.codes == code, training.mass) for place, code in enumerate(codes)]
+    return fit_calibrators(method, scores, training.codes, training.weight)
+
+
+def fit_calibrators(method: str, scores: Array, codes: Array, weight: Array) -> list[Array]:
+    """One calibrator for each column of out-of-sample scores (samples, 1 or classes); class weights play no part."""
+    fit = CALIBRATIONS[method]
+    columns = [1] if scores.shape[1] == 1 else range(scores.shape[1])
+    return [fit(scores[:, place], codes == code, weight) for place, code in enumerate(columns)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,18 @@ class Parts:
     masks : array (folds, groups)
         Whether a fold trains on a group.
     fold_of : array (problems,)
+    arranged : dict
+        The rows as they were arranged for each score, filled on the way.
     """
 
     group: Array
     masks: Array
     fold_of: Array
+    arranged: dict[int, tuple[int, Arranged]] = field(default_factory=dict)
+
+    def of(self, fold_of: Sequence[int]) -> Parts:
+        """The same rows for other problems; what was arranged is kept."""
+        return replace(self, fold_of=np.asarray(fold_of))
 
 
 @dataclass(frozen=True)
@@ -75,10 +82,8 @@ def fit_models(
     parts = parts or _whole(training, len(problems))
     if len(training.classes) > 2 and options.multiclass in JOINT:
         return _fit_joint(training, problems, options, parts)
-    each = [
-        _fit_one(training, training.codes == code, problems, options, parts, number)
-        for number, code in enumerate(_positives(training))
-    ]
+    scores = 1 if len(training.classes) == 2 else len(training.classes)
+    each = [_fit_one(training, problems, options, parts, number) for number in range(scores)]
     return Models(*(np.stack(pieces, axis=1) for pieces in zip(*each, strict=True)))
 
 
@@ -86,9 +91,13 @@ def _whole(training: Training, problems: int) -> Parts:
     return Parts(np.zeros(len(training.codes), dtype=int), np.ones((1, 1)), np.zeros(problems, dtype=int))
 
 
-def _positives(training: Training) -> Sequence[int]:
-    """The class that each score speaks for."""
-    return [1] if len(training.classes) == 2 else range(len(training.classes))
+def _oriented(training: Training, parts: Parts, number: int) -> tuple[int, Arranged]:
+    """The rows of one class against the rest, oriented so that the names of the classes cannot matter."""
+    if number not in parts.arranged:
+        positive = training.codes == (1 if len(training.classes) == 2 else number)
+        sign = orientation(training, positive)
+        parts.arranged[number] = sign, arrange(training, np.where(positive, sign, -sign), parts.group)
+    return parts.arranged[number]
 
 
 def exact_intercepts(training: Training, coef: Array, options: Options, *, parts: Parts | None = None) -> Array:
@@ -101,10 +110,8 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
         )
     parts = parts or _whole(training, len(coef))
     found = np.empty(coef.shape[:2])
-    for number, code in enumerate(_positives(training)):
-        positive = training.codes == code
-        sign = orientation(training, positive)
-        rows = arrange(training, np.where(positive, sign, -sign), parts.group)
+    for number in range(coef.shape[1]):
+        sign, rows = _oriented(training, parts, number)
         scores = np.asarray(rows.X @ (sign * coef[:, number]).T).T
         masses = (np.asarray(parts.masks, dtype=np.float64)[:, rows.group] * rows.mass)[parts.fold_of]
         found[:, number] = sign * best_intercept(scores, rows.labels, masses)[0]
@@ -112,11 +119,10 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
 
 
 def _fit_one(
-    training: Training, positive: Array, problems: Sequence[Problem], options: Options, parts: Parts, number: int
+    training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int
 ) -> tuple[Array, Array, Array, Array]:
-    """One class against the rest, oriented so that the names of the classes cannot matter."""
-    sign = orientation(training, positive)
-    rows = arrange(training, np.where(positive, sign, -sign), parts.group)
+    """One class against the rest."""
+    sign, rows = _oriented(training, parts, number)
     folds = np.asarray(parts.masks, dtype=np.float64)[:, rows.group]
     init = options.init
     if not isinstance(init, str):  # of one model, or of each problem's

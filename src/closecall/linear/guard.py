@@ -1,20 +1,25 @@
 """The guard: leave plain `average` only for a gain that is real.
 
 Among hundreds of settings the best one always looks better than it is. It is therefore compared with the reference
-example by example, on the folds that chose it *and* on fresh folds that did not, and is taken only if its mean gain
-exceeds ``guard`` standard errors.
+example by example, where no example has chosen what it is asked about: on each fold by the settings that the *other*
+folds choose, and on fresh folds. It is taken only if its mean gain exceeds ``guard`` standard errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
 from .._names import Array
-from ..aggregates import Count
+from ..aggregates import Count, get_aggregate
 from ..objective import Problem
+
+#: What `average` of the softmax is called: scikit-learn's LogisticRegression with ``C = 1 / alpha``.
+MULTINOMIAL = "multinomial logistic regression"
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,41 @@ class Setting:
     k: Count
     alpha: float
     exact_intercept: bool = False
+    m: Count = None
+    multiclass: str | None = None
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.loss, self.aggregate, self.k, self.alpha)
+        return Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+
+    def within(self, mass: float, whole: float) -> Problem:
+        """The problem on a part of that mass: a count k above it is all of it, an m that leaves nothing its share.
+
+        Examples
+        --------
+        >>> Setting("logistic", "close", 330, 1.0).within(320.0, 400.0).k is None
+        True
+        """
+        k, m = self.k, self.m
+        if isinstance(k, Integral) and k > mass:
+            k = None
+        if isinstance(m, Integral) and m >= get_aggregate(self.aggregate).counts(k, None, mass)[0]:
+            m = min(1.0, int(m) / whole)
+        return Problem(self.loss, self.aggregate, k, self.alpha, m)
 
     @property
     def kind(self) -> str:
-        """What the guard tells apart: ``average``, ``average + exact intercept``, or the aggregate's name."""
+        """What the guard tells apart: ``average``, ``average + exact intercept``, or the aggregate's name.
+
+        `average` by the softmax of several classes has a name of its own: it is what scikit-learn fits.
+        """
+        if self.multiclass == "softmax" and self.aggregate == "average":
+            return MULTINOMIAL
         return self.aggregate + (" + exact intercept" if self.exact_intercept else "")
+
+    def __str__(self) -> str:
+        counts = "".join(f"{name}={value}, " for name, value in (("k", self.k), ("m", self.m)) if value is not None)
+        return f"{self.kind} ({counts}alpha={self.alpha:g})"
 
 
 @dataclass(frozen=True)
@@ -55,10 +86,9 @@ class Comparison:
     taken: bool
 
     def __str__(self) -> str:
-        verdict = "taken" if self.taken else "left"
+        verdict = "taken" if self.taken else "rejected"
         return (
-            f"{self.challenger.kind} (k={self.challenger.k}, alpha={self.challenger.alpha:g}) against "
-            f"{self.reference.kind} (alpha={self.reference.alpha:g}): gain {100 * self.gain:+.2f} points, "
+            f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
             f"standard error {100 * self.standard_error:.2f}, needed {100 * self.needed:.2f}: {verdict}"
         )
 
@@ -100,6 +130,27 @@ def compare(challenger: Setting, reference: Setting, gain: float, error: float, 
     """Whether the challenger takes the place: its gain must be positive and above ``guard`` standard errors."""
     needed = guard * error if guard > 0 else 0.0
     return Comparison(challenger, reference, gain, error, needed, gain > max(needed, 1e-12))
+
+
+def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
+    """``cv_results_`` of settings with scores (settings, folds), NaN where one did not run."""
+    ran = (~np.isnan(table)).sum(axis=1)
+    means, spread = np.full((2, len(table)), np.nan)
+    means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
+    return {
+        "params": [asdict(setting) for setting in settings],
+        "param_loss": np.array([setting.loss for setting in settings]),
+        "param_aggregate": np.array([setting.aggregate for setting in settings]),
+        "param_k": np.array([np.nan if setting.k is None else setting.k for setting in settings], dtype=float),
+        "param_m": np.array([np.nan if setting.m is None else setting.m for setting in settings], dtype=float),
+        "param_alpha": np.array([setting.alpha for setting in settings]),
+        "param_exact_intercept": np.array([setting.exact_intercept for setting in settings]),
+        "param_multiclass": np.array([setting.multiclass or "" for setting in settings]),
+        "n_folds": ran,
+        "mean_test_score": means,
+        "std_test_score": spread,
+        **{f"split{fold}_test_score": table[:, fold] for fold in range(table.shape[1])},
+    }
 
 
 def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:

@@ -3,21 +3,28 @@
 `average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold five hundred
 test rows, and at most a few thousand training rows. The best two of each kind then run on all folds. Measured against
 the full grid on the PMLB sets, the race chooses as well with a fraction of the solves.
+
+No model starts from one that has seen its test rows: a start is cold, or a convex solution of the same fold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from numbers import Integral
 
 import numpy as np
 
 from .._names import Array
 from ..aggregates import get_aggregate
+from ..losses import get_loss
+from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import Comparison, Setting, compare, order, paired_examples, paired_folds
+from .multiclass import JOINT
+from .scoring import Scorer
 from .splits import Splits
 from .training import Training
 
@@ -27,23 +34,26 @@ FINALISTS = 2
 #: Standard errors beyond the guard that `average` with the exact intercept must gain over `average`.
 EXACT_EXTRA = 1.0
 
-#: (coef, intercept, fold) -> score of a model on a fold's test rows.
-Scorer = Callable[[Array, Array, Array], float]
+Pair = tuple[int, int]
 
 
 @dataclass
 class Race:
     """Settings by folds: models, scores, and the choice among them.
 
+    A fold is a number: first the folds that choose, then those of the other splits, which only confirm.
+
     Parameters
     ----------
     training : Training
     splits : list of Splits
-        The folds that choose, then fresh ones that only confirm.
+        The folds that choose, then fresh ones.
     options : Options
     make_scorer : callable
-        Training set -> ``(coef, intercept, rows) -> score``, or None for accuracy weighted by mass.
+        Training set -> :class:`Scorer`, or None for accuracy.
     guard : float
+    calibration : str or None
+        How scores become probabilities, where a scorer asks for them.
     """
 
     training: Training
@@ -51,12 +61,22 @@ class Race:
     options: Options
     make_scorer: Callable[[Training], Scorer | None]
     guard: float
+    calibration: str | None = None
     settings: list[Setting] = field(default_factory=list)
-    models: dict[tuple[int, int, int], tuple[Array, Array]] = field(default_factory=dict)
+    models: dict[Pair, tuple[Array, Array]] = field(default_factory=dict)
+    right: dict[Pair, Array] = field(default_factory=dict)
+    points: dict[Pair, float] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.scorer = self.make_scorer(self.training)
+        self.folds = len(self.splits[0])
+        self.tests = [np.flatnonzero(test[split.group]) for split in self.splits for test in split.test]
+        # Rows of one group are in the same part of every split, so that one arrangement serves all solves.
+        kinds, group = np.unique(np.stack([split.group for split in self.splits]), axis=1, return_inverse=True)
+        masks = [train[kind] for split, kind in zip(self.splits, kinds, strict=True) for train in split.train]
+        self.parts = Parts(np.ravel(group), np.array(masks), np.empty(0, dtype=int))
+        self.masses = np.array([self.training.mass[mask[self.parts.group]].sum() for mask in masks])
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
         """Race the settings and return the position of the one to take."""
@@ -64,14 +84,14 @@ class Race:
         ends = np.cumsum([0, *(len(kind) for kind in kinds)])
         self.settings = [setting for kind in kinds for setting in kind]
         groups = [np.arange(begin, end) for begin, end in pairwise(ends)]
-        everywhere = 1 if self.guard > 0 and len(self.splits[0]) > 1 else len(groups)
+        everywhere = 1 if self.guard > 0 and self.folds > 1 else len(groups)
         for group in groups[:everywhere]:
-            self.solve([(int(place), fold) for place in group for fold in range(len(self.splits[0]))])
+            self.solve([(int(place), fold) for place in group for fold in range(self.folds)])
         for group in groups[everywhere:]:
             self._heat(group)
         if self.guard == 0:
             return int(self._ranked(np.concatenate(groups))[0])
-        return self._guarded([int(self._ranked(group)[0]) for group in groups])
+        return self._guarded(groups)
 
     def _heat(self, challengers: Array) -> None:
         alphas = sorted({self.settings[place].alpha for place in challengers})
@@ -79,8 +99,7 @@ class Race:
         runners = np.array([place for place in challengers if self.settings[place].alpha in coarse])
         rows, share = heat_rows(self.training, self.splits[0])
         if share == 1:
-            tested = int(self.splits[0].test[0][self.splits[0].group].sum())
-            folds = min(len(self.splits[0]), -(-HEAT_TESTS // tested))
+            folds = min(self.folds, -(-HEAT_TESTS // len(self.tests[0])))
             self.solve([(int(place), fold) for place in runners for fold in range(folds)])
             leaders = self._ranked(runners)[:FINALISTS]
         else:
@@ -89,39 +108,45 @@ class Race:
             part.settings = [_scaled(self.settings[place], share, total) for place in runners]
             part.solve([(place, 0) for place in range(len(runners))])
             leaders = runners[part._ranked(np.arange(len(runners)))[:FINALISTS]]
-        self.solve([(int(place), fold) for place in leaders for fold in range(len(self.splits[0]))])
+        self.solve([(int(place), fold) for place in leaders for fold in range(self.folds)])
 
     def _part(self, rows: Array) -> Race:
         """The race of one fold on some rows only."""
-        whole, split = self.training, self.splits[0]
-        small = Training(whole.X[rows], whole.codes[rows], whole.mass[rows], whole.classes, whole.hashes[rows],
-                         whole.rows[rows])  # fmt: skip
+        split = self.splits[0]
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
-        return Race(small, [Splits(tested, masks, ~masks)], self.options, self.make_scorer, self.guard)
+        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], self.options, self.make_scorer,
+                    self.guard, self.calibration)  # fmt: skip
 
-    def solve(self, pairs: Sequence[tuple[int, int]], which: int = 0) -> None:
-        """Solve (setting, fold) pairs of one of the splits in one batch; those solved before are skipped."""
-        todo = [pair for pair in dict.fromkeys(pairs) if (which, *pair) not in self.models]
+    def solve(self, pairs: Sequence[Pair]) -> None:
+        """Solve and score (setting, fold) pairs in one batch; those solved before are skipped."""
+        todo = [pair for pair in dict.fromkeys(pairs) if pair not in self.models]
         moved = [pair for pair in todo if self.settings[pair[0]].exact_intercept]
         plain = [(self._plain(place), fold) for place, fold in moved]
-        todo = [pair for pair in dict.fromkeys(plain + todo) if pair not in moved and (which, *pair) not in self.models]
-        if todo:
-            chosen = [self.settings[place] for place, _ in todo]
-            options = replace(self.options, init=self._starts(chosen, todo))
-            problems = [setting.problem for setting in chosen]
-            found = fit_models(self.training, problems, options, parts=self._parts(which, todo))
-            for row, pair in enumerate(todo):
-                self.models[(which, *pair)] = found.coef[row], found.intercept[row]
+        fitted = [pair for pair in dict.fromkeys(plain + todo) if pair not in moved and pair not in self.models]
+        for form in dict.fromkeys(self._form(place) for place, _ in fitted):
+            self._fit([pair for pair in fitted if self._form(pair[0]) == form], form)
         if moved:
-            coef = np.stack([self.models[(which, *pair)][0] for pair in plain])
-            intercepts = exact_intercepts(self.training, coef, self.options, parts=self._parts(which, moved))
+            coef = np.stack([self.models[pair][0] for pair in plain])
+            options = replace(self.options, multiclass=self._form(moved[0][0]))
+            intercepts = exact_intercepts(self.training, coef, options, parts=self._parts(moved))
             for row, pair in enumerate(moved):
-                self.models[(which, *pair)] = coef[row], intercepts[row]
+                self.models[pair] = coef[row], intercepts[row]
+        self._score(fitted + moved)
 
-    def _parts(self, which: int, pairs: Sequence[tuple[int, int]]) -> Parts:
-        split = self.splits[which]
-        return Parts(split.group, split.train, np.array([fold for _, fold in pairs]))
+    def _fit(self, pairs: list[Pair], form: str) -> None:
+        total = float(self.training.mass.sum())
+        problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
+        options = replace(self.options, init=self._starts(pairs), multiclass=form)
+        found = fit_models(self.training, problems, options, parts=self._parts(pairs))
+        for row, pair in enumerate(pairs):
+            self.models[pair] = found.coef[row], found.intercept[row]
+
+    def _form(self, place: int) -> str:
+        return self.settings[place].multiclass or self.options.multiclass
+
+    def _parts(self, pairs: Sequence[Pair]) -> Parts:
+        return self.parts.of([fold for _, fold in pairs])
 
     def _plain(self, place: int) -> int:
         """The setting whose coefficients an exact intercept moves."""
@@ -130,79 +155,117 @@ class Race:
             self.settings.append(wanted)
         return self.settings.index(wanted)
 
-    def _starts(self, settings: list[Setting], pairs: Sequence[tuple[int, int]]) -> Any:
-        """Where the pairs start: at the `average` of their alpha and fold, if all of these have been solved."""
-        place_of = {(s.loss, s.alpha): place for place, s in enumerate(self.settings) if s.kind == "average"}
-        keys = [
-            (0, place_of.get((setting.loss, setting.alpha), -1), min(fold, len(self.splits[0]) - 1))
-            for setting, (_, fold) in zip(settings, pairs, strict=True)
-        ]
-        if any(key not in self.models for key in keys):
-            return self.options.init
+    def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
+        """Where the pairs start: at the `average` of their own alpha and fold if it is known, else cold.
+
+        Only what begins convex may: it ends where a cold start ends, and sooner. The others depend on their start, and
+        the refit has no such start.
+        """
+        known = {(s.loss, s.alpha, self._form(place)): place for place, s in enumerate(self.settings)
+                 if s.aggregate == "average" and not s.exact_intercept}  # fmt: skip
+        keys = []
+        for place, fold in pairs:
+            setting = self.settings[place]
+            aggregate = get_aggregate(setting.aggregate)
+            form = "softmax" if len(self.training.classes) > 2 else self._form(place)
+            keys.append((known.get((setting.loss, setting.alpha, form), -1), fold))
+            begins_convex = get_loss(setting.loss).convex and (aggregate.decays or aggregate.convex)
+            alike = form == self._form(place) or self._form(place) in JOINT
+            if not begins_convex or not alike or keys[-1] not in self.models:
+                return str(self.options.init)
         return tuple(np.stack([self.models[key][part] for key in keys]) for part in (0, 1))
 
-    def scores(self, which: int = 0) -> Array:
-        """Scores (settings, folds); NaN where a setting did not run."""
-        split = self.splits[which]
-        table = np.full((len(self.settings), len(split)), np.nan)
-        for fold in range(len(split)):
-            rows = np.flatnonzero(split.test[fold][split.group])
-            places = [place for place in range(len(self.settings)) if (which, place, fold) in self.models]
-            if not places:
+    def _score(self, pairs: Sequence[Pair]) -> None:
+        """Score models on their folds' test rows: each once."""
+        for fold in sorted({fold for _, fold in pairs}):
+            mine, rows = [pair for pair in pairs if pair[1] == fold], self.tests[fold]
+            if self.scorer is not None:
+                for pair in mine:
+                    self.points[pair] = self.scorer(*self.models[pair], rows, partial(self._calibrators, pair))
                 continue
-            if self.scorer is None:
-                mass = self.training.mass[rows]
-                table[places, fold] = self._hits(which, places, fold, rows) @ mass / mass.sum()
-            else:
-                table[places, fold] = [self.scorer(*self.models[which, place, fold], rows) for place in places]
-        return table
+            coef, intercept = (np.stack(part) for part in zip(*(self.models[pair] for pair in mine), strict=True))
+            right = hits(self.training.X[rows], self.training.codes[rows], coef, intercept)
+            shares = right @ (self.training.weight[rows] / self.training.weight[rows].sum())
+            for row, pair in enumerate(mine):
+                self.right[pair], self.points[pair] = right[row], float(shares[row])
 
-    def _hits(self, which: int, places: Sequence[int], fold: int, rows: Array) -> Array:
-        """Whether each model is right (settings, rows)."""
-        models = [self.models[which, place, fold] for place in places]
-        coef, intercept = (np.stack(part) for part in zip(*models, strict=True))
-        return hits(self.training.X[rows], self.training.codes[rows], coef, intercept)
+    def _calibrators(self, pair: Pair) -> list[Array]:
+        """Fitted on what the other folds' models say of their test rows; on the training rows if there is no other."""
+        place, fold = pair
+        begin, end = (0, self.folds) if fold < self.folds else (self.folds, len(self.tests))
+        others = [other for other in range(begin, end) if other != fold and (place, other) in self.models]
+        pieces = [(self.tests[other], (place, other)) for other in others]
+        if not pieces:
+            pieces = [(np.flatnonzero(self.parts.masks[fold][self.parts.group]), pair)]
+        rows = np.concatenate([rows for rows, _ in pieces])
+        scores = np.concatenate([scores_of(self.training.X[rows], *self.models[key]) for rows, key in pieces])
+        return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
+
+    def scores(self) -> Array:
+        """Scores (settings, folds) on the folds that choose; NaN where a setting did not run."""
+        return np.array([[self.points.get((place, fold), np.nan) for fold in range(self.folds)]
+                         for place in range(len(self.settings))])  # fmt: skip
 
     def _ranked(self, places: Array) -> Array:
         """Positions from best to worst among those that ran on the most folds."""
         table = self.scores()[places]
         ran = (~np.isnan(table)).sum(axis=1)
-        kept = np.flatnonzero(ran == ran.max())
-        total = float(self.training.mass.sum())
-        chosen = [self.settings[places[place]] for place in kept]
-        masses = np.array([get_aggregate(s.aggregate).counts(s.k, None, total)[0] for s in chosen])
-        return places[kept[order(chosen, np.nanmean(table[kept], axis=1), masses)]]
+        kept = places[ran == ran.max()]
+        return kept[self._order(kept, np.nanmean(table[ran == ran.max()], axis=1))]
 
-    def _guarded(self, winners: list[int]) -> int:
-        """The first winner, unless a later one gains enough."""
-        for which in range(1, len(self.splits)):
-            self.solve([(place, fold) for place in winners for fold in range(len(self.splits[which]))], which)
-        held = winners[0]
-        for challenger in winners[1:]:
-            gain, error = self._gain(challenger, held)
+    def _order(self, places: Array, means: Array) -> Array:
+        total = float(self.training.mass.sum())
+        chosen = [self.settings[place] for place in places]
+        return order(chosen, means, np.array([get_aggregate(s.aggregate).counts(s.k, s.m, total)[0] for s in chosen]))
+
+    def _guarded(self, groups: list[Array]) -> int:
+        """The winner of the first group, unless that of a later one gains enough."""
+        winners = [int(self._ranked(group)[0]) for group in groups]
+        fresh = range(self.folds, len(self.tests))
+        self.solve([(place, fold) for place in winners for fold in fresh])
+        runs = [self._crossed(group) + [(place, fold) for fold in fresh]
+                for group, place in zip(groups, winners, strict=True)]  # fmt: skip
+        held = 0
+        for challenger in range(1, len(groups)):
+            first, second = self.settings[winners[challenger]], self.settings[winners[held]]
             # A moved threshold is tuned on the 0-1 loss itself and pays for it: measured, it needs the stricter guard.
-            guard = self.guard + EXACT_EXTRA * self.settings[challenger].exact_intercept
-            outcome = compare(self.settings[challenger], self.settings[held], gain, error, guard)
+            guard = self.guard + EXACT_EXTRA * first.exact_intercept
+            outcome = compare(first, second, *self._gain(runs[challenger], runs[held]), guard)
             self.comparisons.append(outcome)
             held = challenger if outcome.taken else held
-        return held
+        return winners[held]
 
-    def _gain(self, challenger: int, held: int) -> tuple[float, float]:
+    def _crossed(self, group: Array) -> list[Pair]:
+        """For each fold that chooses, the setting of the group that the *other* folds choose.
+
+        The best of many settings owes part of its score to the rows that chose it. These rows did not choose: what the
+        settings score here is what choosing and fitting is worth, at no further solve.
+        """
+        table = self.scores()[group]
+        whole = group[~np.isnan(table).any(axis=1)]
+        if self.folds == 1:
+            return [(int(self._ranked(whole)[0]), 0)]
+        chosen = []
+        for fold in range(self.folds):
+            others = np.delete(self.scores()[whole], fold, axis=1)
+            chosen.append((int(whole[self._order(whole, others.mean(axis=1))[0]]), fold))
+        return chosen
+
+    def _gain(self, challenger: list[Pair], held: list[Pair]) -> tuple[float, float]:
+        """Mean gain of the one's models over the other's, fold by fold of the same number, and its standard error."""
+        pairs = list(zip(challenger, held, strict=True))
         if self.scorer is not None:  # a score of a fold has no examples to pair
-            tables = [self.scores(which) for which in range(len(self.splits))]
-            return paired_folds(np.mean([table[challenger] - table[held] for table in tables], axis=0))
+            each = [self.points[first] - self.points[second] for first, second in pairs]
+            return paired_folds(np.mean(np.reshape(each, (-1, self.folds)), axis=0))
         gains, seen = np.zeros(len(self.training.mass)), np.zeros(len(self.training.mass))
-        for which, split in enumerate(self.splits):
-            for fold in range(len(split)):
-                rows = np.flatnonzero(split.test[fold][split.group])
-                first, second = self._hits(which, [challenger, held], fold, rows)
-                gains[rows] += first.astype(float) - second
-                seen[rows] += 1
+        for rows, (first, second) in zip(self.tests, pairs, strict=True):
+            gains[rows] += self.right[first].astype(float) - self.right[second]
+            seen[rows] += 1
         tested = seen > 0
-        return paired_examples(gains[tested] / seen[tested], self.training.mass[tested])
+        return paired_examples(gains[tested] / seen[tested], self.training.weight[tested])
 
 
-def hits(X: Any, codes: Array, coef: Array, intercept: Array) -> Array:
+def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
     """Whether models with coef (settings, scores, features) predict the codes (settings, samples), in blocks."""
     right = np.empty((len(coef), len(codes)), dtype=bool)
     size = max(1, (1 << 22) // max(1, len(codes) * coef.shape[1]))
@@ -232,5 +295,5 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:
     """The setting for a share of the rows: alpha weighs against a sum, and a count of examples becomes a fraction."""
-    k = setting.k if setting.k is None or isinstance(setting.k, float) else min(1.0, setting.k / total)
-    return replace(setting, alpha=setting.alpha * share, k=k)
+    k, m = (min(1.0, int(c) / total) if isinstance(c, Integral) else c for c in (setting.k, setting.m))
+    return replace(setting, alpha=setting.alpha * share, k=k, m=m)

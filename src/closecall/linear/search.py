@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import check_scoring
 
-from .._names import Array, lookup
-from ..aggregates import AGGREGATES, Count
+from .._names import lookup
+from ..aggregates import AGGREGATES, Count, resolve_count
 from ..losses import LOSSES
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
 from .fitting import Options, close_calls, fit_setting
-from .guard import Setting
+from .guard import MULTINOMIAL, Setting, results
 from .multiclass import JOINT
-from .race import Race, Scorer
+from .race import Race
+from .scoring import Scorer
 from .splits import make_splits
 from .training import Training, check_training
 
-#: The paper's grid of alphas, and the k of the search as fractions of the training mass.
+#: The paper's grid of alphas, and the k and m of the search as fractions of the training mass.
 ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
 KS = (0.01, 0.1, 0.4)
+MS = (0.01, 0.05, 0.2)
 #: How often the winners are confirmed on fresh folds.
 REPEATS = 1
 
@@ -36,6 +37,7 @@ class _Search(LinearClassifier):
     aggregate: str | Sequence[str]
     alphas: Any
     ks: Any
+    ms: Any = (None,)
     cv: Any
     scoring: Any
     guard: float
@@ -60,26 +62,26 @@ class _Search(LinearClassifier):
             Not scaled here: put a StandardScaler in front.
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Masses, in training and in scoring.
+            Masses, in training and in scoring; a ``class_weight`` counts in training only.
         groups : array (samples,), optional
-            For a ``cv`` that splits by groups.
+            For a ``cv`` that splits by groups; an error with one that does not.
 
         Returns
         -------
         self
         """
         losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
-        alphas, ks = _check_grid(self.alphas, "alphas"), _check_grid(self.ks, "ks")
+        alphas = _check_grid(self.alphas, "alphas")
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
             raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
         if self.calibration is not None:
             lookup(CALIBRATIONS, self.calibration, "calibration")
         training = check_training(self, X, y, sample_weight, self.class_weight)
         self.classes_ = training.classes
-        baselines, challengers = self._grid(losses, aggregates, alphas, ks, training)
-        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
-                    float(self.guard))  # fmt: skip
         self.n_training_mass_ = float(training.mass.sum())
+        baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
+        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
+                    float(self.guard), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
@@ -89,22 +91,38 @@ class _Search(LinearClassifier):
         return self
 
     def _grid(
-        self, losses: list[str], aggregates: list[str], alphas: list[Any], ks: list[Any], training: Training
+        self, losses: list[str], aggregates: list[str], alphas: list[float], many: bool
     ) -> tuple[list[list[Setting]], list[Setting]]:
-        """Baselines (`average`, then with exact intercept) and challengers."""
-        plain = [Setting(loss, "average", None, alpha) for loss in losses for alpha in alphas]
+        """Baselines (scikit-learn's model, then the exact intercept) and challengers."""
+        form = self.multiclass if many else None
+        plain = [Setting(loss, "average", None, alpha, multiclass=form) for loss in losses for alpha in alphas]
         baselines = [plain]
-        if self.fit_intercept and not (self.multiclass in JOINT and len(training.classes) > 2):
-            baselines.append([Setting(s.loss, "average", None, s.alpha, True) for s in plain])
+        if many:
+            baselines = [[Setting("logistic", "average", None, alpha, multiclass="softmax") for alpha in alphas]]
+        if self.fit_intercept and not (many and self.multiclass in JOINT):
+            baselines.append([replace(setting, exact_intercept=True) for setting in plain])
         challengers = [
-            Setting(loss, aggregate, k, alpha)
+            Setting(loss, aggregate, k, alpha, m=m, multiclass=form)
             for loss in losses
             for aggregate in aggregates
-            if aggregate != "average"
-            for k in (ks if "k" in AGGREGATES[aggregate].takes else [None])
+            if aggregate != "average" or many
+            for k, m in self._counts(aggregate)
             for alpha in alphas
         ]
-        return baselines, challengers
+        return baselines, [setting for setting in challengers if setting not in baselines[0]]
+
+    def _counts(self, aggregate: str) -> list[tuple[Count, Count]]:
+        """The (k, m) of an aggregate that leave something of the whole training set."""
+        takes, total = AGGREGATES[aggregate].takes, self.n_training_mass_
+        ks = _check_grid(self.ks, "ks") if "k" in takes else [None]
+        ms = _check_grid(self.ms, "ms") if "m" in takes else [None]
+        pairs = [(k, m) for k in ks for m in ms]
+        fits = [(k, m) for k, m in pairs if resolve_count(m or 0, total, name="m", low=0) < resolve_count(k, total)]
+        if not fits:
+            raise ValueError(
+                f"every m in ms={self.ms!r} leaves nothing of k in ks={self.ks!r}; {aggregate} needs m < k"
+            )
+        return fits
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
@@ -123,64 +141,46 @@ class _Search(LinearClassifier):
     def _scorer(self, training: Training) -> Scorer | None:
         if self.scoring is None or self.scoring == "accuracy":
             return None
-        shell = type(self)()
-        shell.classes_, shell.n_features_in_ = training.classes, training.X.shape[1]
-        scoring = check_scoring(shell, scoring=self.scoring)
-
-        def score(coef: Array, intercept: Array, rows: Array) -> float:
-            shell.coef_, shell.intercept_ = coef, intercept
-            labels, mass = training.classes[training.codes[rows]], training.mass[rows]
-            if (mass == mass[0]).all():  # some scorers take no weights; equal ones need none
-                return float(scoring(shell, training.X[rows], labels))
-            return float(scoring(shell, training.X[rows], labels, sample_weight=mass))
-
-        return score
+        return Scorer(self.scoring, self.calibration, training)
 
     def _report(self, race: Race, best: int) -> None:
-        table = race.scores()
-        settings, chosen = race.settings, race.settings[best]
-        ran = (~np.isnan(table)).sum(axis=1)
-        means = np.full(len(table), np.nan)
-        means[ran > 0] = np.nanmean(table[ran > 0], axis=1)
-        spread = np.full(len(table), np.nan)
-        spread[ran > 0] = np.nanstd(table[ran > 0], axis=1)
-        self.cv_results_: dict[str, Any] = {
-            "params": [asdict(setting) for setting in settings],
-            "param_loss": np.array([setting.loss for setting in settings]),
-            "param_aggregate": np.array([setting.aggregate for setting in settings]),
-            "param_k": np.array([np.nan if setting.k is None else setting.k for setting in settings], dtype=float),
-            "param_alpha": np.array([setting.alpha for setting in settings]),
-            "param_exact_intercept": np.array([setting.exact_intercept for setting in settings]),
-            "n_folds": ran,
-            "mean_test_score": means,
-            "std_test_score": spread,
-            **{f"split{fold}_test_score": table[:, fold] for fold in range(table.shape[1])},
-        }
-        self.best_index_, self.best_score_, self.best_params_ = best, float(means[best]), asdict(chosen)
+        chosen = race.settings[best]
+        self.cv_results_ = results(race.settings, race.scores())
+        self.best_index_, self.best_params_ = best, asdict(chosen)
+        self.best_score_ = float(self.cv_results_["mean_test_score"][best])
         self.loss_, self.aggregate_, self.alpha_ = chosen.loss, chosen.aggregate, chosen.alpha
         lines = [str(outcome) for outcome in race.comparisons]
         if not lines:
-            lines = [f"{chosen.kind} (k={chosen.k}, alpha={chosen.alpha:g}) has the best mean score of all settings"]
+            lines = [f"{chosen} has the best mean score of all settings"]
         self.guard_report_: dict[str, Any] = {
             "guard": float(self.guard),
+            "baseline": _name(race.settings[0]),
             "fresh_folds": sum(len(split) for split in race.splits[1:]),
             "comparisons": [asdict(outcome) for outcome in race.comparisons],
             "reason": "; ".join(lines),
         }
 
     def _refit(self, training: Training, chosen: Setting) -> None:
-        options, problem = self._options(None), chosen.problem
+        problem, self.multiclass_ = chosen.problem, chosen.multiclass or self.multiclass
+        options = replace(self._options(None), multiclass=self.multiclass_)
         models = fit_setting(training, problem, options, chosen.exact_intercept)
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
         self.n_iter_ = models.n_iter[0]
-        self.k_ = AGGREGATES[chosen.aggregate].counts(chosen.k, None, float(training.mass.sum()))[0]
-        self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass)
+        self.k_, self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, float(training.mass.sum()))
+        self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass_)
         if self.calibration is not None:
             self.calibrators_ = calibrate(
                 self.calibration, training, problem, options,
                 exact=chosen.exact_intercept, random_state=self.random_state,
             )  # fmt: skip
+
+
+def _name(baseline: Setting) -> str:
+    """What the baseline is called outside: scikit-learn's model, where it is one."""
+    if baseline.kind == MULTINOMIAL:
+        return MULTINOMIAL
+    return "logistic regression" if baseline.loss == "logistic" else f"{baseline.loss} average"
 
 
 def _names(given: str | Sequence[str], table: Any, kind: str) -> list[str]:
@@ -208,7 +208,8 @@ class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if asked, loss and aggregate chosen by cross-validation.
 
     The search always races `average` and `average` with the exact intercept, and leaves them only when the gain is
-    real: the guard. All folds and settings of a round of the race are one batched solve.
+    real: the guard. With more than two classes the baseline is scikit-learn's multinomial logistic regression, whatever
+    ``multiclass`` says of the others. All folds and settings of a round of the race are one batched solve.
 
     Parameters
     ----------
@@ -219,12 +220,15 @@ class AggregateLossClassifierCV(_Search):
     alphas : sequence of float
         L2 strengths to choose from.
     ks : sequence of int, float or None
-        Counts or fractions of the training mass to choose from.
+        Counts or fractions of the training mass to choose from; a count above a fold's mass is all of it.
+    ms : sequence of int or float
+        How many of the largest losses to leave out, for the aggregates that do (`trimmed`, `ranked_range`).
     cv : int, splitter, iterable of (train, test) or None
         None: five stratified folds, fewer if a class has fewer members. With None or a number the winners are also
         confirmed on fresh folds.
     scoring : str, callable or None
-        None is accuracy. Others are compared fold by fold instead of example by example.
+        None is accuracy. Others are compared fold by fold instead of example by example; those that need probabilities
+        need a ``calibration``.
     guard : float
         How many standard errors a gain over `average` must exceed (one more for the exact intercept alone); 0 takes
         the best mean of the whole grid, as the paper does.
@@ -247,7 +251,7 @@ class AggregateLossClassifierCV(_Search):
         What was compared, in numbers, and ``reason`` in words.
     n_training_mass_ : float
         Sum of the sample weights, of which a fraction k is taken.
-    alpha_, k_, loss_, aggregate_, coef_, intercept_, classes_, n_iter_, support_
+    alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, n_iter_, support_
         Of the setting taken, fitted on all rows.
 
     Examples
@@ -266,6 +270,7 @@ class AggregateLossClassifierCV(_Search):
         aggregate: str | Sequence[str] = "close_decay",
         alphas: Any = ALPHAS,
         ks: Any = KS,
+        ms: Any = MS,
         cv: Any = None,
         scoring: Any = None,
         guard: float = 1.5,
@@ -285,6 +290,7 @@ class AggregateLossClassifierCV(_Search):
         self.aggregate = aggregate
         self.alphas = alphas
         self.ks = ks
+        self.ms = ms
         self.cv = cv
         self.scoring = scoring
         self.guard = guard
@@ -318,8 +324,8 @@ calibration, n_jobs, random_state, verbose
 
     Attributes
     ----------
-    cv_results_, best_params_, best_index_, best_score_, guard_report_, alpha_, k_, loss_, aggregate_, coef_, \
-intercept_, classes_, n_iter_, support_
+    cv_results_, best_params_, best_index_, best_score_, guard_report_, alpha_, k_, loss_, aggregate_, multiclass_, \
+coef_, intercept_, classes_, n_iter_, support_
         As in :class:`AggregateLossClassifierCV`.
 
     Examples

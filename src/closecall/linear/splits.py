@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.utils.metadata_routing import get_routing_for_object
 
 from .._names import Array
 from .training import Training
@@ -44,10 +45,11 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     X, y : as given to ``fit``
         Splitters and index pairs refer to these rows.
     groups : array (samples,) or None
-        Handed to a splitter that needs them.
+        Handed to a splitter that needs them; an error with a ``cv`` that does not look at them.
     seed : int
         Other stratified folds of the same kind.
     """
+    _check_groups(cv, groups)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
         return _stratified(None if cv is None else int(cv), training, seed)
     pairs = list(check_cv(cv, y, classifier=True).split(X, y, groups))
@@ -62,6 +64,19 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     patterns, group = np.unique(member, axis=1, return_inverse=True)
     splits = Splits(np.ravel(group), patterns[: len(pairs)], patterns[len(pairs) :])
     return _check(splits, training)
+
+
+def _check_groups(cv: Any, groups: Any) -> None:
+    """Groups that nothing looks at would leak from the training to the test rows without a word."""
+    if groups is None:
+        return
+    own = hasattr(cv, "split") and not type(cv).__module__.startswith("sklearn.")  # its author knows
+    if not own and not get_routing_for_object(cv).consumes("split", ["groups"]):
+        given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
+        raise ValueError(
+            f"groups are given, but {given} does not look at them; use a splitter that does, such as "
+            "cv=StratifiedGroupKFold(5) or GroupKFold(5)"
+        )
 
 
 def _stratified(cv: int | None, training: Training, seed: int) -> Splits:

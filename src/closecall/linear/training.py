@@ -35,12 +35,14 @@ class Training:
     codes : array (samples,)
         Positions of the labels in ``classes``.
     mass : array (samples,)
-        Sample weight times class weight.
+        What training sums: sample weight times class weight.
     classes : array (classes,)
     hashes : array (samples,)
         Hashes of the rows of X.
     rows : array (samples,)
         Which rows of the given X these are.
+    weight : array (samples,), optional
+        What scoring counts: the sample weight alone; the mass unless given.
     """
 
     X: Any
@@ -49,6 +51,17 @@ class Training:
     classes: Array
     hashes: Array
     rows: Array
+    weight: Array = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.weight is None:
+            object.__setattr__(self, "weight", self.mass)
+
+    def take(self, rows: Array) -> Training:
+        """Some of the rows."""
+        parts = (self.X, self.codes, self.mass, self.hashes, self.rows, self.weight)
+        X, codes, mass, hashes, own, weight = (part[rows] for part in parts)
+        return Training(X, codes, mass, self.classes, hashes, own, weight)
 
 
 def check_training(
@@ -71,14 +84,11 @@ def check_training(
             f"y contains one class only ({classes[0]!r}); a classifier needs at least two classes with positive weight"
         )
     factors = class_factors(class_weight, classes, codes, mass)
-    mass = mass * factors[codes]
+    if not (factors > 0).all():
+        raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
+    weight, mass = mass, mass * factors[codes]
     X = _check_range(X, mass)
-    if not (mass > 0).all():  # a class of weight zero leaves, like any row of weight zero
-        kept = np.flatnonzero(mass > 0)
-        X, codes, mass, rows = X[kept], codes[kept], mass[kept], rows[kept]
-        if len(np.unique(codes)) < len(classes):
-            raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
-    return Training(X, codes, mass, classes, row_hashes(X), rows)
+    return Training(X, codes, mass, classes, row_hashes(X), rows, weight)
 
 
 def _check_range(X: Any, mass: Array) -> Any:
@@ -86,8 +96,7 @@ def _check_range(X: Any, mass: Array) -> Any:
     size = largest(X)
     if size > LARGEST:
         raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
-    positive = mass[mass > 0]
-    if positive.max(initial=1) > LARGEST or positive.min(initial=1) < 1 / LARGEST:
+    if mass.max() > LARGEST or mass.min() < 1 / LARGEST:
         raise ValueError(
             f"sample_weight (times class_weight) leaves {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"
         )

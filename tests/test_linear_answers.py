@@ -1,0 +1,223 @@
+"""The searches against models fitted by hand: what starts where, what is scored, and what the baseline is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, make_blobs, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, f1_score, log_loss, make_scorer
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+from sklearn.preprocessing import StandardScaler
+
+from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier, CloseKClassifierCV
+from closecall.linear import race
+from closecall.linear.guard import Setting
+
+QUICK: dict[str, Any] = {"alphas": (0.1, 10.0), "ks": (0.3,), "max_iter": 60}
+METRICS = {"f1": f1_score, "accuracy": accuracy_score}
+
+
+def plain(samples: int = 200, **more: Any) -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(samples, n_features=5, flip_y=0.2, random_state=1, **more)
+
+
+def folds_of(y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(StratifiedKFold(3).split(np.zeros(len(y)), y))
+
+
+@pytest.mark.parametrize("aggregate", ["close", "close_decay", "top", "atk"])
+def test_no_model_starts_from_one_that_saw_its_test_rows(aggregate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every start is cold, or a model that was trained on exactly the rows that the new one trains on."""
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
+    seen: dict[bytes, set[bytes]] = {}
+    warm = 0
+
+    def spied(training: Any, problems: Any, options: Any, *, parts: Any = None) -> Any:
+        nonlocal warm
+        rows = [np.asarray(parts.masks[fold], dtype=bool)[parts.group].tobytes() for fold in parts.fold_of]
+        if not isinstance(options.init, str):
+            warm += 1
+            for start, mine in zip(options.init[0], rows, strict=True):
+                assert mine in seen[start.tobytes()]
+        found = real(training, problems, options, parts=parts)
+        for coef, mine in zip(found.coef, rows, strict=True):
+            seen.setdefault(coef.tobytes(), set()).add(mine)
+        return found
+
+    real = race.fit_models
+    monkeypatch.setattr(race, "fit_models", spied)
+    AggregateLossClassifierCV(aggregate=aggregate, **QUICK).fit(X, y)
+    assert (warm > 0) == (aggregate in ("close_decay", "atk"))  # what depends on its start is always cold
+
+
+def test_calibration_starts_cold() -> None:
+    X, y = plain()
+    fresh = CloseKClassifier(calibration="sigmoid", random_state=0, max_iter=60).fit(X, y)
+    again = CloseKClassifier(calibration="sigmoid", random_state=0, max_iter=60, warm_start=True).fit(X, 1 - y)
+    again.fit(X, y)
+    np.testing.assert_array_equal(fresh.calibrators_[0], again.calibrators_[0])
+
+
+@pytest.mark.parametrize("aggregate", ["trimmed", "ranked_range"])
+def test_m_is_searched(aggregate: str) -> None:
+    X, y = plain()
+    train, test = folds_of(y)[0]
+    model = AggregateLossClassifierCV(
+        aggregate=aggregate, alphas=(1.0,), ks=(0.5,), ms=(0.1, 40, 0.9), cv=[(train, test)], guard=0, max_iter=300
+    ).fit(X, y)
+    tried = [p for p in model.cv_results_["params"] if p["aggregate"] == aggregate]
+    assert [p["m"] for p in tried] == ([0.1, 40, 0.9] if aggregate == "trimmed" else [0.1, 40])
+    for params in tried:
+        hand = AggregateLossClassifier(
+            **{n: params[n] for n in ("aggregate", "k", "m", "alpha")}, max_iter=300, tol=1e-3
+        )
+        place = model.cv_results_["params"].index(params)
+        expected = hand.fit(X[train], y[train]).score(X[test], y[test])
+        assert model.cv_results_["split0_test_score"][place] == pytest.approx(expected, abs=0.031)
+        assert model.cv_results_["param_m"][place] == params["m"]
+
+
+def test_m_is_fitted_and_reported() -> None:
+    """A fifth of the rows lies on the wrong side: what trims them is right everywhere else."""
+    X = np.concatenate([np.linspace(-2, -0.1, 80), np.linspace(0.1, 2, 80), [-4.0] * 20, [4.0] * 20])[:, None]
+    y, mixed = np.repeat([0, 1, 1, 0], [80, 80, 20, 20]), np.random.default_rng(0).permutation(200)
+    model = AggregateLossClassifierCV(aggregate="trimmed", alphas=(1e-3,), ms=(0.2,), guard=0, max_iter=300)
+    model.fit(X[mixed], y[mixed])
+    assert model.best_params_["aggregate"] == "trimmed"
+    assert model.m_ == pytest.approx(0.2 * 200)
+    assert model.score(X[:160], y[:160]) == 1
+    hand = AggregateLossClassifier(aggregate="trimmed", m=0.2, alpha=1e-3).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), hand.predict(X))
+    with pytest.raises(ValueError, match="needs m < k"):
+        AggregateLossClassifierCV(aggregate="ranked_range", ks=(0.1,), ms=(0.5,)).fit(X, y)
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 1, 1: 9}])
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("scoring", ["f1", "accuracy"])
+def test_class_weights_train_and_do_not_score(class_weight: Any, weights: bool, scoring: str) -> None:
+    X, y = plain(300, weights=[0.8])
+    mass = np.random.default_rng(0).random(len(y)) + 0.5 if weights else None
+    model = AggregateLossClassifierCV(
+        aggregate="average", alphas=(1.0,), cv=folds_of(y), scoring=scoring, guard=0, class_weight=class_weight
+    ).fit(X, y, sample_weight=mass)
+    for fold, (train, test) in enumerate(folds_of(y)):
+        trained, tested = (None, None) if mass is None else (mass[train], mass[test])
+        hand = LogisticRegression(C=1.0, class_weight=class_weight, tol=1e-6).fit(X[train], y[train], trained)
+        found = METRICS[scoring](y[test], hand.predict(X[test]), sample_weight=tested)
+        assert model.cv_results_[f"split{fold}_test_score"][0] == pytest.approx(found, abs=0.025)  # float32: an example
+
+
+def test_class_weights_do_not_bend_the_probabilities() -> None:
+    X, y = plain(400, weights=[0.85])
+    model = CloseKClassifier(class_weight={1: 20}, calibration="sigmoid", random_state=0).fit(X, y)
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.03)
+
+
+def _iris() -> Any:
+    return load_iris(return_X_y=True)
+
+
+@pytest.mark.parametrize("multiclass", ["ovr", "top_two", "softmax"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_the_baseline_of_many_classes_is_multinomial_logistic_regression(multiclass: str, loss: str) -> None:
+    if (multiclass, loss) == ("softmax", "hinge"):
+        with pytest.raises(ValueError, match="goes with multiclass='top_two' or 'ovr'"):
+            AggregateLossClassifierCV(multiclass=multiclass, loss=loss, aggregate="average", **QUICK).fit(*_iris())
+        return
+    X, y = make_blobs(150, centers=4, cluster_std=4.0, random_state=3)
+    X = StandardScaler().fit_transform(X)
+    model = CloseKClassifierCV(loss=loss, multiclass=multiclass, guard=1000, cv=folds_of(y), **QUICK).fit(X, y)
+    theirs = LogisticRegression(C=1 / model.alpha_, tol=1e-8, max_iter=2000).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), theirs.predict(X))
+    np.testing.assert_allclose(model.coef_, theirs.coef_, atol=0.01)
+    assert model.guard_report_["baseline"] == "multinomial logistic regression"
+    assert "against multinomial logistic regression" in model.guard_report_["reason"]
+    assert model.best_params_["multiclass"] == model.multiclass_ == "softmax"
+    place = model.best_index_
+    for fold, (train, test) in enumerate(folds_of(y)):
+        hand = LogisticRegression(C=1 / model.alpha_, tol=1e-6, max_iter=2000).fit(X[train], y[train])
+        found = model.cv_results_[f"split{fold}_test_score"][place]
+        assert found == pytest.approx(hand.score(X[test], y[test]), abs=0.021)
+
+
+def test_a_count_above_a_fold_is_all_of_it() -> None:
+    X, y = plain(100)
+    model = AggregateLossClassifierCV(aggregate="atk", alphas=(1.0,), ks=(90, 20), cv=5, guard=0, max_iter=300).fit(
+        X, y
+    )
+    scores = {params["k"]: row for params, row in zip(model.cv_results_["params"], _rows(model), strict=True)}
+    np.testing.assert_allclose(scores[90], scores[None], atol=0.051)  # 90 of 80 is all: `average`
+    assert Setting("logistic", "trimmed", None, 1.0, m=90).within(80.0, 100.0).m == pytest.approx(0.9)
+    assert Setting("logistic", "ranked_range", 95, 1.0, m=60).within(80.0, 100.0).m == 60
+
+
+def _rows(model: Any) -> np.ndarray:
+    return np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)], axis=1)
+
+
+@pytest.mark.parametrize("cv", [None, 5, KFold(4), "pairs"])
+def test_groups_that_nothing_looks_at_are_an_error(cv: Any) -> None:
+    X, y = plain(80)
+    cv = folds_of(y) if cv == "pairs" else cv
+    with pytest.raises(ValueError, match="does not look at them"):
+        CloseKClassifierCV(cv=cv, **QUICK).fit(X, y, groups=np.arange(80) // 8)
+
+
+def test_groups_stay_together() -> None:
+    X, y = plain(120)
+    groups = np.arange(120) // 8
+
+    class Own:
+        def split(self, X: Any, y: Any, groups: Any) -> Any:
+            return GroupKFold(3).split(X, y, groups)
+
+        def get_n_splits(self, *_: Any) -> int:
+            return 3
+
+    own, same = (CloseKClassifierCV(cv=cv, **QUICK).fit(X, y, groups=groups) for cv in (Own(), GroupKFold(3)))
+    assert own.guard_report_ == same.guard_report_
+    assert CloseKClassifierCV(cv=StratifiedGroupKFold(3), **QUICK).fit(X, y, groups=groups).best_score_ > 0.5
+
+
+def test_a_scorer_without_weights() -> None:
+    """Whole weights are written out as copies, others are refused with a warning: never a TypeError."""
+    X, y = plain(90)
+
+    def right(model: Any, X: Any, y: Any) -> float:
+        return float((model.predict(X) == y).mean())
+
+    made = make_scorer(lambda y_true, y_found: float((y_true == y_found).mean()))
+    whole = np.random.default_rng(0).integers(1, 4, 90)
+    for scoring in (right, made):
+        search = CloseKClassifierCV(scoring=scoring, cv=folds_of(y), **QUICK)
+        known = CloseKClassifierCV(scoring=None, cv=folds_of(y), **QUICK).fit(X, y, sample_weight=whole)
+        np.testing.assert_allclose(search.fit(X, y, sample_weight=whole).cv_results_["split0_test_score"][:2],
+                                   known.cv_results_["split0_test_score"][:2])  # fmt: skip
+        with pytest.warns(UserWarning, match="takes no sample_weight"):
+            search.fit(X, y, sample_weight=whole + 0.5)
+
+    def broken(model: Any, X: Any, y: Any) -> float:
+        raise TypeError("something else")
+
+    with pytest.raises(TypeError, match="something else"):
+        CloseKClassifierCV(scoring=broken, **QUICK).fit(X, y, sample_weight=whole)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_of_probabilities(classes: int) -> None:
+    X, y = make_blobs(90, centers=classes, cluster_std=2.5, random_state=0)
+    search = CloseKClassifierCV(calibration="sigmoid", scoring="neg_log_loss", random_state=0, **QUICK)
+    model = search.set_params(alphas=(1.0,), cv=3).fit(X, y)
+    prior = np.tile(np.bincount(y) / len(y), (len(y), 1))
+    assert -model.best_score_ < log_loss(y, prior)
+    assert log_loss(y, model.predict_proba(X)) < log_loss(y, prior)
+    assert -search.set_params(cv=folds_of(y)[:1]).fit(X, y).best_score_ < log_loss(y, prior)
+
+
+def test_scores_of_probabilities_need_a_calibration() -> None:
+    with pytest.raises(ValueError, match="set calibration="):
+        CloseKClassifierCV(scoring="neg_log_loss", **QUICK).fit(*plain())

@@ -34,7 +34,7 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
     assert model.score(X, y) > AggregateLossClassifier().fit(X, y).score(X, y) + 0.2
     last = model.guard_report_["comparisons"][-1]
     assert last["taken"]
-    assert last["gain"] > last["needed"] == pytest.approx(1.5 * last["standard_error"])
+    assert last["gain"] > last["needed"] == pytest.approx(2 * last["standard_error"])
     assert "close_decay" in model.guard_report_["reason"]
     assert "taken" in model.guard_report_["reason"]
 
@@ -138,11 +138,13 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     mixed = np.random.default_rng(0).permutation(len(y))  # folds are drawn in the order of the rows
     X, y = X[mixed], y[mixed]
     monkeypatch.setattr("closecall.linear.race.heat_rows", lambda *args: heat_rows(*args, limit=60))
+    monkeypatch.setattr("closecall.linear.search.HEAT_ROWS", 60)
     assert CloseKClassifierCV().fit(X, y).aggregate_ == "close_decay"
     counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as numbers of examples, cut down for the part
     close = counts.cv_results_["param_aggregate"] == "close_decay"
     assert sorted(counts.cv_results_["n_folds"][close])[-3:] == [0, 5, 5]  # the heat left two finalists, unseen before
-    assert counts.guard_report_["comparisons"][-1]["gain"] > 0
+    assert counts.guard_report_["comparisons"][-1]["challenger"]["k"] in (5, 50)
+    assert counts.guard_report_["fresh_folds"] == 0  # the heat saw one fold: the others are as good as fresh
 
 
 def test_paired_examples_is_the_standard_error_of_a_mean() -> None:

@@ -31,8 +31,6 @@ from .training import Training
 HEAT_ROWS = 5000
 HEAT_TESTS = 500
 FINALISTS = 2
-#: Standard errors beyond the guard that `average` with the exact intercept must gain over `average`.
-EXACT_EXTRA = 1.0
 
 Pair = tuple[int, int]
 
@@ -228,9 +226,7 @@ class Race:
         held = 0
         for challenger in range(1, len(groups)):
             first, second = self.settings[winners[challenger]], self.settings[winners[held]]
-            # A moved threshold is tuned on the 0-1 loss itself and pays for it: measured, it needs the stricter guard.
-            guard = self.guard + EXACT_EXTRA * first.exact_intercept
-            outcome = compare(first, second, *self._gain(runs[challenger], runs[held]), guard)
+            outcome = compare(first, second, *self._gain(runs[challenger], runs[held]), self.guard)
             self.comparisons.append(outcome)
             held = challenger if outcome.taken else held
         return winners[held]

@@ -67,8 +67,8 @@ def selection(size: int, repeats: int) -> None:
         "torch.sort and mask": sort_and_mask,
         "torch.topk and mask": topk_and_mask,
         "torch.kthvalue and compare": kthvalue,
-        "closecall, ties share": lambda: functional.weights("close", losses, k=k),
-        "closecall, with sample weights": lambda: functional.weights("close", losses, k=k, mass=mass),
+        "closecall, ties share": lambda: functional.weights("close", losses, k=k, threshold=LOG2),
+        "closecall, with sample weights": lambda: functional.weights("close", losses, k=k, mass=mass, threshold=LOG2),
     }
     times = interleaved(candidates, repeats)
     show(f"selection of {k:,} of {size:,} losses (float32, CPU)", times)
@@ -82,7 +82,7 @@ def training_step(repeats: int) -> None:
     model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs, targets = torch.randn(8192, 784), torch.randint(10, (8192,))
-    reducer, loss = CloseK(k=0.1), CloseKLoss("cross_entropy", k=0.1)
+    reducer, loss = CloseK(k=0.1, threshold=LOG2), CloseKLoss("cross_entropy", k=0.1)
 
     def step(value_of: Callable[[Tensor], Tensor]) -> Callable[[], None]:
         def run() -> None:
@@ -108,9 +108,9 @@ def agreement(memory_size: int | None, learning_rate: float, batch: int, samples
     torch.manual_seed(0)
     model = nn.Linear(10, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
-    full = CloseK(0.1)
+    full = CloseK(0.1, threshold=LOG2)
     memory = {} if memory_size is None else {"memory": "global", "memory_size": memory_size}
-    reducer = CloseK(0.1, **memory)  # type: ignore[arg-type]
+    reducer = CloseK(0.1, threshold=LOG2, **memory)  # type: ignore[arg-type]
     both = torch.zeros(2)
     for epoch in range(4):
         for rows in torch.randperm(samples, generator=generator).split(batch):

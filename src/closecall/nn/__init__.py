@@ -14,14 +14,27 @@ from .modules import (
     AverageLoss,
     AverageTopKLoss,
     CloseKLoss,
+    HardNegativesLoss,
     MaximalLoss,
     RankedRangeLoss,
+    TiltedLoss,
     TopKLoss,
     TrimmedLoss,
 )
 from .network import NetworkGrid, train_grid
-from .reducers import Average, AverageTopK, CloseK, Maximal, RankedRange, Reducer, TopK, Trimmed
-from .schedule import KDecay
+from .reducers import (
+    Average,
+    AverageTopK,
+    CloseK,
+    HardNegatives,
+    Maximal,
+    RankedRange,
+    Reducer,
+    Tilted,
+    TopK,
+    Trimmed,
+)
+from .schedule import CountSchedule, KDecay
 
 __all__ = [
     "AggregateLoss",
@@ -31,6 +44,9 @@ __all__ = [
     "AverageTopKLoss",
     "CloseK",
     "CloseKLoss",
+    "CountSchedule",
+    "HardNegatives",
+    "HardNegativesLoss",
     "KDecay",
     "Maximal",
     "MaximalLoss",
@@ -41,6 +57,8 @@ __all__ = [
     "ResidualMLP",
     "ResidualMLPClassifier",
     "ResidualMLPClassifierCV",
+    "Tilted",
+    "TiltedLoss",
     "TopK",
     "TopKLoss",
     "Trimmed",

@@ -1,15 +1,17 @@
 """Selection over the joined batch of all processes, without gathering the losses.
 
 The k-th key is found digit by digit: a key's bits, arranged so that integers sort like the floats they came from, are
-cut into digits of 11 bits, three for float32 and at most six for float64. For each digit every process counts the
-mass of its keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is
-kept: a bisection with 2048 branches, 16 kB a round whatever the batch size. Counts are exact, and so is the cut.
+cut into digits of 11 bits, three for float32 and six for float64. For each digit every process counts the mass of its
+keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a
+bisection with 2048 branches, 16 kB a round and row whatever the batch size. Counts are exact, and so is the cut.
 
 **Gradients.** DistributedDataParallel averages the gradients of W processes. The loss returned on each process has
 the joined batch's value and W times the gradient of that process's part, so that the average is the joined batch's
 gradient. (Where gradients are summed by hand instead of averaged, divide by W.)
 
 Every process has to call the reducer in every step; a process whose batch is empty calls it with an empty tensor.
+With ``dim=`` the processes share the rows if dimension 0, the batch, is among those ranked (a selection for each
+class, say); otherwise each row is one process's own (a selection for each image) and only the mean is joined.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .selection import NOT_FINITE, Cut, Selector, almost, count_dtype, weigh
+from .selection import NOT_FINITE, Cut, Selector, almost, weigh
 
 DIGIT = 11
 
@@ -52,86 +54,104 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector whose keys are one row spread over the processes of a group.
+    """A selector whose rows are spread over the processes of a group.
 
     Parameters
     ----------
-    mass : tensor (1, samples) or None
+    mass : tensor (rows, samples) or None
         The sample weights of this process's keys.
     group : process group
     """
 
     group: Any = None
 
-    def total(self, losses: Tensor) -> float:
-        """The mass of the joined batch; bad values anywhere raise here on every process: none is left waiting."""
+    def check(self, losses: Tensor, strict: bool, needs_mass: bool) -> bool:
+        """Whether any loss is infinite; bad values anywhere raise on every process, so that none is left waiting.
+
+        On accelerators nothing is read, and nothing raises.
+        """
         mass = torch.ones_like(losses) if self.mass is None else self.mass
-        flags = (~torch.isfinite(losses)).sum(), (~torch.isfinite(mass)).sum(), (mass < 0).sum()
-        dtype = count_dtype(losses.device)
-        facts = torch.stack([mass.nan_to_num().sum(dtype=dtype), *flags]).to(dtype)
+        bad = torch.isnan(losses), torch.isinf(losses), ~torch.isfinite(mass), mass < 0
+        flags = (each.sum() for each in bad)
+        facts = torch.stack([mass.nan_to_num().sum(dtype=torch.float32), *flags]).to(torch.float32)
         dist.all_reduce(facts, group=self.group)
-        total, infinite_losses, infinite, negative = facts.tolist()
+        if facts.device.type != "cpu":
+            return False
+        total, nan, infinite_losses, infinite, negative = facts.tolist()
         problems = {
-            NOT_FINITE: infinite_losses,
+            NOT_FINITE: strict and nan,
             "sample weights contain NaN or infinite values": infinite,
             "sample weights contain negative values; weights are masses and must be >= 0": negative,
-            "there are no losses with a positive weight on any process": total == 0,
+            "there are no losses with a positive weight on any process": needs_mass and total == 0,
         }
         for message, found in problems.items():
             if found:
                 raise ValueError(message)
-        return total
+        return bool(strict and infinite_losses)
+
+    def totals(self, rows: Tensor) -> Tensor:
+        """The mass (rows, 1) of each joined row."""
+        return self.sums(torch.ones_like(rows) if self.mass is None else self.mass)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sums (rows, 1) of values (rows, samples) of all processes."""
+        part = super().sums(values)
+        dist.all_reduce(part, group=self.group)
+        return part
+
+    def highest(self, values: Tensor) -> Tensor:
+        """The largest value (rows, 1) of each joined row."""
+        return largest(super().highest(values), self.group)
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Weights (1, samples) of this process's keys among the smallest of the joined row; ties share."""
+        """Weights (rows, samples) of this process's keys among the smallest of the joined rows; ties share."""
         return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
 
     def everything(self, keys: Tensor) -> Tensor:
-        """All of the mass; :meth:`total` has looked at the values already, so there is nothing to ask the others."""
+        """All of the mass; :meth:`check` has looked at the values already, so there is nothing to ask the others."""
         return torch.ones_like(keys) if self.mass is None else self.mass
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
-        """The cut of the joined row at the mass wanted (1, 1), the same on every process."""
-        bits, target = ordered_bits(keys[0]), wanted[0, 0]
-        mass = torch.ones_like(target).expand(bits.shape) if self.mass is None else self.mass[0].to(wanted.dtype)
-        inside, tied, found = torch.zeros_like(target), torch.zeros_like(target), 0
+        """The cut of the joined rows at the masses wanted (rows, 1), the same on every process."""
+        bits = ordered_bits(keys)
         width = left = torch.iinfo(bits.dtype).bits
+        mass = torch.ones_like(keys, dtype=wanted.dtype) if self.mass is None else self.mass.to(wanted.dtype)
+        samples = torch.full_like(wanted[:1], float(keys.shape[1]))
+        dist.all_reduce(samples, group=self.group)
+        target = wanted * almost(samples, wanted.dtype)
+        inside, tied = torch.zeros_like(wanted), torch.zeros_like(wanted)
+        found = torch.zeros_like(wanted, dtype=torch.int64)
         while left:
             first, size = left == width, min(DIGIT, left)
             left -= size
             digits = (bits >> left).to(torch.int64) & (2**size - 1)
             if first:
                 digits = digits ^ 2 ** (size - 1)  # the sign bit: negative numbers come first
-            counts = torch.zeros(2**size + 1, dtype=wanted.dtype, device=keys.device).index_add_(0, digits, mass)
-            counts[-1] = len(bits)
+            counts = mass.new_zeros(keys.shape[0], 2**size).scatter_add_(1, digits, mass)
             dist.all_reduce(counts, group=self.group)
-            counts, samples = counts[:-1], counts[-1]
-            target = target * almost(samples, wanted.dtype) if first else target
-            cumulative = inside + counts.cumsum(0)
+            cumulative = inside + counts.cumsum(1)
             # Past the end (all is wanted, or rounding) the last digit that has mass, as in one process.
-            digit = min(int((cumulative < target).sum()), int((cumulative < cumulative[-1]).sum()))
-            inside, tied = cumulative[digit - 1] if digit else inside, counts[digit]
+            reached, ended = cumulative < target, cumulative < cumulative[:, -1:]
+            digit = torch.minimum(reached.sum(1, keepdim=True), ended.sum(1, keepdim=True))
+            tied = counts.gather(1, digit)
+            inside = torch.cat([inside, cumulative[:, :-1]], dim=1).gather(1, digit)
             found = (found << size) | digit
-            bits, mass = bits[digits == digit], mass[digits == digit]
-            if width - left == 2 * DIGIT < left:  # float64: after two digits mostly one key is left
-                low, high = self._ends(bits)
-                if low >= high:
-                    found, left = high + 2 ** (width - 1), 0
-        return Cut(_key_of(found - 2 ** (width - 1), bits.dtype, keys), inside.reshape(1, 1), tied.reshape(1, 1))
-
-    def _ends(self, bits: Tensor) -> tuple[int, int]:
-        # The smallest and the largest of the processes' integers.
-        limit = torch.iinfo(bits.dtype).max
-        ends = [-int(bits.min()), int(bits.max())] if len(bits) else [-limit, -limit]
-        both = torch.tensor(ends, dtype=torch.int64, device=bits.device)
-        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self.group)
-        return -int(both[0]), int(both[1])
+            mass = mass * (digits == digit)
+        return Cut(_keys_of(found, keys.dtype), inside, tied)
 
 
-def _key_of(ordered: int, dtype: torch.dtype, like: Tensor) -> Tensor:
-    # The float (1, 1) that ordered_bits turned into this integer.
-    bits = ordered ^ torch.iinfo(dtype).max if ordered < 0 else ordered
-    return torch.tensor([[bits]], dtype=dtype, device=like.device).view(like.dtype)
+def _keys_of(found: Tensor, dtype: torch.dtype) -> Tensor:
+    # The floats whose ordered_bits have these digits, the sign bit turned round.
+    kind = torch.int32 if dtype == torch.float32 else torch.int64
+    bits = found.to(kind) ^ torch.iinfo(kind).min
+    return torch.where(bits < 0, bits ^ torch.iinfo(kind).max, bits).view(dtype)
+
+
+def largest(values: Tensor, group: Any) -> Tensor:
+    """The largest of all processes' values, element by element."""
+    joined = values.clone()
+    dist.all_reduce(joined, op=dist.ReduceOp.MAX, group=group)
+    return joined
 
 
 class _Join(torch.autograd.Function):  # type: ignore[misc]

@@ -43,8 +43,16 @@ MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
         * (FOCAL_GAMMA * torch.sigmoid(margins) * F.logsigmoid(margins) - torch.sigmoid(-margins))
     ),
 }
-#: Names that only make sense with a logit for each class, and the margin loss that says how close a call is.
-CLASS_LOSSES = {"cross_entropy": "logistic", "crammer_singer": "hinge"}
+#: Torch's own losses on logits, and the margin loss that says how close a call is under them.
+OWN_LOSSES = {
+    "cross_entropy": "logistic",
+    "generalized_cross_entropy": "logistic",
+    "crammer_singer": "hinge",
+    "binary_cross_entropy": "logistic",
+}
+#: Those of them that need a logit for each class.
+CLASS_LOSSES = ("cross_entropy", "generalized_cross_entropy", "crammer_singer")
+GCE_Q = 0.7  # the exponent of generalised cross-entropy (Zhang & Sabuncu 2018 recommend 0.7)
 
 
 class LogitLosses(NamedTuple):
@@ -56,7 +64,7 @@ class LogitLosses(NamedTuple):
 
 def check_loss(name: str) -> None:
     """Raise a ``ValueError`` that lists the allowed names unless ``name`` is one of them."""
-    lookup(dict.fromkeys([*MARGIN_LOSSES, *CLASS_LOSSES]), name, "loss")
+    lookup(dict.fromkeys([*MARGIN_LOSSES, *OWN_LOSSES]), name, "loss")
 
 
 def margins(logits: Tensor, targets: Tensor) -> Tensor:
@@ -89,12 +97,36 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.gather(1, chosen).squeeze(1) - others
 
 
-def logit_losses(name: str, logits: Tensor, targets: Tensor) -> LogitLosses:
-    """Losses of logits by name: a margin loss of the core, ``"cross_entropy"`` or ``"crammer_singer"``.
+def logit_losses(
+    name: str,
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> LogitLosses:
+    """Losses of logits by name, and how close each call is.
 
-    Cross-entropy is torch's; its value on the boundary depends on the other classes, so its close calls are told by
-    the logistic loss of the top-two margin (with two classes the same thing). ``"crammer_singer"`` is the hinge loss
-    of the top-two margin.
+    The name is a margin loss of the core, or ``"cross_entropy"``, ``"generalized_cross_entropy"``,
+    ``"crammer_singer"`` (the hinge loss of the top-two margin) or ``"binary_cross_entropy"`` (torch's, with logits).
+    Cross-entropy's value on the boundary depends on the other classes, and weights and smoothing move that of any
+    loss, so close calls are told by the margin alone: by its logistic loss (with two classes the same thing), or for
+    the other losses by their own, before any weight.
+
+    Parameters
+    ----------
+    name : str
+    logits : tensor (samples, ...) or (samples, classes, ...)
+    targets : tensor (samples, ...)
+        As in :func:`margins`. Cross-entropy also takes probabilities (samples, classes, ...), binary cross-entropy
+        probabilities (samples, ...); the likeliest class is then the one the margin is of.
+    weight : tensor (classes,), optional
+        Factors of the losses, by class; with one logit (2,), of the negatives and the positives.
+    pos_weight : tensor, optional
+        Factor of the positives' losses, with one logit for each target.
+    label_smoothing : float
+        As in torch's cross-entropy; with one logit, that of two classes.
 
     Examples
     --------
@@ -102,18 +134,74 @@ def logit_losses(name: str, logits: Tensor, targets: Tensor) -> LogitLosses:
     [3.0]
     """
     check_loss(name)
-    if name in CLASS_LOSSES and logits.ndim != targets.ndim + 1:
+    if logits.shape == (*targets.shape, 1):
+        logits = logits.squeeze(-1)
+    one_logit = logits.shape == targets.shape
+    soft = one_logit and name == "cross_entropy" and logits.ndim > 1 and targets.is_floating_point()
+    if name in CLASS_LOSSES and not soft and logits.ndim != targets.ndim + 1:
         raise ValueError(
             f"{name!r} needs logits (samples, classes, ...) and targets (samples, ...), "
             f"got shapes {tuple(logits.shape)} and {tuple(targets.shape)}"
         )
+    hard = _hard(name, targets, soft)
+    found = margins(logits.detach(), hard)
+    ranking = OWN_LOSSES.get(name, name)
+    closeness = (MARGIN_LOSSES[ranking](found) - get_loss(ranking).threshold).abs()
     if name == "cross_entropy":
-        losses = F.cross_entropy(logits, _class_targets(logits, targets), reduction="none")
-        ranked = MARGIN_LOSSES["logistic"](margins(logits.detach(), targets))
+        _refuse(name, pos_weight=pos_weight)
+        given = targets.to(logits.dtype) if soft else hard.long()
+        losses = F.cross_entropy(logits, given, weight, reduction="none", label_smoothing=label_smoothing)
+        return LogitLosses(losses, closeness)
+    if one_logit:
+        losses = _one_logit(name, logits, targets, label_smoothing)
+        return LogitLosses(_weighted(losses, hard, weight, pos_weight), closeness)
+    _refuse(name, pos_weight=pos_weight, label_smoothing=label_smoothing or None)
+    if name == "generalized_cross_entropy":
+        own = logits.gather(1, hard.long().unsqueeze(1)).squeeze(1)
+        losses = -torch.expm1(GCE_Q * (own - logits.logsumexp(dim=1))) / GCE_Q
     else:
-        losses = MARGIN_LOSSES[CLASS_LOSSES.get(name, name)](margins(logits, targets))
-        ranked = losses.detach()
-    return LogitLosses(losses, (ranked - get_loss(CLASS_LOSSES.get(name, name)).threshold).abs())
+        losses = MARGIN_LOSSES[ranking](margins(logits, hard))
+    return LogitLosses(losses if weight is None else losses * weight[hard.long()], closeness)
+
+
+def _hard(name: str, targets: Tensor, soft: bool) -> Tensor:
+    # The class that the margin is of.
+    if soft:
+        return targets.argmax(dim=1)
+    if name != "binary_cross_entropy":
+        return targets
+    valid = ((targets >= 0) & (targets <= 1)).all()
+    require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes give logits (samples, classes)")
+    return (targets >= 0.5).to(torch.int64)
+
+
+def _one_logit(name: str, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    if name == "binary_cross_entropy":
+        given = targets.to(logits.dtype)
+        given = given * (1 - label_smoothing) + label_smoothing / 2
+        return F.binary_cross_entropy_with_logits(logits, given, reduction="none")
+    found = margins(logits, targets)
+    losses = MARGIN_LOSSES[name](found)
+    if label_smoothing:
+        losses = (1 - label_smoothing / 2) * losses + label_smoothing / 2 * MARGIN_LOSSES[name](-found)
+    return losses
+
+
+def _weighted(losses: Tensor, targets: Tensor, weight: Tensor | None, pos_weight: Tensor | None) -> Tensor:
+    positive = targets > 0
+    if weight is not None:
+        if weight.shape != (2,):
+            raise ValueError(f"with one logit weight needs shape (2,), one for each class, not {tuple(weight.shape)}")
+        losses = losses * torch.where(positive, weight[1], weight[0])
+    if pos_weight is not None:
+        losses = torch.where(positive, losses * pos_weight, losses)
+    return losses
+
+
+def _refuse(name: str, **given: object) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name!r} with a logit for each class takes no {option}")
 
 
 def _signs(targets: Tensor) -> Tensor:

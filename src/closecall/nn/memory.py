@@ -9,12 +9,18 @@ best with the full-batch selection in our runs (benchmarks/torch_loss.py prints 
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 
 class KeyMemory(nn.Module):  # type: ignore[misc]
     """A ring of keys and their masses, saved with the state dict.
+
+    Keys are ranked in float32 or better: a model that is turned to half precision leaves its memory as it is.
 
     Parameters
     ----------
@@ -42,6 +48,15 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         self.register_buffer("mass", torch.zeros(1, size))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        before = {name: getattr(self, name) for name in ("keys", "mass")}
+        super()._apply(fn, recurse)
+        for name, old in before.items():
+            new = getattr(self, name)
+            if new.dtype not in (torch.float32, torch.float64):
+                setattr(self, name, old.to(new.device))
+        return self
+
     def remember(self, keys: Tensor, mass: Tensor) -> None:
         """Put keys and masses (1, samples) in the place of the oldest ones."""
         size = self.keys.shape[1]
@@ -56,10 +71,18 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
 
     def pool(self, keys: Tensor, mass: Tensor, remember: bool) -> tuple[Tensor, Tensor]:
         """Keys and masses (1, ...) to rank a batch among: the ring with the batch put in, or beside it."""
-        if remember:
-            self.remember(keys, mass)
-            return (self.keys, self.mass) if keys.shape[1] <= self.keys.shape[1] else (keys, mass)
-        return torch.cat([self.keys, keys], dim=1), torch.cat([self.mass, mass], dim=1)
+        if not remember:
+            return torch.cat([self.keys, keys], dim=1), torch.cat([self.mass, mass], dim=1)
+        self.remember(keys, mass)
+        if keys.shape[1] <= self.keys.shape[1]:
+            return self.keys, self.mass
+        if not torch.compiler.is_compiling():
+            warnings.warn(
+                f"a batch of {keys.shape[1]} examples exceeds memory_size={self.keys.shape[1]}: it is ranked by itself "
+                "and the memory has no effect; give a memory_size of 16 to 32 batches, or leave memory=None",
+                stacklevel=2,
+            )
+        return keys, mass
 
     def extra_repr(self) -> str:
         """The size, for ``repr``."""

@@ -8,7 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from .losses import check_loss, logit_losses
-from .reducers import Average, AverageTopK, CloseK, Maximal, RankedRange, Reducer, TopK, Trimmed
+from .reducers import (
+    Average,
+    AverageTopK,
+    CloseK,
+    HardNegatives,
+    Maximal,
+    RankedRange,
+    Reducer,
+    Tilted,
+    TopK,
+    Trimmed,
+)
 
 
 class AggregateLoss(nn.Module):  # type: ignore[misc]
@@ -18,10 +29,19 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ----------
     reducer : Reducer
     loss : str
-        ``"logistic"``, ``"hinge"`` or another loss of the core on the (top-two) margin, ``"cross_entropy"`` or
-        ``"crammer_singer"``; see :func:`closecall.nn.losses.logit_losses`.
+        ``"logistic"``, ``"hinge"`` or another loss of the core on the (top-two) margin, ``"cross_entropy"``,
+        ``"binary_cross_entropy"``, ``"generalized_cross_entropy"`` or ``"crammer_singer"``; see
+        :func:`closecall.nn.losses.logit_losses`.
     ignore_index : int, optional
-        Targets of this value weigh nothing.
+        Targets of this value are not there: they are not ranked, not counted, and their logits may be anything, NaN
+        included. A batch of nothing else has loss 0 and gradient 0.
+    weight : tensor (classes,), optional
+        Factors of the losses by class, as in torch's ``reduction="none"``: the mean divides by how many are taken. For
+        weights that count as examples give ``mass`` to the call.
+    pos_weight : tensor, optional
+        Factor of the positives' losses, with one logit for each target.
+    label_smoothing : float
+        As in torch's cross-entropy. Neither this nor the weights have a say in what is a close call: the margin has.
 
     Examples
     --------
@@ -30,30 +50,83 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     3.0
     """
 
-    def __init__(self, reducer: Reducer, loss: str = "logistic", *, ignore_index: int | None = None) -> None:
+    weight: Tensor | None
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        reducer: Reducer,
+        loss: str = "logistic",
+        *,
+        ignore_index: int | None = None,
+        weight: Tensor | None = None,
+        pos_weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
         super().__init__()
         check_loss(loss)
-        self.reducer, self.loss, self.ignore_index = reducer, loss, ignore_index
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing={label_smoothing!r} must lie in [0, 1]")
+        self.reducer, self.loss, self.ignore_index, self.label_smoothing = reducer, loss, ignore_index, label_smoothing
+        for name, given in (("weight", weight), ("pos_weight", pos_weight)):
+            self.register_buffer(name, None if given is None else torch.as_tensor(given))
 
-    def forward(self, logits: Tensor, targets: Tensor, *, mass: Tensor | None = None) -> Tensor:
-        """Logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) -> one number."""
+    def forward(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        mass: Tensor | None = None,
+        mask: Tensor | None = None,
+        positives: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) -> one number.
+
+        ``mass`` are sample weights and ``mask`` says what counts, both of the losses' shape. ``positives`` are for
+        :class:`HardNegatives`; by default all targets but 0, the background.
+        """
         if self.ignore_index is not None:
             counted = targets != self.ignore_index
-            mass = counted.to(torch.float32) if mass is None else mass * counted
+            mask = counted if mask is None else mask & counted
             targets = torch.where(counted, targets, torch.ones_like(targets))  # 1 is valid in every coding
-        found = logit_losses(self.loss, logits, targets)
-        return self.reducer(found.losses, mass=mass, closeness=found.closeness)
+        if mask is not None:  # nothing of what does not count may reach a gradient, not even times zero
+            shown = mask if logits.ndim == mask.ndim else mask.unsqueeze(-1 if logits.shape[:-1] == mask.shape else 1)
+            logits = torch.where(shown, logits, torch.zeros_like(logits))
+        options = {"weight": self.weight, "pos_weight": self.pos_weight, "label_smoothing": self.label_smoothing}
+        found = logit_losses(self.loss, logits, targets, **options)  # type: ignore[arg-type]
+        if isinstance(self.reducer, HardNegatives):
+            positives = targets > 0 if positives is None else positives
+            return self.reducer(found.losses, mass=mass, mask=mask, positives=positives)
+        return self.reducer(found.losses, mass=mass, closeness=found.closeness, mask=mask)
 
     def extra_repr(self) -> str:
         """The settings, for ``repr``."""
-        return f"loss={self.loss!r}"
+        shown = {"loss": self.loss, "ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
+        shown |= {name: getattr(self, name) for name in ("weight", "pos_weight") if getattr(self, name) is not None}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
 class _NamedLoss(AggregateLoss):
     reducer_class: ClassVar[type[Reducer]]
 
-    def __init__(self, loss: str = "logistic", *, ignore_index: int | None = None, **settings: Any) -> None:
-        super().__init__(self.reducer_class(**settings), loss, ignore_index=ignore_index)
+    def __init__(
+        self,
+        loss: str = "logistic",
+        *,
+        ignore_index: int | None = None,
+        weight: Tensor | None = None,
+        pos_weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        **settings: Any,
+    ) -> None:
+        super().__init__(
+            self.reducer_class(**settings),
+            loss,
+            ignore_index=ignore_index,
+            weight=weight,
+            pos_weight=pos_weight,
+            label_smoothing=label_smoothing,
+        )
 
 
 class CloseKLoss(_NamedLoss):
@@ -104,3 +177,15 @@ class TrimmedLoss(_NamedLoss):
     """All but the m largest losses; ``TrimmedLoss(loss, m=...)``."""
 
     reducer_class = Trimmed
+
+
+class HardNegativesLoss(_NamedLoss):
+    """Positives and their hardest negatives; ``HardNegativesLoss(loss, ratio=3)``."""
+
+    reducer_class = HardNegatives
+
+
+class TiltedLoss(_NamedLoss):
+    """The tilted loss; ``TiltedLoss(loss, t=...)``."""
+
+    reducer_class = Tilted

@@ -1,49 +1,199 @@
-"""KDecay: the paper's Algorithm 1 as a scheduler, like torch's learning-rate schedulers."""
+"""Schedules of counts: k and m that change over a run, like torch's learning-rate schedulers.
+
+A schedule says how much *remains* of the way from where a count starts to where it ends. The reducer keeps that as a
+tensor, so that a compiled step is not compiled again when the count changes, and the position in its ``state_dict``,
+so that a checkpoint of the model is enough to resume.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from closecall.schedules import decay
+from closecall._names import lookup
+from closecall.aggregates import Count
+
+PARTS = 2**30  # what is not a simple fraction is counted in these
 
 
-def decayed(k: Tensor, n: Tensor, remaining: Tensor) -> Tensor:
-    """Algorithm 1's k, given how much of the way from n down to k* remains.
+def between(start: float, end: float, over: int, under: int) -> float:
+    """The count of which ``over / under`` of the way from its start to its end remains.
 
-    Equal to :func:`closecall.schedules.decay`, rounding included, but made of tensor operations: a compiled step is
-    not compiled again when k changes, and n may be the weight of a batch that is not known before.
+    Exact integer arithmetic with halves to even where both are whole, as :func:`closecall.schedules.decay` has it;
+    not rounded otherwise.
+
+    Examples
+    --------
+    >>> between(100.0, 10.0, 1, 4)
+    32.0
+    """
+    if over == under or over == 0:
+        return start if over else end
+    if start.is_integer() and end.is_integer():
+        return float(int(end) + round(Fraction(int(start - end) * over, under)))
+    return end + (start - end) * over / under
+
+
+def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
+    """The same as :func:`between` in tensor operations, for totals that are not known before.
 
     Parameters
     ----------
-    k, n : tensor (rows, 1)
-        The final k and the total mass, as floats.
+    end, start : tensor (rows, 1)
+        The final count and where it starts, as floats.
     remaining : tensor (2,)
-        Numerator and denominator, as integers, of the part of n - k* that is still taken.
+        Numerator and denominator, as integers, of the part of the way that remains.
 
     Examples
     --------
     >>> decayed(torch.tensor([[10.0]]), torch.tensor([[100.0]]), torch.tensor([1, 4])).item()
     32.0
     """
-    over, under = remaining.to(k.device)
-    gap = n - k
+    over, under = remaining.to(end.device)
+    gap = start - end
     product = gap.round().to(torch.int64) * over
-    quotient = product // under
+    quotient = torch.div(product, under, rounding_mode="floor")
     twice_rest = 2 * (product - quotient * under)
     up = (twice_rest > under) | ((twice_rest == under) & (quotient % 2 == 1))  # halves to even
-    whole = (n == n.floor()) & (k == k.floor())
-    between = torch.where(whole, k + quotient + up, k + gap * over / under)
-    return torch.where(over == under, n, between)
+    whole = (start == start.floor()) & (end == end.floor())
+    way = torch.where(whole, end + quotient + up, end + gap * over / under)
+    return torch.where(over == under, start, torch.where(over == 0, end, way))
 
 
-class KDecay:
-    """Let a reducer's k fall from the whole batch to its own k as in Algorithm 1.
+def _linear(done: float) -> float:
+    return 1 - done
 
-    For a third of the steps everything is taken, in the second third k falls linearly, then it stays. A step is
-    whatever lies between two calls of :meth:`step`: an optimiser step or an epoch. Call it after the optimiser's.
+
+def _cosine(done: float) -> float:
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+#: Part of the way that is behind -> part that remains.
+SHAPES: dict[str, Callable[[float], float]] = {"linear": _linear, "cosine": _cosine}
+
+
+class CountSchedule:
+    """Let a reducer's k or m go from a start to its own value over a run.
+
+    A step is whatever lies between two calls of :meth:`step`: an optimiser step or an epoch; call it after the
+    optimiser's. The position is part of the reducer's ``state_dict``; ``total_steps`` is not, so that a run may be
+    made longer or shorter when it is resumed.
+
+    Parameters
+    ----------
+    reducer : Reducer or AggregateLoss
+        Its own k or m, a count, a fraction or None, is where the schedule ends.
+    total_steps : int
+        How many steps the run has. Later steps keep the final count.
+    count : {"k", "m"}
+        Which count.
+    shape : {"linear", "cosine", "steps"} or callable
+        How it gets there: a callable takes the part of the way that is behind (0 to 1) and gives what remains (1 to 0).
+    start : int, float or None
+        Where it starts: a count or a fraction; None is all for k and none for m.
+    warmup : float
+        The part of the run in which the count stays at its start.
+    until : float
+        The part of the run after which it has reached its end.
+    milestones : sequence of float, optional
+        With ``shape="steps"``: the parts of the run at which it takes the next of as many equal steps.
+
+    Examples
+    --------
+    >>> from closecall.nn import Trimmed
+    >>> reducer = Trimmed(m=0.2)  # a forget rate that rises over the first half of ten epochs
+    >>> schedule = CountSchedule(reducer, total_steps=10, count="m", until=0.5)
+    >>> ms = []
+    >>> for step in range(6):
+    ...     ms.append(round(schedule.count_at(100), 6))
+    ...     schedule.step()
+    >>> ms
+    [4.0, 8.0, 12.0, 16.0, 20.0, 20.0]
+    """
+
+    def __init__(
+        self,
+        reducer: Any,
+        total_steps: int,
+        *,
+        count: str = "k",
+        shape: str | Callable[[float], float] = "linear",
+        start: Count = None,
+        warmup: float = 0.0,
+        until: float = 1.0,
+        milestones: Sequence[float] | None = None,
+    ) -> None:
+        reducer = getattr(reducer, "reducer", reducer)
+        if not isinstance(getattr(reducer, "remaining", None), Tensor) or count not in reducer.takes:
+            example = "CloseK(k=0.1)" if count == "k" else "Trimmed(m=0.1)"
+            needs = f"{type(self).__name__} needs a reducer that has a {count}"
+            raise TypeError(f"{needs}, such as {example}, not {reducer!r}")
+        if isinstance(total_steps, bool) or not isinstance(total_steps, int) or total_steps < 1:
+            raise ValueError(f"total_steps={total_steps!r} must be a whole number >= 1")
+        if not 0 <= warmup <= until <= 1:
+            raise ValueError(f"0 <= warmup={warmup!r} <= until={until!r} <= 1 are parts of the run")
+        if (shape == "steps") != (milestones is not None):
+            raise ValueError("shape='steps' needs milestones, and only it takes them")
+        self.shape = shape if callable(shape) or shape == "steps" else lookup(SHAPES, shape, "shape")
+        self.milestones = sorted(milestones) if milestones is not None else []
+        self.reducer, self.total_steps, self.count = reducer, total_steps, count
+        self.start, self.warmup, self.until = start, warmup, until
+        reducer.attach(self)
+
+    @property
+    def last_step(self) -> int:
+        """How many steps are behind."""
+        return int(getattr(self.reducer, f"{self.count}_step"))
+
+    def step(self) -> None:
+        """Go on to the next step."""
+        self.move_to(self.last_step + 1)
+
+    def move_to(self, step: int) -> None:
+        """Take up the run after so many steps; the reducer's count follows at once."""
+        getattr(self.reducer, f"{self.count}_step").fill_(step)
+        over, under = self.remaining()
+        row = 0 if self.count == "k" else 1
+        self.reducer.remaining[row].copy_(torch.tensor([over, under]))
+
+    def remaining(self) -> tuple[int, int]:
+        """What remains of the way in the step that comes next, as numerator and denominator."""
+        done = min(self.last_step + 1, self.total_steps) / self.total_steps
+        if self.shape == "steps":
+            return sum(done <= each for each in self.milestones), max(len(self.milestones), 1)
+        assert callable(self.shape)
+        if done >= self.until:
+            return 0, 1
+        if done <= self.warmup:
+            return 1, 1
+        left = self.shape((done - self.warmup) / (self.until - self.warmup))
+        return round(PARTS * min(max(left, 0.0), 1.0)), PARTS
+
+    def count_at(self, total: float) -> float:
+        """The count of the step that comes next, in a batch of ``total`` examples (or total sample weight)."""
+        return float(self.reducer.counts(total)[0 if self.count == "k" else 1])
+
+    def state_dict(self) -> dict[str, int]:
+        """The position and the length; the reducer's own state has the position too."""
+        return {"last_step": self.last_step, "total_steps": self.total_steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Take up a saved position; the length stays the one that was given."""
+        missing = {"last_step", "total_steps"} - set(state)
+        if missing:
+            raise ValueError(f"this is not a {type(self).__name__} state: {', '.join(sorted(missing))} missing")
+        self.move_to(state["last_step"])
+
+
+class KDecay(CountSchedule):
+    """Let a reducer's k fall from the whole batch to its own k as in the paper's Algorithm 1.
+
+    For a third of the steps everything is taken, in the second third k falls linearly, then it stays.
 
     Parameters
     ----------
@@ -66,41 +216,13 @@ class KDecay:
     """
 
     def __init__(self, reducer: Any, total_steps: int) -> None:
-        reducer = getattr(reducer, "reducer", reducer)
-        if not isinstance(getattr(reducer, "remaining", None), Tensor) or "k" not in reducer.takes:
-            raise TypeError(f"KDecay needs a reducer that has a k, such as CloseK(k=0.1), not {reducer!r}")
-        if isinstance(total_steps, bool) or not isinstance(total_steps, int) or total_steps < 1:
-            raise ValueError(f"total_steps={total_steps!r} must be a whole number >= 1")
-        self.reducer = reducer
-        self.reducer.decays = True
-        self.total_steps = total_steps
-        self.last_step = 0
-        self._apply()
+        super().__init__(reducer, total_steps, warmup=1 / 3, until=2 / 3)
 
-    def step(self) -> None:
-        """Go on to the next step."""
-        self.last_step += 1
-        self._apply()
+    def remaining(self) -> tuple[int, int]:
+        """What remains of the way from n to k*, exactly: Algorithm 1 counts steps from 1, and has (2E - 3i) / E."""
+        over = 2 * self.total_steps - 3 * (self.last_step + 1)
+        return min(max(over, 0), self.total_steps), self.total_steps
 
     def k_at(self, total: float) -> float:
         """The k of the step that comes next, in a batch of ``total`` examples (or total sample weight)."""
-        k_star = self.reducer.resolve(total)[0]
-        return decay(k_star, total, self.total_steps)(min(self.last_step + 1, self.total_steps))
-
-    def state_dict(self) -> dict[str, int]:
-        """What to save: the position and the length."""
-        return {"last_step": self.last_step, "total_steps": self.total_steps}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Take up a saved state; the reducer's k follows at once."""
-        missing = {"last_step", "total_steps"} - set(state)
-        if missing:
-            raise ValueError(f"this is not a KDecay state: {', '.join(sorted(missing))} missing")
-        self.last_step, self.total_steps = state["last_step"], state["total_steps"]
-        self._apply()
-
-    def _apply(self) -> None:
-        # Algorithm 1 counts steps from 1; 2E - 3i over E, kept within [0, 1], is what remains of n - k*.
-        over = 2 * self.total_steps - 3 * (self.last_step + 1)
-        over = min(max(over, 0), self.total_steps)
-        self.reducer.remaining.copy_(torch.tensor([over, self.total_steps]))
+        return self.count_at(total)

@@ -1,8 +1,9 @@
 """Selection: keys -> the weights of the smallest ones, exactly as the NumPy core does it.
 
-A selection is a *cut*: the key at the k-th place, the mass before it and the mass tied with it. The cut is one custom
+A selection is a *cut*: the key at the k-th place, the mass before it and the mass tied with it. The cut is one
 operator, so ``torch.compile`` and ``vmap`` have the fast path of eager code and its check for NaN. Other ways to find
-the cut (over processes, over a memory) give the same three numbers and reuse everything below.
+the cut (over processes, over a memory) give the same three numbers and reuse everything below. On an accelerator
+nothing here waits for the device: no value is read, and nothing is decided by one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from torch import Tensor
 
 from closecall._names import Array
 
-LONG = 4096  # beyond this many keys, halving beats sorting
-NOT_FINITE = "the losses contain NaN or infinite values; check the scores that produced them"
+from .cuts import cut_rows
+
+NOT_FINITE = (
+    "the losses contain NaN or infinite values; check the scores that produced them, or say what to do with them: "
+    "nonfinite='propagate' (for GradScaler) or nonfinite='drop'"
+)
 
 
 class Cut(NamedTuple):
@@ -39,38 +44,52 @@ def count_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-@torch.library.custom_op("closecall::cut", mutates_args=())  # type: ignore[untyped-decorator]
-def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # keys (rows, samples), mass (rows, samples) or None, wanted (rows, 1). Here values are real even under compile
-    # and vmap, so this is where they are checked. A sum is finite only if every key is; overflow asks a second time.
-    if not torch.isfinite(keys.sum()) and not torch.isfinite(keys).all():
-        raise ValueError(NOT_FINITE)
+def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor, refuse: str) -> tuple[Tensor, Tensor, Tensor]:
+    # keys (rows, samples), mass (rows, samples) or None, wanted (rows, 1). On the CPU values are real here even under
+    # compile and vmap, so this is where they are checked.
+    if keys.device.type != "cpu":
+        return cut_sorted(keys, mass, wanted)
+    refuse_keys(keys.numpy(), refuse)
     if mass is not None:
         check_mass(mass)
-    if keys.device.type == "cpu":
-        rows = cut_numpy(keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy())
-        return tuple(torch.from_numpy(row) for row in rows)
-    return cut_sorted(keys, mass, wanted)
+    if not keys.shape[1]:
+        return keys.new_zeros(wanted.shape), torch.zeros_like(wanted), torch.zeros_like(wanted)
+    rows = cut_rows(keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy())
+    return tuple(torch.from_numpy(row) for row in rows)
 
 
-@_cut.register_fake  # type: ignore[untyped-decorator]
-def _(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_cut(keys: Tensor, mass: Tensor | None, wanted: Tensor, refuse: str) -> tuple[Tensor, Tensor, Tensor]:
     return keys.new_empty(wanted.shape), torch.empty_like(wanted), torch.empty_like(wanted)
 
 
-@_cut.register_vmap  # type: ignore[untyped-decorator]
-def _(info: Any, in_dims: Any, keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Any, Any]:
+def _vmap_cut(
+    info: Any, in_dims: Any, keys: Tensor, mass: Tensor | None, wanted: Tensor, refuse: str
+) -> tuple[Any, Any]:
     def rows(tensor: Tensor, dim: int | None) -> Tensor:
         front = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
         return front.reshape(-1, front.shape[-1])
 
-    flat = _cut(rows(keys, in_dims[0]), None if mass is None else rows(mass, in_dims[1]), rows(wanted, in_dims[2]))
+    masses = None if mass is None else rows(mass, in_dims[1])
+    flat = torch.ops.closecall.cut(rows(keys, in_dims[0]), masses, rows(wanted, in_dims[2]), refuse)
     return tuple(each.reshape(info.batch_size, -1, 1) for each in flat), (0, 0, 0)
 
 
+# Registered by hand: torch.library.custom_op would import the compiler, a second and more, at its first call.
+_LIBRARY = torch.library.Library("closecall", "DEF")
+_LIBRARY.define("cut(Tensor keys, Tensor? mass, Tensor wanted, str refuse) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.impl("cut", _cut, "CompositeExplicitAutograd")
+torch.library.register_fake("closecall::cut", _fake_cut, lib=_LIBRARY)
+torch.library.register_vmap("closecall::cut", _vmap_cut, lib=_LIBRARY)
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether values may be looked at: on the CPU, and not while code is traced."""
+    return bool(tensor.device.type == "cpu") and not torch.compiler.is_compiling()
+
+
 def require(valid: Tensor, message: str) -> None:
-    """Raise ``ValueError(message)`` unless valid; a value that cannot be read (compile, vmap) is not looked at."""
-    if torch.compiler.is_compiling():
+    """Raise ``ValueError(message)`` unless valid; a value that cannot be read without waiting is not looked at."""
+    if not readable(valid):
         return
     try:
         good = bool(valid)
@@ -81,87 +100,23 @@ def require(valid: Tensor, message: str) -> None:
 
 
 def check_mass(mass: Tensor) -> None:
-    """Raise ``ValueError`` if masses are negative, NaN or infinite, or if a row has none above zero."""
+    """Raise ``ValueError`` if masses are negative, NaN or infinite."""
     require(torch.isfinite(mass).all(), "sample weights contain NaN or infinite values")
     require((mass >= 0).all(), "sample weights contain negative values; weights are masses and must be >= 0")
-    require((mass > 0).any(dim=-1).all(), "sample weights are zero everywhere; at least one must be positive")
 
 
-def cut_numpy(
-    keys: Array, mass: Array | None, wanted: Array, copies: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """The cut on the CPU, where np.partition is several times faster than torch's sort, topk and kthvalue.
-
-    Parameters
-    ----------
-    keys : array (rows, samples)
-    mass : array (rows, samples) or None
-    wanted : array (rows, 1)
-    copies : array of int, optional
-        For small whole masses: each sample's number as often as its mass says. Then weights need no sorting either.
-
-    Returns
-    -------
-    edge, inside, tied : array (rows, 1)
-    """
-    if mass is not None and copies is None:
-        edge = _weighted_edge(keys, mass, wanted)
-    else:
-        edge = _edge(keys if copies is None else keys[:, copies], wanted)
-    parts = keys < edge, keys == edge
-    if mass is None:
-        sums = (np.count_nonzero(part, axis=1) for part in parts)
-    else:
-        sums = (np.einsum("ij,ij->i", mass, part, dtype=wanted.dtype) for part in parts)
-    inside, tied = (each.astype(wanted.dtype)[:, None] for each in sums)
-    return edge, inside, tied
-
-
-def _edge(keys: Array, wanted: Array) -> Array:
-    place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
-    edge = np.empty((len(keys), 1), dtype=keys.dtype)
-    for where in set(place.tolist()):  # rows of a grid share few different k
-        chosen = place == where
-        some = keys if chosen.all() else keys[chosen]
-        edge[chosen, 0] = np.partition(some, where, axis=1)[:, where]
-    return edge
-
-
-def _weighted_edge(keys: Array, mass: Array, wanted: Array) -> Array:
-    if keys.shape[1] <= LONG:
-        return _edge_by_sorting(keys, mass, wanted)
-    return np.array([[_edge_by_halving(*row)] for row in zip(keys, mass, wanted[:, 0], strict=True)])
-
-
-def _edge_by_sorting(keys: Array, mass: Array, wanted: Array) -> Array:
-    order = np.argsort(keys, axis=1)
-    cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1, dtype=wanted.dtype)
-    # Past the end (rounding, or more wanted than there is) the k-th place is the last key that has mass.
-    reach = np.minimum(wanted, cumulative[:, -1:])
-    place = (cumulative < reach).sum(axis=1, keepdims=True)
-    return np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
-
-
-def _edge_by_halving(keys: Array, mass: Array, target: float) -> Any:
-    # One long row: keep the half around the median in which the target lies, until sorting is cheap.
-    if target >= mass.sum(dtype=float):
-        return keys[mass > 0].max()
-    while keys.size > LONG:
-        middle = np.partition(keys, keys.size // 2)[keys.size // 2]
-        low, tied = keys < middle, keys == middle
-        below, until = (mass * low).sum(dtype=float), (mass * (low | tied)).sum(dtype=float)
-        if target <= below and low.any():
-            keys, mass = np.compress(low, keys), np.compress(low, mass)  # twice as fast as indexing with a mask
-        elif target <= until:
-            return middle
-        else:
-            high = keys > middle
-            keys, mass, target = np.compress(high, keys), np.compress(high, mass), target - until
-    return _edge_by_sorting(keys[None], mass[None], np.array([[target]]))[0, 0]
+def refuse_keys(keys: Array, refuse: str) -> None:
+    """Raise ``ValueError`` if keys are ``"nan"`` or ``"nonfinite"``; with ``""`` anything goes."""
+    if not refuse:
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(keys.sum())  # only if every key is; overflow asks a second time
+    if not finite and (np.isnan(keys).any() if refuse == "nan" else not np.isfinite(keys).all()):
+        raise ValueError(NOT_FINITE)
 
 
 def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same as :func:`cut_numpy` in torch, for accelerators, where sorting is fast and a copy to the host is not."""
+    """The same as :func:`closecall.nn.cuts.cut_rows` in torch, for accelerators: they sort fast and copy slowly."""
     mass = torch.ones_like(keys) if mass is None else mass
     ordered, order = keys.sort(dim=1)
     cumulative = mass.gather(1, order).cumsum(dim=1, dtype=wanted.dtype)
@@ -180,7 +135,9 @@ class Selector:
     mass : tensor (rows, samples) or None
         Sample weights; one each if None.
     copies : array of int, optional
-        For small whole masses that are the same in all rows, see :func:`cut_numpy`.
+        For small whole masses that are the same in all rows, see :func:`closecall.nn.cuts.cut_rows`.
+    refuse : {"nonfinite", "nan", ""}
+        Which keys raise. A NaN that does not is never taken.
 
     Examples
     --------
@@ -191,24 +148,29 @@ class Selector:
 
     mass: Tensor | None
     copies: Array | None = None
+    refuse: str = "nonfinite"
 
-    def total(self, keys: Tensor) -> float | Tensor:
-        """The mass of a row, as a number where it can be read (not under compile or vmap)."""
+    def totals(self, rows: Tensor) -> Tensor:
+        """The mass (rows, 1) of each row."""
+        dtype = count_dtype(rows.device)
         if self.mass is None:
-            return keys.shape[-1]
-        total = self.mass.sum(dim=-1, dtype=count_dtype(keys.device))
-        if torch.compiler.is_compiling():
-            return total
-        try:
-            number = float(total)
-        except RuntimeError:  # vmap does not let a value out
-            return total
-        check_mass(self.mass)
-        return number
+            return torch.full((rows.shape[0], 1), float(rows.shape[1]), dtype=dtype, device=rows.device)
+        return self.sums(self.mass)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sums (rows, 1) of values (rows, samples), in the dtype of counts."""
+        return values.sum(dim=1, keepdim=True, dtype=count_dtype(values.device))
+
+    def highest(self, values: Tensor) -> Tensor:
+        """The largest value (rows, 1) of each row."""
+        if not values.shape[1]:
+            return values.new_full((values.shape[0], 1), -math.inf)
+        return values.amax(dim=1, keepdim=True)
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
         """The cut of each row of keys (rows, samples) at the mass wanted (rows, 1)."""
-        return Cut(*_cut(keys, self.mass, wanted * almost(keys.shape[1], wanted.dtype)))
+        reach = wanted * almost(keys.shape[1], wanted.dtype)
+        return Cut(*torch.ops.closecall.cut(keys, self.mass, reach, self.refuse))
 
     def everything(self, keys: Tensor) -> Tensor:
         """All of the mass (rows, samples), bit for bit, after the same checks as any other selection."""
@@ -219,12 +181,12 @@ class Selector:
         arrays = _arrays(keys, self.mass, wanted)
         if arrays is None:
             return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
-        return torch.from_numpy(_take_numpy(*arrays, self.copies))
+        return torch.from_numpy(_take_numpy(*arrays, self.copies, self.refuse))
 
 
 def _arrays(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Array, Array | None, Array] | None:
     # The tensors as arrays, where that is possible without a copy: eager code on the CPU.
-    if torch.compiler.is_compiling() or keys.device.type != "cpu":
+    if not readable(keys):
         return None
     try:
         return keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy()
@@ -232,14 +194,13 @@ def _arrays(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Array, A
         return None
 
 
-def _take_numpy(keys: Array, mass: Array | None, wanted: Array, copies: Array | None) -> Array:
+def _take_numpy(keys: Array, mass: Array | None, wanted: Array, copies: Array | None, refuse: str) -> Array:
     # What cut and weigh do, in a third of the calls: at usual batch sizes it is calls that cost.
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(keys.sum())
-    if not finite and not np.isfinite(keys).all():
-        raise ValueError(NOT_FINITE)
+    refuse_keys(keys, refuse)
+    if not keys.shape[1]:
+        return np.zeros_like(keys)
     reach = wanted * almost(keys.shape[1], torch.float64)
-    edge, inside, tied = cut_numpy(keys, mass, reach, copies)
+    edge, inside, tied = cut_rows(keys, mass, reach, copies)
     share = np.clip((wanted - inside) / np.where(tied > 0, tied, 1), 0, 1)
     weights = (keys < edge).astype(keys.dtype)
     np.copyto(weights, share.astype(keys.dtype), where=keys == edge)

@@ -1,0 +1,189 @@
+"""Reducer: what all reducers share, a module that remembers the settings of the functions and its schedules."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from closecall.aggregates import Count, get_aggregate
+
+from . import functional
+from .plan import Batch, Plan
+from .quick import limited
+from .schedule import between
+
+
+class Reducer(nn.Module):  # type: ignore[misc]
+    """What all reducers share: per-example losses of any shape -> one number.
+
+    Parameters
+    ----------
+    k, m : int, float or None
+        Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), where the reducer
+        takes them. A batch that has fewer is taken whole.
+    dim : int or tuple of int, optional
+        The dimensions along which examples compete: ``dim=(1, 2)`` selects image by image in losses (images, height,
+        width). None: all examples of the batch compete.
+    nonfinite : {"raise", "propagate", "drop"}
+        What to do about NaN losses and infinite ones that are taken: raise, let value and gradient show them (as
+        GradScaler needs it), or leave them out.
+    reduction : {"mean", "sum", "none"}
+        The mean divides by the total weight (k for close-k); ``"none"`` gives the weighted losses.
+    group : process group or "world", optional
+        Select over the joined batch of these processes; see :mod:`closecall.nn.distributed`.
+
+    Attributes
+    ----------
+    last_k : float or tensor
+        How much was taken in the last call, for logging.
+    last_threshold : float or tensor
+        The loss (close-k: the closeness) at which the selection ended; one for each row where there are several.
+    """
+
+    aggregate: ClassVar[str]
+    #: Settings beyond those of every reducer and their defaults, named as in :class:`closecall.nn.plan.Plan`.
+    more: ClassVar[dict[str, Any]] = {}
+    remaining: Tensor
+
+    def __init__(
+        self,
+        k: Count = None,
+        m: Count = None,
+        *,
+        dim: int | tuple[int, ...] | None = None,
+        nonfinite: str = "raise",
+        reduction: str = "mean",
+        group: Any = None,
+        **more: Any,
+    ) -> None:
+        super().__init__()
+        unknown = set(more) - set(self.more)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no setting {', '.join(sorted(unknown))}")
+        for name, default in self.more.items():
+            setattr(self, name, more.get(name, default))
+        for name, given in (("k", k), ("m", m)):
+            if given is not None and name not in self.takes:
+                raise TypeError(f"{type(self).__name__} takes no {name}, but {name}={given!r} was given")
+        self.k, self.m, self.dim, self.nonfinite, self.reduction, self.group = k, m, dim, nonfinite, reduction, group
+        # What remains of the schedules of k and m; their positions are saved, this follows from them.
+        self.register_buffer("remaining", torch.tensor([[0, 1], [0, 1]]), persistent=False)
+        self.schedules: dict[str, Any] = {}
+        self._resumed: dict[str, int] = {}
+        self._last: tuple[Any, Any] = (None, None)
+        if "m" in self.takes:
+            get_aggregate(self.aggregate).counts(k, m, 2**60)
+        self.plan().check()  # settings that fit no batch fail here, not in the first one
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Which of the counts k and m this reducer looks at."""
+        return get_aggregate(self.aggregate).takes
+
+    @property
+    def decays(self) -> bool:
+        """Whether a schedule moves one of its counts."""
+        return bool(self.schedules)
+
+    def plan(self) -> Plan:
+        """The settings as one object."""
+        starts: tuple[Count, Count] = (None, 0)
+        if self.schedules:
+            k, m = (self.schedules[name].start if name in self.schedules else None for name in ("k", "m"))
+            starts = (k, 0 if m is None else m)
+        more = {name: getattr(self, name) for name in self.more}
+        return Plan(
+            self.aggregate,
+            self.k,
+            self.m,
+            dim=self.dim,
+            nonfinite=self.nonfinite,
+            reduction=self.reduction,
+            group=self.group,
+            remaining=self.remaining if self.schedules else None,
+            starts=starts,
+            **more,
+        )
+
+    def resolve(self, total: float) -> tuple[float, float]:
+        """The final k and m in a batch of ``total`` examples (or total sample weight)."""
+        k = limited(self.k, total, 1) if "k" in self.takes else float(total)
+        return k, limited(0 if self.m is None else self.m, total, 0) if "m" in self.takes else 0.0
+
+    def counts(self, total: float) -> tuple[float, float]:
+        """The k and m of the next call in a batch of ``total`` examples, as the schedules have them."""
+        plan, ends = self.plan(), self.resolve(total)
+        starts = (limited(plan.starts[0], total, 1), limited(plan.starts[1], total, 0))
+        ways = zip(starts, ends, self.remaining.tolist(), strict=True)
+        k, m = (between(start, end, *remaining) for start, end, remaining in ways)
+        return k, m
+
+    def forward(
+        self,
+        losses: Tensor,
+        *,
+        mass: Tensor | None = None,
+        closeness: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Reduce losses; sample weights ``mass``, distances from the boundary ``closeness`` and the boolean ``mask`` of
+        what counts have the losses' shape."""
+        found = functional.reduce(self.plan(), Batch(losses, mass, closeness, mask))
+        self._last = found[1:]
+        return found.value
+
+    def weights(
+        self,
+        losses: Tensor,
+        *,
+        mass: Tensor | None = None,
+        closeness: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The weights that :meth:`forward` gives to the losses, in their shape."""
+        return functional.weigh(self.plan(), Batch(losses, mass, closeness, mask))
+
+    @property
+    def last_k(self) -> Any:
+        """How much was taken in the last call; over a group, by all processes."""
+        return _number(self._last[0])
+
+    @property
+    def last_threshold(self) -> Any:
+        """The loss (close-k: the closeness) at which the last selection ended."""
+        return _number(self._last[1])
+
+    def attach(self, schedule: Any) -> None:
+        """Let a schedule move one of the counts; a position that was loaded before it came is taken up."""
+        name = schedule.count
+        self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
+        self.schedules[name] = schedule
+        schedule.move_to(self._resumed.pop(name, 0))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        for name in ("k", "m"):
+            key = f"{prefix}{name}_step"
+            if name not in self.schedules and key in state_dict:  # the schedule may come later
+                self._resumed[name] = int(state_dict.pop(key))
+            elif name in self.schedules and key not in state_dict:  # saved before there was a schedule
+                state_dict[key] = getattr(self, f"{name}_step")
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        for schedule in self.schedules.values():
+            schedule.move_to(schedule.last_step)
+
+    def extra_repr(self) -> str:
+        """The settings, for ``repr``."""
+        shown = {name: getattr(self, name) for name in (*self.takes, *self.more, "dim", "nonfinite", "reduction")}
+        shown |= {} if self.group is None else {"group": self.group}
+        shown |= {f"{name}_schedule": type(each).__name__ for name, each in self.schedules.items()}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+
+def _number(value: Any) -> Any:
+    # One number as a float; several, or none yet, as they are.
+    if value is None or isinstance(value, float):
+        return value
+    value = torch.as_tensor(value)
+    return float(value) if value.numel() == 1 else value

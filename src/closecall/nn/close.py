@@ -1,0 +1,148 @@
+"""CloseK: the reducer of the close calls, batch by batch or among the examples seen lately."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from closecall.aggregates import Count, resolve_count
+
+from .base import Reducer
+from .distributed import GroupSelector, join, resolve_group
+from .general import mass_of, rows_of, selector_of
+from .memory import KeyMemory
+from .plan import Batch, Layout, check_batch, layout_of
+from .schedule import decayed
+from .selection import NOT_FINITE, require, weigh
+
+
+class CloseK(Reducer):
+    """The k losses nearest the threshold: the close calls.
+
+    Parameters
+    ----------
+    k : int, float or None
+        How many: a count in each batch, a fraction of it, or None for all.
+    threshold : float, optional
+        T, the loss on the decision boundary: ``math.log(2)`` for logistic loss, BCE with logits and two-class
+        cross-entropy, 1 for hinge. Losses do not say where their boundary is, so without it give ``closeness`` to the
+        call, or logits to :class:`CloseKLoss`, which knows.
+    temperature : float, optional
+        Select softly, with this width (:mod:`closecall.nn.soft`).
+    dim, nonfinite, reduction, group
+        As for every :class:`Reducer`.
+    memory : None or "global"
+        With ``"global"``, k is a share of the data, not of the batch: in training, a batch is ranked among the last
+        ``memory_size`` examples (:mod:`closecall.nn.memory`), and the mean divides by the weight to be expected.
+    memory_size : int
+        How many examples are remembered; ``data_size`` if that is less. A batch larger than this is ranked by itself,
+        with a warning.
+    data_size : int, optional
+        How many examples an epoch has; needed for a count ``k`` with ``memory="global"``.
+
+    Examples
+    --------
+    >>> import math
+    >>> logits, targets = torch.tensor([[2.0, 0.0], [0.1, 0.0]]), torch.tensor([0, 0])
+    >>> losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    >>> CloseK(k=1, threshold=math.log(2)).weights(losses).tolist()
+    [0.0, 1.0]
+    """
+
+    aggregate = "close"
+    more: ClassVar[dict[str, Any]] = {"threshold": None, "temperature": None}
+
+    def __init__(
+        self,
+        k: Count = None,
+        *,
+        threshold: float | None = None,
+        temperature: float | None = None,
+        memory: str | None = None,
+        memory_size: int = 1024,
+        data_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(k, threshold=threshold, temperature=temperature, **options)
+        if memory not in (None, "global"):
+            raise ValueError(f"memory={memory!r} is not known; choose None or 'global'")
+        if memory and isinstance(k, int) and data_size is None:
+            raise ValueError(f"with memory='global' k={k} counts examples of the data; give data_size, or a fraction k")
+        if memory and (self.dim is not None or temperature is not None):
+            raise ValueError("memory='global' ranks hard, among all examples: leave dim and temperature out")
+        self.data_size = data_size
+        self.memory = KeyMemory(min(memory_size, data_size or memory_size)) if memory else None
+
+    def forward(
+        self,
+        losses: Tensor,
+        *,
+        mass: Tensor | None = None,
+        closeness: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Reduce losses; ``mass``, ``closeness`` and the boolean ``mask`` have the losses' shape."""
+        if self.memory is None:
+            return super().forward(losses, mass=mass, closeness=closeness, mask=mask)
+        batch = check_batch(Batch(losses, mass, closeness, mask), allow_empty=self.group is not None)
+        chosen, expected = self._rank(batch, self.training)
+        counted = torch.where(chosen != 0, batch.losses, torch.zeros_like(batch.losses)) * chosen
+        if self.reduction == "none":
+            return counted
+        sums = torch.stack([counted.sum(), expected])
+        value, taken = sums if self.group is None else join(sums, resolve_group(self.group))
+        taken = torch.where(taken > 0, taken, torch.ones_like(taken)).detach()
+        return value / taken if self.reduction == "mean" else value
+
+    def weights(
+        self,
+        losses: Tensor,
+        *,
+        mass: Tensor | None = None,
+        closeness: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """The weights that :meth:`forward` gives to the losses, in their shape; the memory is left as it is."""
+        if self.memory is None:
+            return super().weights(losses, mass=mass, closeness=closeness, mask=mask)
+        batch = check_batch(Batch(losses, mass, closeness, mask), allow_empty=self.group is not None)
+        return self._rank(batch, False)[0]
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def _rank(self, batch: Batch, remember: bool) -> tuple[Tensor, Tensor]:
+        # Weights of a batch among the remembered keys, in the losses' shape, and the total weight to be expected of it.
+        assert self.memory is not None
+        plan, layout = self.plan(), layout_of(batch.losses.shape, None)
+        keys, mass, poison = self._keys(batch, layout)
+        pool, pool_mass = self.memory.pool(keys, mass, remember)
+        select = selector_of(plan._replace(nonfinite="propagate"), layout, pool_mass)
+        total = select.totals(pool)
+        k = mass_of(resolve_count(self.k, self.data_size or 1) / (self.data_size or 1), total, 1)
+        if plan.remaining is not None:
+            k = decayed(k, mass_of(plan.starts[0], total, 1), plan.remaining[0])
+        wanted = k.masked_fill(k >= total, torch.inf)
+        cut = select.cut(pool, wanted)
+        chosen = weigh(keys, mass, cut, wanted) * poison
+        expected = (k / total.clamp(min=torch.finfo(k.dtype).tiny)) * mass.sum(dtype=k.dtype)
+        self._last = (chosen.sum(), cut.edge)
+        dtype = batch.losses.dtype
+        return layout.from_rows(chosen).to(dtype), expected.reshape(()).to(dtype)
+
+    def _keys(self, batch: Batch, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+        # Keys and masses (1, samples) that may enter the memory: a bad batch raises, or comes in without mass.
+        assert self.memory is not None
+        plan = self.plan()
+        rows = rows_of(plan, batch, layout)
+        assert rows.closeness is not None
+        keys = rows.closeness.to(self.memory.keys.dtype)
+        mass = torch.ones_like(keys) if rows.mass is None else rows.mass.to(keys.dtype)
+        strict = plan.nonfinite == "raise"
+        if self.group is None:
+            require(torch.isfinite(keys).all() | (not strict), NOT_FINITE)
+        else:  # no process may leave alone
+            GroupSelector(mass, group=resolve_group(self.group)).check(keys, strict, batch.mask is None)
+        good = torch.isfinite(keys)
+        poison = torch.ones_like(keys[:, :1]) if rows.poison is None else rows.poison.to(keys.dtype)
+        return torch.where(good, keys, 0.0), torch.where(good, mass, 0.0), poison

@@ -1,0 +1,185 @@
+"""The general path: every reduction in tensor operations, for compiled code, vmap, accelerators and several processes.
+
+No value is read on an accelerator and nothing is decided by one, so nothing waits for the device. What eager code on
+the CPU raises for is there left to show itself: a NaN loss makes the value and the gradient NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from closecall._names import lookup
+from closecall.aggregates import Count, get_aggregate, resolve_count
+
+from .distributed import GroupSelector, join, largest, resolve_group
+from .plan import UNKNOWN_THRESHOLD, Batch, Layout, Outcome, Plan, layout_of
+from .schedule import decayed
+from .selection import NOT_FINITE, Selector, count_dtype, require
+from .soft import soften
+
+Weigh = Callable[[Selector, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor) -> Tensor:
+    # As in the core: the unit of mass that ends where the tied group of the k-th largest loss ends.
+    cut = select.cut(-losses, k)
+    end = (cut.inside + cut.tied).clamp(min=1.0)
+    apart = select.take(-losses, end) - select.take(-losses, end - 1.0)
+    # A group of at least 1 has the unit to itself: without the difference, which is rounded away beyond 1 / eps.
+    group = (-losses == cut.edge) / cut.tied.clamp(min=1.0)
+    own = (group if select.mass is None else group * select.mass).to(losses.dtype)
+    return torch.where(cut.tied >= 1.0, own, apart)
+
+
+#: (selector, losses, closeness, k, m) -> weights: all (rows, samples), k and m (rows, 1). One for each core aggregate.
+WEIGH: dict[str, Weigh] = {
+    "average": lambda select, losses, closeness, k, m: select.everything(losses),
+    "maximal": lambda select, losses, closeness, k, m: select.take(-losses, torch.ones_like(k)),
+    "top": _top,
+    "atk": lambda select, losses, closeness, k, m: select.take(-losses, k),
+    "close": lambda select, losses, closeness, k, m: select.take(closeness, k),
+    "close_decay": lambda select, losses, closeness, k, m: select.take(closeness, k),
+    "ranked_range": lambda select, losses, closeness, k, m: select.take(-losses, k) - select.take(-losses, m),
+    "trimmed": lambda select, losses, closeness, k, m: select.everything(losses) - select.take(-losses, m),
+}
+
+
+class Rows(NamedTuple):
+    """A batch as rows without gradient, all (rows, samples); what does not count has mass, loss and closeness zero."""
+
+    losses: Tensor
+    closeness: Tensor | None
+    mass: Tensor | None
+    poison: Tensor | None  # a scalar, NaN where a NaN loss counts and has to show itself, else one
+
+
+class Chosen(NamedTuple):
+    """Weights (rows, samples), and what is added to their sum with the losses, without gradient."""
+
+    weights: Tensor
+    offset: Tensor | None = None
+
+
+def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
+    """Reduce a batch; ``weigher(plan, select, rows) -> Chosen`` replaces the aggregate's own weights."""
+    weights, offset, edge = choose(plan, batch, weigher)
+    # A weight of zero takes nothing, not even of an infinite loss; NaN weights keep theirs.
+    counted = torch.where(weights != 0, batch.losses, torch.zeros_like(batch.losses)) * weights
+    taken = weights.sum(dtype=count_dtype(weights.device)).to(weights.dtype)
+    if plan.reduction == "none":
+        return Outcome(counted, taken, edge)
+    value = counted.sum() if offset is None else counted.sum() + offset.to(weights.dtype)
+    sums = torch.stack([value, taken])
+    value, taken = sums if plan.group is None else join(sums, resolve_group(plan.group))
+    taken = taken.detach()
+    if plan.reduction == "mean":
+        value = value / torch.where(taken > 0, taken, torch.ones_like(taken))
+    return Outcome(value, taken, edge)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Weights in the losses' shape, what is added to the value, and the edge of each row."""
+    layout = layout_of(batch.losses.shape, plan.dim)
+    rows = rows_of(plan, batch, layout)
+    select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"
+    group = None if plan.group is None else GroupSelector(rows.mass, group=resolve_group(plan.group))
+    infinite = strict if group is None else group.check(rows.losses, strict, batch.mask is None)
+    if strict and group is None:
+        require(~torch.isnan(rows.losses).any(), NOT_FINITE)
+    found = (weigher or weigh_named)(plan, select, rows)
+    if infinite:  # only what is taken matters; over a group this is the same for all, so all ask
+        taken = (torch.isinf(rows.losses) & (found.weights != 0)).any()
+        require(~(taken if group is None else largest(taken.to(torch.int32), group.group).bool()), NOT_FINITE)
+    weights = found.weights if rows.poison is None else found.weights * rows.poison
+    edge = edges(plan, select, rows, weights)
+    return layout.from_rows(weights), None if found.offset is None else found.offset.sum(), edge
+
+
+def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
+    """The selector of a plan: processes share rows where dimension 0, the batch, is among those that are ranked."""
+    refuse = "nan" if plan.nonfinite == "raise" else ""
+    if plan.group is None or 0 not in layout.ranked:
+        return Selector(mass, refuse=refuse)
+    return GroupSelector(mass, refuse="", group=resolve_group(plan.group))
+
+
+def rows_of(plan: Plan, batch: Batch, layout: Layout) -> Rows:
+    """The batch as rows: masks and dropped losses become masses of zero."""
+    losses = layout.to_rows(batch.losses.detach())
+    mass = None if batch.mass is None else layout.to_rows(batch.mass.detach()).to(losses.dtype)
+    closeness = None if batch.closeness is None else layout.to_rows(batch.closeness.detach()).to(losses.dtype)
+    if mass is not None and batch.mask is None and plan.group is None:
+        require((mass > 0).any(), "sample weights are zero everywhere; at least one must be positive")
+    counts = None if batch.mask is None else layout.to_rows(batch.mask)
+    if plan.nonfinite == "drop":
+        finite = torch.isfinite(losses)
+        counts = finite if counts is None else counts & finite
+    if counts is not None:
+        none = torch.zeros_like(losses)
+        losses = torch.where(counts, losses, none)
+        closeness = None if closeness is None else torch.where(counts, closeness, none)
+        mass = counts.to(losses.dtype) if mass is None else torch.where(counts, mass, none)
+    if closeness is None and plan.is_close:
+        if plan.threshold is None:
+            raise ValueError(UNKNOWN_THRESHOLD)
+        closeness = (losses - plan.threshold).abs()
+    elif closeness is not None:  # only keys are checked for NaN, so they have to show the losses' as well
+        closeness = torch.where(torch.isnan(losses), losses, closeness)
+    poison = None
+    if plan.nonfinite != "drop":
+        poison = torch.where(torch.isnan(losses).any(), math.nan, 1.0).to(losses.dtype)
+    return Rows(losses, closeness, mass, poison)
+
+
+def weigh_named(plan: Plan, select: Selector, rows: Rows) -> Chosen:
+    """The weights of a core aggregate, hard or soft."""
+    weigh = lookup(WEIGH, plan.name, "aggregate")
+    k, m = masses(plan, select, rows)
+    keys = rows.losses if rows.closeness is None else rows.closeness
+    if plan.temperature is not None:
+        return Chosen(*soften(plan.name, plan.temperature, select, rows.losses, keys, k, m))
+    return Chosen(weigh(select, rows.losses, keys, k, m))
+
+
+def masses(plan: Plan, select: Selector, rows: Rows) -> tuple[Tensor, Tensor]:
+    """``k`` and ``m`` as masses (rows, 1), k infinite where it reaches the total (then all is taken, bit for bit)."""
+    takes, total = get_aggregate(plan.name).takes, select.totals(rows.losses)
+    k = mass_of(plan.k if "k" in takes else None, total, 1)
+    m = mass_of(0 if plan.m is None or "m" not in takes else plan.m, total, 0)
+    if plan.remaining is not None:
+        parts = plan.remaining.reshape(-1, 2)
+        k = decayed(k, mass_of(plan.starts[0], total, 1), parts[0])
+        if parts.shape[0] > 1:
+            m = decayed(m, mass_of(plan.starts[1], total, 0), parts[1])
+    if plan.min_loss is not None:
+        hard = (rows.losses > plan.min_loss).to(rows.losses.dtype)
+        above = select.sums(hard if rows.mass is None else hard * rows.mass)
+        k = torch.minimum(k, torch.maximum(mass_of(plan.min_kept, total, 0), above))
+    m = torch.minimum(m, k)  # a batch that is smaller than m has nothing left
+    return k.masked_fill(k >= total, math.inf), m
+
+
+def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
+    """A count as masses (rows, 1), at most all there is."""
+    if count is None or isinstance(count, float):
+        return total * resolve_count(count, 1.0, low=low)
+    return total.clamp(max=resolve_count(count, math.inf, low=low))
+
+
+def edges(plan: Plan, select: Selector, rows: Rows, weights: Tensor) -> Tensor:
+    """The last loss (for close-k closeness) taken of each row (rows,), over all processes that share the row."""
+    smallest = plan.is_close or plan.name == "trimmed"
+    keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
+    if not keys.shape[1]:
+        keys = weights = keys.new_zeros(keys.shape[0], 1)
+    last = torch.where(weights > 0, keys if smallest else -keys, -math.inf).amax(dim=1)
+    if isinstance(select, GroupSelector):
+        last = largest(last, select.group)
+    last = last.masked_fill(last == -math.inf, math.nan)
+    return last if smallest else -last

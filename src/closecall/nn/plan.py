@@ -1,0 +1,177 @@
+"""Plan: what a reduction does, as one object, and the checks and layouts that all ways to run it share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from closecall._names import lookup
+from closecall.aggregates import Count, get_aggregate, resolve_count
+
+REDUCTIONS = ("mean", "sum", "none")
+NONFINITE = ("raise", "propagate", "drop")
+UNKNOWN_THRESHOLD = (
+    "which losses are close calls depends on T, the loss on the decision boundary, and these losses do not say it: "
+    "give threshold=math.log(2) for the logistic loss, BCE with logits or two-class cross-entropy, threshold=1.0 for "
+    "the hinge loss, closeness= for anything else (more classes, weighted or smoothed losses), or logits to CloseKLoss"
+)
+
+
+class Plan(NamedTuple):
+    """The settings of a reduction; :func:`closecall.nn.functional.aggregate` explains each."""
+
+    name: str
+    k: Count = None
+    m: Count = None
+    threshold: float | None = None
+    min_loss: float | None = None
+    min_kept: Count = 1
+    temperature: float | None = None
+    dim: int | tuple[int, ...] | None = None
+    nonfinite: str = "raise"
+    reduction: str = "mean"
+    group: Any = None
+    remaining: Tensor | None = None  # of the way from the starts to k and m: (2,), or (2, 2) with a row for m
+    starts: tuple[Count, Count] = (None, 0)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` or ``TypeError`` for settings that fit no batch."""
+        check = _check if torch.compiler.is_compiling() else _check_once
+        check(self.name, self.k, self.m, self.min_loss, self.min_kept, self.temperature, self.nonfinite)
+        if self.reduction not in REDUCTIONS:
+            raise ValueError(f"reduction={self.reduction!r} is not known; choose one of: {', '.join(REDUCTIONS)}")
+
+    @property
+    def is_close(self) -> bool:
+        """Whether it ranks by closeness."""
+        return self.name in ("close", "close_decay")
+
+
+def _check(
+    name: str,
+    k: Count,
+    m: Count,
+    min_loss: float | None,
+    min_kept: Count,
+    temperature: float | None,
+    nonfinite: str,
+) -> None:
+    if name not in ("tilted", "hard_negatives"):
+        known = get_aggregate(name)
+        if "k" in known.takes:
+            resolve_count(k, math.inf)
+        # In a batch large enough for any count; a count beside a fraction may fit one batch and not another.
+        mixed = "m" in known.takes and isinstance(k, Integral) != isinstance(0 if m is None else m, Integral)
+        known.counts(None if mixed else k, m, 2**60)
+    lookup(dict.fromkeys(NONFINITE), nonfinite, "nonfinite")
+    resolve_count(min_kept, math.inf, name="min_kept", low=0)
+    if min_loss is not None and (name != "atk" or not math.isfinite(min_loss)):
+        raise ValueError(f"min_loss={min_loss!r} has to be a number, and belongs to the k largest losses (atk)")
+    if temperature is not None:
+        if name not in ("atk", "close", "close_decay", "ranked_range", "trimmed"):
+            raise ValueError(f"{name!r} has no soft form; temperature belongs to atk, close, ranked_range and trimmed")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature={temperature!r} must be a positive number")
+
+
+_check_once = lru_cache(maxsize=256)(_check)  # a few microseconds of each step otherwise
+
+
+class Batch(NamedTuple):
+    """Losses with gradient, and what comes with them; all of one shape."""
+
+    losses: Tensor
+    mass: Tensor | None = None
+    closeness: Tensor | None = None
+    mask: Tensor | None = None
+
+
+def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
+    """The batch with losses of at least float32; what is not a batch of losses raises."""
+    losses = batch.losses
+    if not isinstance(losses, Tensor):
+        raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")
+    if not losses.is_floating_point():
+        raise TypeError(
+            f"losses must be floating point, not {losses.dtype}; per-example losses come from reduction='none'"
+        )
+    if losses.ndim == 0:
+        raise ValueError(
+            "the loss is a single number, so there is nothing to select from: compute one loss for each example, "
+            "with reduction='none' in torch's losses (a batch of one has shape (1,))"
+        )
+    if losses.numel() == 0 and not allow_empty:
+        raise ValueError(f"there are no losses to aggregate: the batch has shape {tuple(losses.shape)}")
+    for name, values in (("mass", batch.mass), ("closeness", batch.closeness), ("mask", batch.mask)):
+        if values is not None and values.shape != losses.shape:
+            raise ValueError(
+                f"mass, closeness and mask need one value for each loss: got {name} of shape {tuple(values.shape)} "
+                f"for losses of shape {tuple(losses.shape)}"
+            )
+    if batch.mask is not None and batch.mask.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean (True counts), not {batch.mask.dtype}; sample weights go to mass=")
+    if losses.dtype in (torch.float32, torch.float64):
+        return batch
+    return batch._replace(losses=losses.float())
+
+
+class Layout(NamedTuple):
+    """How losses of some shape become rows (rows, samples), one row for each selection."""
+
+    kept: tuple[int, ...]  # dimensions that tell the rows apart
+    ranked: tuple[int, ...]  # dimensions along which examples compete
+    rows: int
+    samples: int
+    shape: tuple[int, ...]
+
+    def to_rows(self, values: Any) -> Any:
+        """A tensor or an array in the losses' shape -> (rows, samples)."""
+        if self.kept:
+            order = (*self.kept, *self.ranked)
+            values = values.permute(order) if isinstance(values, Tensor) else values.transpose(order)
+        return values.reshape(self.rows, self.samples)
+
+    def from_rows(self, values: Any) -> Any:
+        """(rows, samples) -> the losses' shape."""
+        if not self.kept:
+            return values.reshape(self.shape)
+        order = (*self.kept, *self.ranked)
+        values = values.reshape([self.shape[each] for each in order])
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return values.permute(back) if isinstance(values, Tensor) else values.transpose(back)
+
+
+def layout_of(shape: Any, dim: int | tuple[int, ...] | None) -> Layout:
+    """The layout of losses for a selection along ``dim``, or over all of them.
+
+    Examples
+    --------
+    >>> layout_of((8, 512, 512), (1, 2))[:4]
+    ((0,), (1, 2), 8, 262144)
+    """
+    shape = tuple(shape)
+    if dim is None:
+        return Layout((), tuple(range(len(shape))), 1, math.prod(shape), shape)
+    given = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not given or any(not -len(shape) <= each < len(shape) for each in given):
+        raise ValueError(f"dim={dim!r} does not fit losses of shape {shape}")
+    ranked = tuple(sorted({each % len(shape) for each in given}))
+    kept = tuple(each for each in range(len(shape)) if each not in ranked)
+    return Layout(kept, ranked, math.prod(shape[i] for i in kept), math.prod(shape[i] for i in ranked), shape)
+
+
+class Outcome(NamedTuple):
+    """What a reduction found."""
+
+    value: Tensor
+    taken: Any  # the weight in all: a number, or a tensor that was not read
+    edge: Any  # of each row, the loss (for close-k the closeness) at which the selection ends
+
+
+Weigher = Callable[..., Any]

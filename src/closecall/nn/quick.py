@@ -1,0 +1,231 @@
+"""The quick path: eager code on the CPU, where values can be read. NumPy selects, torch multiplies.
+
+Its twin, :mod:`closecall.nn.general`, does the same in tensor operations wherever values cannot be read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from closecall._names import Array
+from closecall.aggregates import Count, get_aggregate, resolve_count
+
+from .cuts import Taken, take_row
+from .plan import UNKNOWN_THRESHOLD, Batch, Layout, Outcome, Plan, layout_of
+from .schedule import between
+from .selection import NOT_FINITE, refuse_keys
+
+MANY_ROWS, SHORT = 16, 1024  # more rows than this, and shorter ones: all rows at once is faster
+
+
+class Row(NamedTuple):
+    """One selection: arrays (samples,) without what is masked, and counts as masses."""
+
+    losses: Array
+    closeness: Array | None
+    mass: Array | None
+    total: float
+    k: float
+    m: float
+
+
+def _top(row: Row) -> Taken:
+    keys = -row.losses
+    edge = take_row(keys, row.k, row.mass).edge
+    group = keys == edge
+    own = np.ones_like(keys) if row.mass is None else row.mass
+    tied = float(own[group].sum(dtype=float))
+    if tied >= 1:
+        return Taken((group * own / tied).astype(keys.dtype), 1.0, edge)
+    end = max(float((own * (keys <= edge)).sum(dtype=float)), 1.0)
+    apart = take_row(keys, end, row.mass).weights - take_row(keys, end - 1.0, row.mass).weights
+    return Taken(apart, min(1.0, row.total), edge)
+
+
+def _ranked_range(row: Row) -> Taken:
+    outer, inner = take_row(-row.losses, row.k, row.mass), take_row(-row.losses, min(row.m, row.k), row.mass)
+    return Taken(outer.weights - inner.weights, outer.mass - inner.mass, outer.edge)
+
+
+def _close(row: Row) -> Taken:
+    assert row.closeness is not None
+    return take_row(row.closeness, row.k, row.mass)
+
+
+#: Row -> what is taken of it; the edge is that of the negated losses wherever the largest are taken.
+TAKE: dict[str, Callable[[Row], Taken]] = {
+    "average": lambda row: take_row(-row.losses, math.inf, row.mass),
+    "maximal": lambda row: take_row(-row.losses, 1.0, row.mass),
+    "top": _top,
+    "atk": lambda row: take_row(-row.losses, row.k, row.mass),
+    "close": _close,
+    "close_decay": _close,
+    "ranked_range": _ranked_range,
+    "trimmed": lambda row: take_row(row.losses, row.total - row.m, row.mass),
+}
+SMALLEST = ("close", "close_decay", "trimmed")  # their edge is the largest of what they take
+
+
+def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
+    """Reduce where values can be read without waiting; None elsewhere, and where all rows at once is faster."""
+    found = _choose(plan, batch)
+    if found is None:
+        return None
+    weights, taken, edges, losses = found
+    if plan.reduction == "none":
+        return Outcome(losses * torch.from_numpy(weights), taken, edges)
+    if plan.reduction == "mean" and taken > 0:
+        weights /= taken
+    return Outcome(torch.dot(losses.reshape(-1), torch.from_numpy(weights.reshape(-1))), taken, edges)
+
+
+def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
+    """The weights in the losses' shape, where values can be read; None elsewhere."""
+    found = _choose(plan, batch)
+    return None if found is None else torch.from_numpy(found[0])
+
+
+def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
+    """The average of unweighted losses, which costs what torch's mean costs; None if something has to be looked at."""
+    if plan.name != "average" or plan.group is not None or plan.reduction == "none":
+        return None
+    if batch.mass is not None or batch.mask is not None or not batch.losses.numel():
+        return None
+    losses = batch.losses
+    value = losses.mean() if plan.reduction == "mean" else losses.sum()
+    if plan.nonfinite != "propagate":
+        if losses.is_cpu and not torch.compiler.is_compiling():
+            try:
+                finite = math.isfinite(value.item())
+            except RuntimeError:  # vmap does not let a value out
+                return None
+            if not finite:
+                return None
+        elif plan.nonfinite == "drop":
+            return None
+    return Outcome(value, float(losses.numel()), math.nan)
+
+
+def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Array, Tensor] | None:
+    # Weights in the losses' shape, their sum, the edge of each row, and the losses with zeros where they do not count.
+    losses = batch.losses
+    if plan.group is not None or plan.temperature is not None or not losses.is_cpu or torch.compiler.is_compiling():
+        return None
+    layout = layout_of(losses.shape, plan.dim)
+    if plan.name not in TAKE or (layout.rows > MANY_ROWS and layout.samples < SHORT):
+        return None
+    try:
+        arrays: list[Any] = [None if each is None else each.detach().numpy() for each in batch]
+    except (RuntimeError, TypeError):  # vmap and torch.func.grad do not let a value out; bfloat16 is not NumPy's
+        return None
+    values, mass, closeness, mask = arrays
+    mass = None if mass is None else _mass(mass, values.dtype, mask)
+    bad = _not_finite(values, mask)
+    if bad is not None and plan.nonfinite == "drop":
+        mask = ~bad if mask is None else mask & ~bad
+    elif bad is not None and np.isnan(values[bad]).any():
+        if plan.nonfinite == "raise":
+            raise ValueError(NOT_FINITE)
+        return np.full_like(values, np.nan), math.nan, np.full(layout.rows, np.nan), losses
+    closeness = _closeness(plan, values, closeness, mask) if plan.is_close else None
+    if layout.rows == 1 and mask is None:  # the usual case, without the loop
+        rows = (None if each is None else layout.to_rows(each)[0] for each in (values, closeness, mass))
+        found, taken, edges = _one(plan, *rows)
+        weights = layout.from_rows(found[None])
+    else:
+        weights, taken, edges = _each_row(plan, layout, (values, closeness, mass, mask))
+    if bad is not None or mask is not None:
+        if bad is not None and plan.nonfinite == "raise" and (weights[bad] != 0).any():
+            raise ValueError(NOT_FINITE)
+        losses = losses.masked_fill(torch.from_numpy(weights == 0), 0.0)  # zero times infinity is NaN
+    return weights, taken, edges, losses
+
+
+def _not_finite(values: Array, mask: Array | None) -> Array | None:
+    # Where losses that count are NaN or infinite; None if nowhere. A sum is finite only if every loss is.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return None
+    bad = ~np.isfinite(values) if mask is None else mask & ~np.isfinite(values)
+    return bad if bad.any() else None
+
+
+def _each_row(plan: Plan, layout: Layout, arrays: tuple[Any, ...]) -> tuple[Array, float, Array]:
+    tables = [None if each is None else layout.to_rows(each) for each in arrays]
+    weights, edges, taken = np.zeros_like(tables[0]), [], 0.0
+    for place in range(len(weights)):
+        rows = [None if each is None else each[place] for each in tables]
+        counts = rows[3]
+        if counts is not None:
+            rows = [None if each is None else each[counts] for each in rows]
+        found, part, edge = _one(plan, *rows[:3])
+        weights[place, slice(None) if counts is None else counts] = found
+        taken += part
+        edges.append(edge[0])
+    return np.ascontiguousarray(layout.from_rows(weights)), taken, np.array(edges)
+
+
+def _one(plan: Plan, losses: Any, closeness: Any, mass: Any) -> tuple[Array, float, Array]:
+    if not losses.size:
+        return losses, 0.0, np.array([math.nan])
+    total = losses.size if mass is None else float(mass.sum(dtype=float))
+    k, m = _counts(plan, losses, mass, total)
+    found = TAKE[plan.name](Row(losses, closeness, mass, total, k, m))
+    return found.weights, found.mass, np.array([found.edge if plan.name in SMALLEST else -found.edge])
+
+
+def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tuple[float, float]:
+    takes = get_aggregate(plan.name).takes
+    k = limited(plan.k, total, 1) if "k" in takes else total
+    m = limited(0 if plan.m is None else plan.m, total, 0) if "m" in takes else 0.0
+    if plan.remaining is not None:
+        parts = plan.remaining.reshape(-1, 2).tolist()
+        k = between(limited(plan.starts[0], total, 1), k, *parts[0])
+        if len(parts) > 1:
+            m = between(limited(plan.starts[1], total, 0), m, *parts[1])
+    if m >= k and isinstance(plan.k, int) and isinstance(plan.m, float):
+        raise ValueError(f"m={plan.m!r} leaves nothing: it must be below k={k:g}")
+    if plan.min_loss is not None:
+        hard = losses > plan.min_loss
+        above = float(np.count_nonzero(hard)) if mass is None else float(mass[hard].sum(dtype=float))
+        k = min(k, max(limited(plan.min_kept, total, 0), above))
+    return k, m
+
+
+def limited(count: Count, total: float, low: int) -> float:
+    """A count as a mass, at most all there is: a batch smaller than a whole k is taken whole.
+
+    Examples
+    --------
+    >>> limited(10, 6.0, 1), limited(0.5, 6.0, 1), limited(None, 6.0, 1)
+    (6.0, 3.0, 6.0)
+    """
+    if count is None or isinstance(count, float):
+        return resolve_count(count, total, low=low)
+    return min(resolve_count(count, math.inf, low=low), float(total))
+
+
+def _mass(mass: Array, dtype: np.dtype, mask: Array | None) -> Array:
+    total = mass.sum(dtype=float)
+    if not np.isfinite(total) and not np.isfinite(mass).all():
+        raise ValueError("sample weights contain NaN or infinite values")
+    if mass.size and mass.min() < 0:
+        raise ValueError("sample weights contain negative values; weights are masses and must be >= 0")
+    if total == 0 and mask is None:
+        raise ValueError("sample weights are zero everywhere; at least one must be positive (mask= may exclude all)")
+    return mass.astype(dtype, copy=False)
+
+
+def _closeness(plan: Plan, values: Array, closeness: Array | None, mask: Array | None) -> Array:
+    if closeness is None:
+        if plan.threshold is None:
+            raise ValueError(UNKNOWN_THRESHOLD)
+        return np.abs(values - values.dtype.type(plan.threshold))
+    refuse_keys(closeness if mask is None else closeness[mask], "nan")
+    return closeness.astype(values.dtype, copy=False)

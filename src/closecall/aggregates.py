@@ -148,7 +148,13 @@ class Aggregate:
     decays : bool
         Whether its k falls over the run as in Algorithm 1.
     convex : bool
-        Whether it keeps a convex loss convex.
+        Whether it keeps a convex loss convex: then ``weights . losses`` at any losses is at most its value there.
+    full : bool
+        Whether its weights are the masses, whatever the losses, once k is all of the mass and m is 0: `average`.
+    sums_to : float, optional
+        What its weights sum to, if not k - m; the k of an aggregate that takes none.
+    close : bool
+        Whether it looks at the threshold and charges M for what lies outside and is misclassified.
     """
 
     name: str
@@ -156,14 +162,31 @@ class Aggregate:
     takes: tuple[str, ...] = ()
     decays: bool = False
     convex: bool = False
+    full: bool = False
+    sums_to: float | None = None
+    close: bool = False
 
     def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
         """Resolve ``k`` and ``m`` against the total mass, checking what this aggregate uses."""
-        k_mass = resolve_count(k, total) if "k" in self.takes else float(total)
+        k_mass = resolve_count(k, total) if "k" in self.takes else min(float(self.sums_to or total), float(total))
         m_mass = resolve_count(0 if m is None else m, total, name="m", low=0) if "m" in self.takes else 0.0
         if "m" in self.takes and m_mass >= k_mass:
             raise ValueError(f"m={m!r} leaves nothing: it must be below {'k' if 'k' in self.takes else 'n'}={k_mass:g}")
         return k_mass, m_mass
+
+    def is_average(self, k: float, m: float, total: float) -> bool:
+        """Whether with these masses it is `average`.
+
+        Examples
+        --------
+        >>> get_aggregate("atk").is_average(5.0, 0.0, 5.0), get_aggregate("top").is_average(5.0, 0.0, 5.0)
+        (True, False)
+        """
+        return self.full and k >= total and m == 0
+
+    def carried(self, k: Array | float, m: Array | float) -> Array | float:
+        """What its weights sum to with these masses."""
+        return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to
 
     def weights(
         self,
@@ -205,7 +228,7 @@ class Aggregate:
         if not np.isfinite(rows).all():
             raise ValueError("the losses contain NaN or infinite values; check the scores that produced them")
         mass = np.ones(rows.shape[1]) if mass is None else check_mass(mass, rows.shape[1])
-        if self.weigh is _close and math.isnan(threshold):
+        if self.close and math.isnan(threshold):
             raise ValueError(f"{self.name!r} needs the loss's threshold T = l(0), e.g. threshold=log(2) for logistic")
         k_mass, m_mass = self.counts(k, m, float(mass.sum()))
         return self.weigh(rows, mass, threshold, np.asarray(k_mass), np.asarray(m_mass)).reshape(losses.shape)
@@ -229,14 +252,14 @@ def check_mass(mass: Array, samples: int) -> Array:
 AGGREGATES: dict[str, Aggregate] = {
     aggregate.name: aggregate
     for aggregate in (
-        Aggregate("average", _average, convex=True),
-        Aggregate("maximal", _maximal, convex=True),
-        Aggregate("top", _top, ("k",)),
-        Aggregate("atk", _atk, ("k",), convex=True),
-        Aggregate("close", _close, ("k",)),
-        Aggregate("close_decay", _close, ("k",), decays=True),
-        Aggregate("ranked_range", _ranked_range, ("k", "m")),
-        Aggregate("trimmed", _trimmed, ("m",)),
+        Aggregate("average", _average, convex=True, full=True),
+        Aggregate("maximal", _maximal, convex=True, sums_to=1.0),
+        Aggregate("top", _top, ("k",), sums_to=1.0),
+        Aggregate("atk", _atk, ("k",), convex=True, full=True),
+        Aggregate("close", _close, ("k",), full=True, close=True),
+        Aggregate("close_decay", _close, ("k",), decays=True, full=True, close=True),
+        Aggregate("ranked_range", _ranked_range, ("k", "m"), full=True),
+        Aggregate("trimmed", _trimmed, ("m",), full=True),
     )
 }
 

@@ -38,6 +38,11 @@ class Loss:
         A bound on the second derivative's absolute value; infinite where the slope jumps.
     convex : bool
         Whether the loss is a convex function of the margin.
+    falls : (float, float), optional
+        The loss falls strictly between these margins and is constant outside, so that margins rank it; without it
+        its values do.
+    kinks : tuple of float
+        Margins at which the slope jumps.
 
     Examples
     --------
@@ -55,6 +60,11 @@ class Loss:
     threshold: float
     curvature: float
     convex: bool
+    falls: tuple[float, float] | None = None
+    kinks: tuple[float, ...] = ()
+
+
+_INF = math.inf
 
 
 def _logistic(margins: Array) -> Array:
@@ -115,13 +125,13 @@ def _focal_slope(margins: Array) -> Array:
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
-        Loss("logistic", _logistic, _logistic_slope, math.log(2), 0.25, True),
-        Loss("hinge", _hinge, _hinge_slope, 1.0, math.inf, True),
-        Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True),
-        Loss("ramp", _ramp, _ramp_slope, 1.0, math.inf, False),
-        Loss("modified_huber", _modified_huber, _modified_huber_slope, 1.0, 2.0, True),
+        Loss("logistic", _logistic, _logistic_slope, math.log(2), 0.25, True, (-_INF, _INF)),
+        Loss("hinge", _hinge, _hinge_slope, 1.0, _INF, True, (-_INF, 1.0), (1.0,)),
+        Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True, (-_INF, 1.0)),
+        Loss("ramp", _ramp, _ramp_slope, 1.0, _INF, False, (-1.0, 1.0), (-1.0, 1.0)),
+        Loss("modified_huber", _modified_huber, _modified_huber_slope, 1.0, 2.0, True, (-_INF, 1.0)),
         # |l''| is largest, 0.4962, at m = -0.603 (a test recomputes it); rounded up.
-        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.5, False),
+        Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.5, False, (-_INF, _INF)),
     )
 }
 

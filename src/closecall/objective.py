@@ -147,7 +147,7 @@ def aggregate_value(
     k_mass = aggregate.counts(problem.k, problem.m, float(mass.sum()))[0] if k is None else k
     weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
     value = _dot(weights, losses)
-    if constant is not None and problem.aggregate.startswith("close"):
+    if constant is not None and aggregate.close:
         value += constant * float(((mass - weights) * (margins <= 0)).sum())
     return value
 

@@ -66,7 +66,7 @@ class _OneSetting(LinearClassifier):
         dtype = training.X.dtype
         self.classes_ = training.classes
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
-        self.n_iter_, self.converged_ = models.n_iter[0], bool(models.converged[0].all())
+        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
         self.k_ = get_aggregate(self.aggregate).counts(self.k, self.m, float(training.mass.sum()))[0]
         self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass)
         if self.calibration is not None:
@@ -92,7 +92,9 @@ class _OneSetting(LinearClassifier):
         if self.verbose:
             print(f"[{type(self).__name__}] {steps} steps, k={self.k_:g} of {training.mass.sum():g}, "
                   f"{self.support_.size} close calls, converged: {self.converged_}")  # fmt: skip
-        convex = get_loss(self.loss).convex and get_aggregate(self.aggregate).name == "average"
+        aggregate, total = get_aggregate(self.aggregate), float(training.mass.sum())
+        convex = get_loss(self.loss).convex and aggregate.is_average(*aggregate.counts(self.k, self.m, total), total)
+        convex &= len(training.classes) == 2 or self.multiclass != "top_two"
         if convex and not self.converged_:
             warnings.warn(
                 f"{type(self).__name__} did not converge in {steps} steps; scale the features (StandardScaler), "
@@ -135,7 +137,7 @@ class AggregateLossClassifier(_OneSetting):
     max_iter : int
         Length of a run in steps; a decay run takes its thirds from it.
     tol : float
-        Converged when a step moves the margins by less than this share of their size.
+        Converged when the certificate ``gap_`` is at most this.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights.
     exact_intercept : bool
@@ -163,7 +165,11 @@ class AggregateLossClassifier(_OneSetting):
     classes_ : array (classes,)
     n_iter_ : array
         Steps of each problem solved.
+    gap_ : array
+        The certificate of each problem solved, a share of its objective: how far that can be above its minimum (convex
+        loss and aggregate), or could fall with the weights held at their final values (the other aggregates).
     converged_ : bool
+        Whether every gap is at most ``tol``.
     k_ : float
         k as a mass of the training set.
     support_ : array
@@ -238,7 +244,7 @@ init, warm_start, random_state, verbose
 
     Attributes
     ----------
-    coef_, intercept_, classes_, n_iter_, converged_, k_, support_, n_features_in_, feature_names_in_
+    coef_, intercept_, classes_, n_iter_, gap_, converged_, k_, support_, n_features_in_, feature_names_in_
         As in :class:`AggregateLossClassifier`.
 
     Examples

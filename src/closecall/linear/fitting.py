@@ -71,6 +71,7 @@ class Models:
     coef: Array
     intercept: Array
     n_iter: Array
+    gap: Array
     converged: Array
 
 
@@ -120,7 +121,7 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
 
 def _fit_one(
     training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array]:
     """One class against the rest."""
     sign, rows = _oriented(training, parts, number)
     folds = np.asarray(parts.masks, dtype=np.float64)[:, rows.group]
@@ -133,7 +134,7 @@ def _fit_one(
         penalize_intercept=options.penalize_intercept, sample_weight=rows.mass, folds=folds, fold_of=parts.fold_of,
         dtype=_sweep_dtype(options, rows), threads=options.threads,
     )  # fmt: skip
-    return sign * found.coef, sign * found.intercept, found.n_iter, found.converged
+    return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
@@ -152,13 +153,13 @@ def fit_setting(training: Training, problem: Problem, options: Options, exact: b
 def _fit_joint(training: Training, problems: Sequence[Problem], options: Options, parts: Parts) -> Models:
     rows = arrange(training, training.codes, parts.group)
     masses = np.asarray(parts.masks, dtype=np.float64)[:, rows.group] * rows.mass
-    coef, intercept, n_iter, converged = solve_joint(
+    coef, intercept, n_iter, gap = solve_joint(
         rows.X, rows.labels, masses, problems, parts.fold_of,
         kind=options.multiclass, max_iter=options.max_iter, tol=options.tol, fit_intercept=options.fit_intercept,
         penalize_intercept=options.penalize_intercept, init=options.init,
         dtype=_sweep_dtype(options, rows),
     )  # fmt: skip
-    return Models(coef, intercept, n_iter[:, None], converged[:, None])
+    return Models(coef, intercept, n_iter[:, None], gap[:, None], gap[:, None] <= options.tol)
 
 
 def scores_of(X: Any, coef: Array, intercept: Array) -> Array:

@@ -22,6 +22,7 @@ from .._names import Array
 from ..losses import Loss, get_loss
 from ..objective import Problem
 from ..schedules import first_final_step, last_convex_step
+from ..solvers.certificate import NOTHING
 from ..solvers.design import Design, finite, make_design
 from ..solvers.steps import WINDOW, share_of_gram, step_curvature
 
@@ -116,7 +117,8 @@ def solve_joint(
     -------
     coef : array (problems, classes, features)
     intercept : array (problems, classes)
-    n_iter, converged : arrays (problems,)
+    n_iter, gap : arrays (problems,)
+        Steps used, and the certificate, as in :class:`closecall.solvers.Solutions`.
     """
     classes = int(codes.max()) + 1
     for problem in problems:
@@ -131,15 +133,17 @@ def solve_joint(
     design = make_design(
         X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
     )
-    found = [
-        _solve_one(_Joint(design, codes, masses[fold], problem, kind, classes), max_iter, tol, start)
-        for problem, fold, start in zip(problems, fold_of, _each(init, len(problems)), strict=True)
-    ]
-    pairs = [design.to_parameters(coordinates) for coordinates, _, _ in found]
+    pairs, used, gaps = [], [], []
+    for problem, fold, start in zip(problems, fold_of, _each(init, len(problems)), strict=True):
+        joint = _Joint(design, codes, masses[fold], problem, kind, classes)
+        coordinates, steps = _solve_one(joint, max_iter, tol, start)
+        pairs.append(design.to_parameters(coordinates))
+        used.append(steps)
+        gaps.append(joint.gap(coordinates))
     coef, intercept = (np.stack(parts) for parts in zip(*pairs, strict=True))
     if fit_intercept and not penalize_intercept:
         intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing
-    return coef, intercept, np.array([used for _, used, _ in found]), np.array([done for _, _, done in found])
+    return coef, intercept, np.array(used), np.array(gaps)
 
 
 def _each(init: Any, problems: int) -> list[Any]:
@@ -171,6 +175,34 @@ class _Joint:
         gradient = self.design.gradient((weights[:, None] * pull).T.astype(self.design.signed.dtype)) + shrink
         return float(weights @ losses + 0.5 * (shrink * C).sum()), gradient
 
+    def gap(self, C: Array) -> float:
+        """The certificate at C, by tangents as in :mod:`closecall.solvers.certificate`; one factor for each class.
+
+        Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
+        the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
+        Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
+        """
+        signed = np.asarray(self.design.signed.astype(np.float64) @ C.T)  # scores (samples, classes)
+        losses, pull = _losses_and_pull(self.kind, self.loss, signed, self.codes)
+        _, aggregate, _, m = self.problem.resolve(self.total, 1)
+        k = aggregate.counts(self.problem.k, self.problem.m, self.total)[0]
+        weights = aggregate.weigh(losses[None], self.mass, self.threshold, np.asarray(k), np.asarray(m))[0]
+        shrink = self.problem.alpha * self.design.penalized
+        value = float(weights @ losses + 0.5 * (shrink * C**2).sum())
+        heights, pull = weights * (losses - (pull * signed).sum(axis=1)), weights[:, None] * pull
+        if self.design.intercept == "free":
+            own = np.stack([pull[self.codes == code].sum(axis=0) for code in range(self.classes)], axis=1)
+            factors = _stationary(own)[self.codes]
+            heights, pull = heights * factors, pull * factors[:, None]
+        across = np.asarray(pull.T @ self.design.signed.astype(np.float64))
+        if self.design.intercept == "free":
+            across[:, -1] = 0.0
+        penalty = np.broadcast_to(shrink, across.shape)
+        square = np.where(across != 0, across**2 / (2 * np.where(penalty > 0, penalty, 1e-300)), 0.0)
+        bound = max(float(heights.sum() - square.sum()), 0.0)
+        scale = max(value, NOTHING * self.threshold * float(weights.sum()))
+        return float(np.clip((value - bound) / scale, 0.0, 1.0)) if np.isfinite(bound) else 1.0
+
     def start(self, init: Any) -> Array:
         """Least squares of each class on +-1, zeros, or given parameters."""
         if not isinstance(init, str):
@@ -185,25 +217,38 @@ class _Joint:
         return np.asarray(np.linalg.lstsq(finite(gram), sums, rcond=1e-10)[0].T)
 
 
-def _solve_one(joint: _Joint, max_iter: int, tol: float, init: Any) -> tuple[Array, int, bool]:
-    """Coordinates, steps used and convergence of one joint problem."""
+def _stationary(generator: Array) -> Array:
+    """Factors in [0, 1] (classes,) with ``generator @ factors = 0``, of a matrix whose columns sum to zero.
+
+    Examples
+    --------
+    >>> _stationary(np.array([[-1.0, 2.0], [1.0, -2.0]])).round(6).tolist()
+    [1.0, 0.5]
+    """
+    _, _, directions = np.linalg.svd(finite(generator))
+    found = np.abs(directions[-1])
+    return np.asarray(found / found.max())
+
+
+def _solve_one(joint: _Joint, max_iter: int, tol: float, init: Any) -> tuple[Array, int]:
+    """Coordinates and steps used of one joint problem."""
     if isinstance(init, str) and init not in ("least_squares", "zeros"):
         raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
-    _, aggregate, k_at, _ = joint.problem.resolve(joint.total, max_iter)
+    _, aggregate, k_at, m = joint.problem.resolve(joint.total, max_iter)
     C, used = joint.start(init), 0
-    whole = aggregate.name == "average" or ("m" not in aggregate.takes and k_at(max_iter) >= joint.total)
-    if (whole and aggregate.name != "top") or aggregate.decays:
+    whole = aggregate.is_average(k_at(max_iter), m, joint.total)
+    if whole or aggregate.decays:
         budget = max_iter if whole else last_convex_step(max_iter)
-        C, used, done = _descend_convex(joint, C, budget, tol)
+        C, used = _descend_convex(joint, C, budget, tol)
         if whole:
-            return C, max(used, 1), done
+            return C, max(used, 1)
         used = budget
     return _descend_steps(joint, C, used, max_iter, tol)
 
 
-def _descend_convex(joint: _Joint, C: Array, budget: int, tol: float) -> tuple[Array, int, bool]:
+def _descend_convex(joint: _Joint, C: Array, budget: int, tol: float) -> tuple[Array, int]:
     if budget < 1:
-        return C, 0, False
+        return C, 0
     # Divided by the root of the majoriser the problem is round; the runner-up's kinks are few and L-BFGS copes.
     curvature = 2 * min(joint.loss.curvature, 4.0)
     scale = np.sqrt(curvature * joint.design.spectrum + joint.problem.alpha * joint.design.penalized)
@@ -216,10 +261,10 @@ def _descend_convex(joint: _Joint, C: Array, budget: int, tol: float) -> tuple[A
         objective, (C * scale).ravel(), jac=True, method="L-BFGS-B",
         options={"maxiter": budget, "ftol": tol**2 / 10, "gtol": 0.0, "maxcor": 10},
     )  # fmt: skip
-    return found.x.reshape(C.shape) / scale, int(found.nit), found.nit < budget
+    return found.x.reshape(C.shape) / scale, int(found.nit)
 
 
-def _descend_steps(joint: _Joint, C: Array, used: int, max_iter: int, tol: float) -> tuple[Array, int, bool]:
+def _descend_steps(joint: _Joint, C: Array, used: int, max_iter: int, tol: float) -> tuple[Array, int]:
     _, aggregate, k_at, m = joint.problem.resolve(joint.total, max_iter)
     spectrum = joint.design.spectrum
     final = first_final_step(max_iter) if aggregate.decays else 1
@@ -227,8 +272,7 @@ def _descend_steps(joint: _Joint, C: Array, used: int, max_iter: int, tol: float
     for step in range(used + 1, max_iter + 1):
         k = k_at(step)
         _, gradient = joint.value_and_gradient(C, k)
-        carried = 1.0 if aggregate.name == "top" else max(k - m, 0.0)
-        share = float(share_of_gram(np.asarray(carried), joint.design.rank, joint.total))
+        share = float(share_of_gram(np.asarray(aggregate.carried(k, m)), joint.design.rank, joint.total))
         divisor = 2 * step_curvature(joint.problem.loss) * share * spectrum
         move = -eta * gradient / (divisor + joint.problem.alpha * joint.design.penalized)
         C = C + move
@@ -241,9 +285,9 @@ def _descend_steps(joint: _Joint, C: Array, used: int, max_iter: int, tol: float
                 eta *= 0.5
             size = max(_length(spectrum, C), _SMALL * np.sqrt(joint.total))
             if path <= WINDOW * tol * size:
-                return C, step, True
+                return C, step
             path, count, mark = 0.0, 0, C
-    return C, max_iter, False
+    return C, max_iter
 
 
 def _length(spectrum: Array, move: Array) -> float:

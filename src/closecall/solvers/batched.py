@@ -25,10 +25,11 @@ from ..losses import get_loss
 from ..objective import Problem, check_data
 from ..schedules import last_convex_step
 from . import compiled
+from .certificate import Setting, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
 from .design import Design, least_squares_start, make_design, merge_duplicates
-from .kernels import Mass, make_mass, weigh
+from .kernels import Mass, make_mass
 from .steps import Rows, descend
 
 _NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
@@ -36,6 +37,8 @@ _NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or 
 BLOCK_BYTES = 1 << 19
 #: Entries of a design below which BLAS threads wait for each other longer than they work.
 SMALL_DESIGN = 1 << 20
+#: What every row that weighs all examples by their masses is solved as.
+AVERAGE = "average"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,12 @@ class Solutions:
         Misclassified training mass: margin <= 0.
     n_iter : array (problems,)
         Steps used; each looks at the data once.
+    gap : array (problems,)
+        The certificate, a share of the objective: how far it can be above its minimum (convex loss and aggregate; a
+        proven bound), or how far it could fall with the weights held at their final values (the other aggregates). See
+        :mod:`closecall.solvers.certificate`.
     converged : array (problems,)
+        Whether the gap is at most ``tol``.
     """
 
     coef: Array
@@ -70,6 +78,7 @@ class Solutions:
     objective: Array
     errors: Array
     n_iter: Array
+    gap: Array
     converged: Array
 
 
@@ -103,7 +112,8 @@ def solve(
     max_iter : int
         E, the length of a run in steps; a decay run takes its thirds from it.
     tol : float
-        A problem has converged when a step moves its margins by less than this share of their size; 0 runs every step.
+        The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
+        this share of their size; 0 runs every step.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool
@@ -145,16 +155,16 @@ def solve(
         try:
             design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
             batch = _Batch(design, problems, fold_of, max_iter, tol, memory_limit, threads, callback)
-            coordinates, used, converged = batch.run(_starts(design, init, fold_of, X.shape[1]))
+            coordinates, used, bounds = batch.run(_starts(design, init, fold_of, X.shape[1]))
         except np.linalg.LinAlgError as error:
             raise FloatingPointError(f"{_NOT_FINITE} ({error})") from None
         coef, intercept = design.to_parameters(coordinates)
-        del design, batch, merged  # as large as X; scoring looks at X itself
-        penalize = penalize_intercept and fit_intercept
-        objective, errors = _score(X, y, masses, problems, fold_of, coef, intercept, penalize)
+        setting = Setting(X, y, design.intercept)
+        del design, batch, merged  # as large as X; the certificate looks at X itself
+        objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, bounds=bounds)
     if not all(np.isfinite(part).all() for part in (coef, intercept, objective)):
         raise FloatingPointError(_NOT_FINITE)
-    return Solutions(coef, intercept, objective, errors, used, converged)
+    return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
 
 
 def _starts(design: Design, init: Any, fold_of: Array, features: int) -> Array:
@@ -203,43 +213,43 @@ class _Batch:
         self.stopped = threading.Event()
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
-        """Coordinates, steps used and convergence of every problem."""
+        """Coordinates, steps used and lower bounds (0: none is known) of every problem."""
         keys = [self._key(index, start) for index in range(len(self.problems))]
         unique = {key: row for row, key in enumerate(dict.fromkeys(keys))}
         row_of = np.array([unique[key] for key in keys])
         first = np.unique(row_of, return_index=True)[1]
         rows, start = self._rows([keys[index] for index in first]), start[first]
-        C, used, converged = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows), dtype=bool)
+        C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
         small = self.design.samples * self.design.rank < SMALL_DESIGN
         with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else nullcontext():
-            self._grow_roots(rows, start, C, used, converged)
-            stepping = np.flatnonzero(~(self._convex(rows) & (rows.aggregate == "average")))
-            self._share(stepping, rows, C, used, converged)
-        return C[row_of], used[row_of], converged[row_of]
+            self._grow_roots(rows, start, C, used, bounds)
+            stepping = np.flatnonzero(~(self._convex(rows) & (rows.aggregate == AVERAGE)))
+            self._share(stepping, rows, C, used)
+        return C[row_of], used[row_of], bounds[row_of]
 
     def _key(self, index: int, start: Array) -> tuple[Any, ...]:
         """What makes a row different from another, in the order in which rows are sorted into blocks."""
         problem, fold = self.problems[index], int(self.fold_of[index])
         name, total = problem.aggregate, self.masses[fold].total
-        k, m = _counts(problem, total)
-        if k >= total and m == 0 and name != "top":
-            name = "average"
+        k, m = counts(problem, total)
+        if get_aggregate(name).is_average(k, m, total):
+            name = AVERAGE
         return fold, problem.loss, name, k, m, float(problem.alpha), start[index].tobytes()
 
     def _rows(self, keys: list[tuple[Any, ...]]) -> Rows:
         fold, loss, name, k, m, alpha, _ = zip(*keys, strict=True)
-        planted = np.array([a == "close_decay" and get_loss(item).convex for a, item in zip(name, loss, strict=True)])
+        planted = [get_aggregate(a).decays and get_loss(item).convex for a, item in zip(name, loss, strict=True)]
         first = np.where(planted, last_convex_step(self.steps) + 1, 1)
         return Rows(np.array(loss), np.array(name), np.array(fold), np.array(k), np.array(m), np.array(alpha), first)
 
     def _convex(self, rows: Rows) -> Array:
         return np.array([get_loss(loss).convex for loss in rows.loss])
 
-    def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, converged: Array) -> None:
+    def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
         """Solve the convex averages; plant each decay run where its root stood after the first third."""
         third = last_convex_step(self.steps)
-        grows = self._convex(rows) & (rows.aggregate == "close_decay") & (third > 0)
-        average = self._convex(rows) & (rows.aggregate == "average")
+        grows = self._convex(rows) & (rows.first > 1) & (third > 0)
+        average = self._convex(rows) & (rows.aggregate == AVERAGE)
         needed = np.flatnonzero(grows | average)
         if not needed.size:
             return
@@ -256,9 +266,9 @@ class _Batch:
                 for local, root in enumerate(part):
                     mine = needed[root_of == root]
                     is_average = average[mine]
-                    C[mine] = np.where(is_average[:, None], result[0][local], result[3][local])
+                    C[mine] = np.where(is_average[:, None], result[0][local], result[2][local])
                     used[mine] = np.where(is_average, result[1][local], third)
-                    converged[mine] = is_average & result[2][local]
+                    bounds[mine] = np.where(is_average, result[3][local], 0.0)
 
     def _root_task(self, rows: Rows, start: Array, chosen: Array, budget: int) -> Callable[[Array], Any]:
         third = last_convex_step(self.steps)
@@ -274,7 +284,7 @@ class _Batch:
 
         return task
 
-    def _share(self, stepping: Array, rows: Rows, C: Array, used: Array, converged: Array) -> None:
+    def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
         """Run the stepping rows, dealt out to the threads in pieces that keep equal work together."""
         order = stepping[
             np.lexsort((rows.k[stepping], rows.aggregate[stepping], rows.loss[stepping], rows.fold[stepping]))
@@ -291,7 +301,7 @@ class _Batch:
             )  # fmt: skip
 
         for part, result in zip(parts, self._map(task, parts), strict=True):
-            C[part], used[part], converged[part] = result
+            C[part], used[part] = result
 
     def _map(self, task: Callable[[Array], Any], parts: list[Array]) -> list[Any]:
         if self.threads == 1 or len(parts) == 1:
@@ -338,54 +348,3 @@ class _Batch:
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()  # looks through all loaded libraries: 8 ms, once
-
-
-def _counts(problem: Problem, total: float) -> tuple[float, float]:
-    """k and m of a problem as masses."""
-    k, m = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)
-    if problem.aggregate == "maximal":
-        k = min(1.0, total)
-    k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
-    return k, m
-
-
-def _score(
-    X: Any,
-    y: Array,
-    masses: Array,
-    problems: list[Problem],
-    fold_of: Array,
-    coef: Array,
-    intercept: Array,
-    penalize: bool,
-) -> tuple[Array, Array]:
-    """Objective and 0-1 error of every problem in float64; problems that differ in alpha alone go together."""
-    objective, errors = np.empty(len(problems)), np.empty(len(problems))
-    kinds = [make_mass(mass, np.float64) for mass in masses]
-    groups: dict[Any, list[int]] = {}
-    for row, problem in enumerate(problems):
-        groups.setdefault((fold_of[row], problem.loss, problem.aggregate, problem.k, problem.m), []).append(row)
-    size = max(1, (1 << 21) // X.shape[0])
-    for (fold, loss_name, *_), members in groups.items():
-        mass, loss, problem = kinds[fold], get_loss(loss_name), problems[members[0]]
-        k, m = _counts(problem, mass.total)
-        for begin in range(0, len(members), size):
-            rows = members[begin : begin + size]
-            margins = _scores(X, coef[rows], intercept[rows]) * y
-            losses = loss.value(margins)
-            errors[rows] = (margins <= 0) @ mass.values
-            counts = np.full(len(rows), k), np.full(len(rows), m)
-            weights = weigh(problem.aggregate, losses, loss.threshold, *counts, mass)
-            objective[rows] = (weights * np.where(weights > 0, losses, 0)).sum(axis=1)
-    penalty = (coef**2).sum(axis=1) + penalize * intercept**2
-    return objective + 0.5 * np.array([problem.alpha for problem in problems]) * penalty, errors
-
-
-def _scores(X: Any, coef: Array, intercept: Array) -> Array:
-    """Scores (problems, samples) in float64, without a float64 copy of X."""
-    if not isinstance(X, np.ndarray) or X.dtype == np.float64:
-        return np.asarray(X @ coef.T).T + intercept[:, None]
-    scores, size = np.empty((len(coef), len(X))), max(1, (1 << 20) // max(1, X.shape[1]))
-    for begin in range(0, len(X), size):
-        scores[:, begin : begin + size] = coef @ X[begin : begin + size].astype(np.float64).T
-    return scores + intercept[:, None]

@@ -13,7 +13,7 @@ import numpy as np
 
 from .._names import Array
 from .design import Design
-from .kernels import PULLS, Mass
+from .kernels import Mass, pull_of, pull_top
 
 LOSSES = {"logistic": 0, "hinge": 1}
 KINDS = {"pull_all": 0, "pull_close": 1, "pull_largest": 2, "pull_top": 3}
@@ -51,8 +51,9 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(losses), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
-    known = (codes(losses, aggregates, folds)[:2] >= 0).all(axis=0)
-    return known & (m == 0) & (plain | (aggregates != "top"))
+    numbers = codes(losses, aggregates, folds)
+    known = (numbers[:2] >= 0).all(axis=0)
+    return known & (m == 0) & (plain | (numbers[1] != KINDS[pull_top.__name__]))
 
 
 class Puller:
@@ -115,5 +116,5 @@ def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
     >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
     [[0, -1], [1, 3], [0, 0]]
     """
-    kinds = [KINDS.get(PULLS[name].__name__, -1) for name in aggregates.tolist()]
+    kinds = [KINDS.get(pull_of(name).__name__, -1) for name in aggregates.tolist()]
     return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)

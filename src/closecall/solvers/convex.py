@@ -119,8 +119,8 @@ def minimize(
     passes : int
         How often each row may look at the data.
     tol : float
-        A row has converged when its gap (hinge), its Newton decrement (logistic) or each of its last three drops is
-        under ``tol ** 2`` of its objective.
+        A row leaves when its gap (hinge), its Newton decrement (logistic) or each of its last three drops is under
+        ``tol ** 2`` of its objective.
     block_rows : int
         Rows evaluated together.
     snapshot : int, optional
@@ -130,10 +130,10 @@ def minimize(
 
     Returns
     -------
-    coordinates, used, converged, snapshots
-        Arrays (rows, coordinates), (rows,), (rows,), (rows, coordinates).
+    coordinates, used, snapshots, bounds
+        Arrays (rows, coordinates), (rows,), (rows, coordinates), (rows,): lower bounds of the minima, 0 if not known.
     """
-    found = start.copy(), np.full(len(start), passes), np.zeros(len(start), dtype=bool), start.copy()
+    found = start.copy(), np.full(len(start), passes), start.copy(), np.zeros(len(start))
     if passes < 1:
         return found
     limits = Limits(passes, tol, block_rows, snapshot, beat or (lambda number: None))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._names import Array
+from ..aggregates import Aggregate, get_aggregate
 from ..losses import Loss, get_loss
 from .design import Design
 
@@ -20,6 +21,8 @@ from .design import Design
 SORT_LIMIT = 640
 #: Where k is at most 1 / GATHER of the examples, gathering them beats a product with all rows.
 GATHER = 40
+#: Minus margin from which a logistic key grows in proportion; pull.c has the same.
+STEEP = 60.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,12 @@ Finish = Callable[[Array], Array]
 
 
 def _logistic_key(negative: Array) -> tuple[Array, Array]:
-    # With p = sigmoid(m), abs(l - log 2) orders examples like max(2p, 1/(2p)): no logarithm is needed.
-    half = np.exp(negative, out=negative)
+    # With p = sigmoid(m), abs(l - log 2) orders examples like max(2p, 1/(2p)): no logarithm is needed. Beyond STEEP the
+    # exponential goes on as a straight line, or it would overflow and tie examples far out with each other.
+    beyond = np.maximum(negative - STEEP, 0)
+    half = np.exp(np.minimum(negative, STEEP, out=negative), out=negative)
+    if beyond.any():
+        half *= 1 + beyond
     half += 1
     half *= 0.5
     twice = np.reciprocal(half)
@@ -187,19 +194,34 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
     return weights
 
 
+def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
+    """By the aggregate's own definition, one problem at a time because k and m may differ."""
+    values = mass.values.astype(np.float64)
+    found = [
+        aggregate.weigh(row[None], values, threshold, np.asarray(k[i]), np.asarray(m[i]))[0]
+        for i, row in enumerate(losses.astype(np.float64))
+    ]
+    return np.stack(found)
+
+
 def weigh(aggregate: str, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
     """Weights of losses (problems, samples): the fast twin of :meth:`closecall.aggregates.Aggregate.weights`."""
-    if aggregate == "average":
+    pull = PULLS.get(aggregate)
+    if pull is pull_all:
         return np.broadcast_to(mass.values, losses.shape)
-    if aggregate.startswith("close"):
+    if pull is pull_close:
         return select(np.abs(losses - threshold), k, mass)
-    if aggregate == "top":
+    if pull is pull_top:
         return _top_weights(-losses, k, mass)
+    if pull is not pull_largest:
+        return _plain_weights(get_aggregate(aggregate), losses, threshold, k, m, mass)
     weights = select(-losses, k, mass)
     return weights if (m == 0).all() else weights.astype(losses.dtype) - select(-losses, m, mass)
 
 
 # --- kinds: (design, loss, minus margins, k, m, mass) -> gradient (problems, coordinates)
+
+Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 
 
 def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
@@ -244,14 +266,34 @@ def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mas
 
 def _rank_keys(loss: str, negative: Array) -> Array:
     """Keys that grow as the loss falls, tied where the losses tie: margins, cut off where the loss is flat."""
-    margins = -negative
-    if loss in ("hinge", "squared_hinge", "modified_huber"):
-        return np.minimum(margins, 1, out=margins)
-    return np.clip(margins, -1, 1, out=margins) if loss == "ramp" else margins
+    margins, known = -negative, get_loss(loss)
+    if known.falls is None:
+        return np.negative(known.value(margins)).astype(negative.dtype)
+    low, high = known.falls
+    return np.clip(margins, low, high, out=margins) if low > -np.inf or high < np.inf else margins
 
 
-#: How each aggregate pulls.
-PULLS: dict[str, Callable[[Design, str, Array, Array, Array, Mass], Array]] = {
+def plain_pull(name: str) -> Pull:
+    """The pull of an aggregate without a fast form, by its own weights."""
+    aggregate = get_aggregate(name)
+
+    def pull(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
+        known, margins = get_loss(loss), -negative.astype(np.float64)
+        weights = _plain_weights(aggregate, known.value(margins), known.threshold, k, m, mass)
+        slopes = np.where(weights > 0, known.slope(margins), 0)
+        return design.gradient((-weights * slopes).astype(negative.dtype))
+
+    pull.__name__ = f"plain_pull of {name}"  # blocks are told apart by it
+    return pull
+
+
+def pull_of(name: str) -> Pull:
+    """How an aggregate pulls: its entry in :data:`PULLS`, or by its definition."""
+    return PULLS.get(name) or plain_pull(name)
+
+
+#: How each aggregate pulls; one that is not here pulls by its definition.
+PULLS: dict[str, Pull] = {
     "average": pull_all,
     "maximal": pull_largest,
     "atk": pull_largest,

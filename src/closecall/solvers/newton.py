@@ -21,7 +21,7 @@ _GAP, _PATIENCE, _INNERMOST = 1e-8, 8, 1e-14  # of the interior point, in double
 _GRAM_BLOCK = 1 << 16  # entries of a weighted block of rows: it stays in cache
 
 Beat = Callable[[int], None]
-Found = tuple[Array, Array, Array, Array]
+Found = tuple[Array, Array, Array, Array]  # coordinates, passes used, snapshots, lower bounds of the minima
 
 
 def grams(rows: Array, weights: Array) -> Array:
@@ -52,7 +52,7 @@ class Book:
 
     def __init__(self, start: Array, passes: int, snapshot: int | None) -> None:
         self.final, self.snapshots = start.copy(), start.copy()
-        self.used, self.converged = np.full(len(start), passes), np.zeros(len(start), dtype=bool)
+        self.used, self.bounds = np.full(len(start), passes), np.zeros(len(start))
         self.active, self.snapshot = np.arange(len(start)), snapshot
 
     def note(self, number: int, C: Array, done: Array) -> Array:
@@ -60,15 +60,14 @@ class Book:
         self.final[self.active] = C
         if number == self.snapshot:
             self.snapshots[:] = self.final
-        leaving = self.active[done]
-        self.used[leaving], self.converged[leaving] = number, True
+        self.used[self.active[done]] = number
         self.active = self.active[~done]
         return np.flatnonzero(~done)
 
     def close(self, number: int) -> Found:
         if self.snapshot is not None and number < self.snapshot:
             self.snapshots[:] = self.final
-        return self.final, self.used, self.converged, self.snapshots
+        return self.final, self.used, self.snapshots, self.bounds
 
 
 def newton_logistic(
@@ -188,7 +187,11 @@ def interior_hinge(
         idle = np.where(gap < 0.9 * least, 0, idle + 1)  # a gap that no longer shrinks has met rounding
         least = np.fmin(gap, least)
         enough = max(tol**2, _GAP) * np.maximum(lowest, max(tol, 1e-6) * mass.sum())
-        kept = book.note(number, best, (gap <= enough) | ((idle >= _PATIENCE) & (gap <= 1e-5 * mass.sum())))
+        done = (gap <= enough) | ((idle >= _PATIENCE) & (gap <= 1e-5 * mass.sum()))
+        ending = done | (number == passes)
+        if ending.any():
+            book.bounds[book.active[ending]] = hinge_bounds(rows, mass, penalty[ending], inner[2][ending])
+        kept = book.note(number, best, done)
         beat(number)
         if not kept.size:
             break
@@ -198,6 +201,33 @@ def interior_hinge(
         inner[1] = inner[0] - (margins - 1)  # holds s = m + xi - 1 against rounding
         np.maximum(inner, _INNERMOST, out=inner)  # far from denormal numbers, which are slow
     return book.close(number)
+
+
+def hinge_bounds(rows: Array, mass: Array, penalty: Array, dual: Array) -> Array:
+    """Lower bounds (problems,) of average hinge problems by points (problems, samples) of their dual.
+
+    ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass; where nothing penalises a coordinate
+    its sum has to be zero, so the heavier side is scaled down. Only the last coordinate is repaired: at alpha = 0,
+    where no coordinate has a penalty, the bound is 0.
+
+    Examples
+    --------
+    >>> rows, half = np.array([[-1.0, 1.0], [-1.0, -1.0]]), np.full((1, 2), 0.5)
+    >>> hinge_bounds(rows, np.ones(2), np.array([[1.0, 0.0]]), half).tolist()
+    [0.5]
+    """
+    dual = np.clip(dual, 0, mass)
+    last = rows[:, -1]
+    if (penalty[:, -1] == 0).any():
+        ahead, behind = dual @ np.maximum(last, 0), dual @ np.maximum(-last, 0)
+        least = np.minimum(ahead, behind)
+        sides = [np.where(side > 0, least / np.where(side > 0, side, 1), 0)[:, None] for side in (ahead, behind)]
+        free = penalty[:, -1:] == 0
+        dual = dual * np.where(free, np.where(last > 0, sides[0], np.where(last < 0, sides[1], 1)), 1)
+    across = (dual @ rows) ** 2
+    across[:, -1] *= penalty[:, -1] > 0
+    bound = dual.sum(axis=1) - (across / (2 * np.where(penalty > 0, penalty, 1e-300))).sum(axis=1)
+    return np.where(bound > 0, bound, 0.0)
 
 
 def _centered(beyond: Array, mass: Array) -> Array:

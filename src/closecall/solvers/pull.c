@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define CHUNK 64 /* keys counted together before looking whether any of them lies inside the bracket */
+#define STEEP 60 /* as in kernels.py */
 enum { LOGISTIC = 0, HINGE = 1 };
 enum { AVERAGE = 0, CLOSE = 1, LARGEST = 2, TOP = 3 };
 

@@ -122,7 +122,9 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
 INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
     if (kind == CLOSE && loss == LOGISTIC) {
         for (int64_t i = 0; i < n; i++) {
-            REAL half = (1 + NAME(exp)(v[i])) * (REAL)0.5, twice = 1 / half;
+            /* beyond STEEP the exponential goes on as a straight line: examples far out stay in order */
+            REAL near = v[i] < STEEP ? v[i] : STEEP, beyond = v[i] - near;
+            REAL half = (1 + NAME(exp)(near) * (1 + beyond)) * (REAL)0.5, twice = 1 / half;
             keys[i] = half > twice ? half : twice;
             v[i] = 1 - twice * (REAL)0.5;
         }

@@ -77,10 +77,8 @@ def solve_one(
     if init == "least_squares":
         root = np.sqrt(mass)
         w = np.linalg.lstsq(root[:, None] * Z, root * y, rcond=None)[0]
-    loss, aggregate, k_at, _ = problem.resolve(float(mass.sum()), max_iter)
-    whole = aggregate.name == "average" or (
-        aggregate.takes == ("k",) and aggregate.name != "top" and k_at(max_iter) >= mass.sum()
-    )
+    loss, aggregate, k_at, m = problem.resolve(float(mass.sum()), max_iter)
+    whole = aggregate.is_average(k_at(max_iter), m, float(mass.sum()))
     first = 1
     if loss.convex and whole:
         w, used, converged = _convex(Z, y, mass, loss, penalty, w), max_iter, True
@@ -127,9 +125,8 @@ def _descend(
     rank = int(np.linalg.matrix_rank(np.sqrt(mass)[:, None] * Z))
     eta, window, path, mark = 1.0, 0, 0.0, w.copy()
     for step in range(first, steps + 1):
-        k = min(1.0, total) if aggregate.name == "maximal" else k_at(step)
-        carried = 1.0 if aggregate.name == "top" else k - m
-        kappa = float(share_of_gram(np.asarray(carried), rank, total))
+        k = k_at(step)
+        kappa = float(share_of_gram(np.asarray(aggregate.carried(k, m)), rank, total))
         majoriser = step_curvature(loss.name) * kappa * gram + np.diag(penalty)
         gradient = (
             values_and_gradients([problem], w[None], np.zeros(1), Z, y, mass=mass, k=[k])[1][0]

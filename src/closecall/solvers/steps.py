@@ -4,7 +4,8 @@ One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, a division
 the loss's curvature and kappa how much of ``X'X`` k examples can carry: for k examples in r dimensions about
 ``(sqrt(k) + sqrt(r))^2 / n`` of it (Marchenko & Pastur), at most all. eta starts at 1; when a window of steps goes to
 and fro instead of forward (its net move is under half its path), the selection is chattering and eta is halved. A
-problem has converged when a window's mean step moves the margins by less than ``tol`` of their size.
+problem leaves when a window's mean step moves the margins by less than ``tol`` of their size; whether it has converged
+is for its certificate to say.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._names import Array
+from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
 from . import candidates, compiled
 from .candidates import Scout, make_scout
 from .design import Design
-from .kernels import PULLS, Mass
+from .kernels import Mass, pull_close, pull_of
 
 #: Rows of a block, and the first of them.
 Block = tuple[slice | Array, int]
@@ -68,9 +70,18 @@ def step_curvature(loss: str) -> float:
     return bound if np.isfinite(bound) else 1.0
 
 
+def carried_mass(aggregates: Array, k: Array, m: Array) -> Array:
+    """What the weights of each row sum to."""
+    found = np.maximum(k - m, 0.0)
+    for name in np.unique(aggregates):
+        same = aggregates == name
+        found[same] = get_aggregate(name).carried(k[same], m[same])
+    return found
+
+
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
     """k of every decaying row over the steps up to the last third: (steps + 1, rows) and which rows decay."""
-    decays = rows.aggregate == "close_decay"
+    decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps)
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
     for k_star, total in sorted({(k, totals[fold]) for k, fold in zip(rows.k[decays], rows.fold[decays], strict=True)}):
@@ -86,7 +97,7 @@ def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k:
     rounded = C.astype(design.signed.dtype)
     for part, first in blocks:
         negative = design.negative_margins(rounded[part])
-        pull = PULLS[rows.aggregate[first]]
+        pull = pull_of(rows.aggregate[first])
         gradient[part] = pull(design, rows.loss[first], negative, k[part], rows.m[part], masses[rows.fold[first]])
     return gradient
 
@@ -103,7 +114,7 @@ class Scouts:
         """Which of the active rows have a scout; only rows whose k is final (``fixed``) are considered."""
         if self.design.samples < candidates.FROM_SAMPLES:
             return np.zeros(len(rows), dtype=bool)
-        closes = fixed & ((rows.aggregate == "close") | (rows.aggregate == "close_decay"))
+        closes = fixed & np.array([pull_of(name) is pull_close for name in rows.aggregate], dtype=bool)
         for position in np.flatnonzero(closes):
             row, mass = int(active[position]), self.masses[rows.fold[position]]
             if row not in self.known:
@@ -128,7 +139,7 @@ def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = Fal
         return blocks
     change = np.zeros(len(chosen) - 1, dtype=bool)
     if not mixed:
-        pulls = np.array([PULLS[name].__name__ for name in rows.aggregate[chosen]])
+        pulls = np.array([pull_of(name).__name__ for name in rows.aggregate[chosen]])
         fold, loss = rows.fold[chosen], rows.loss[chosen]
         change = (fold[1:] != fold[:-1]) | (loss[1:] != loss[:-1]) | (pulls[1:] != pulls[:-1])
     for group in np.split(chosen, np.flatnonzero(change) + 1):
@@ -149,8 +160,8 @@ def descend(
     block_rows: int,
     wide_rows: int,
     beat: Callable[[int, int], None] | None = None,
-) -> tuple[Array, Array, Array]:
-    """Run every row from its first step to ``steps`` or to convergence.
+) -> tuple[Array, Array]:
+    """Run every row from its first step to ``steps`` or until it rests.
 
     Parameters
     ----------
@@ -161,7 +172,7 @@ def descend(
     steps : int
         E, the length of a run.
     tol : float
-        Convergence: the mean step of a window moves the margins by less than this share of their size.
+        A row rests when the mean step of a window moves the margins by less than this share of their size.
     block_rows, wide_rows : int
         Rows evaluated together, by NumPy and by the compiled kernel.
     beat : callable, optional
@@ -172,9 +183,8 @@ def descend(
     coordinates : array (rows, coordinates)
     used : array (rows,)
         The last step of each row.
-    converged : array (rows,)
     """
-    final, used, converged = start.copy(), np.full(len(rows), steps), np.zeros(len(rows), dtype=bool)
+    final, used = start.copy(), np.full(len(rows), steps)
     walk = _Walk(design, rows, masses, start, steps, block_rows, wide_rows)
     while walk.active.size:
         walk.advance()
@@ -184,10 +194,10 @@ def descend(
         done = settled | (walk.step >= steps)
         if done.any():
             leaving = walk.active[done]
-            final[leaving], used[leaving], converged[leaving] = walk.C[done], walk.step[done], settled[done]
+            final[leaving], used[leaving] = walk.C[done], walk.step[done]
             walk.keep(np.flatnonzero(~done))
         walk.step = walk.step + 1
-    return final, used, converged
+    return final, used
 
 
 class _Walk:
@@ -205,7 +215,7 @@ class _Walk:
         self.scouts = Scouts(design, masses)
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
-        self.mark, self.single = self.C.copy(), rows.aggregate == "top"
+        self.mark = self.C.copy()
         self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
         self.codes = compiled.codes(rows.loss, rows.aggregate, rows.fold)
         self.hints = np.full((len(rows), 3), -1.0)
@@ -226,7 +236,7 @@ class _Walk:
     def cut(self) -> None:
         """k of this step, and the majoriser that goes with it."""
         self.k = self.table[np.minimum(self.step, self.last), self.active]
-        pulling = np.where(self.single, 1.0, np.maximum(self.k - self.rows.m, 0.0))
+        pulling = carried_mass(self.rows.aggregate, self.k, self.rows.m)
         carried = self.curvature * share_of_gram(pulling, self.design.rank, self.total)
         self.divisor = carried[:, None] * self.design.spectrum + self.shrink
 
@@ -277,7 +287,7 @@ class _Walk:
 
     def keep(self, rows: Array) -> None:
         """Go on with these rows only."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature", "single",
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature",
                      "fast", "hints"):  # fmt: skip
             setattr(self, name, getattr(self, name)[rows])
         self.rows, self.codes = self.rows.take(rows), self.codes[:, rows]

@@ -23,6 +23,7 @@ ROOMS = [
     "theory",
     "solvers",
     "linear",
+    "network",
     "nn",
     "data",
     "evaluate",
@@ -36,7 +37,8 @@ ROOMS = [
 OUTSIDE = {
     "solvers": {"threadpoolctl"},
     "linear": {"sklearn", "matplotlib", "threadpoolctl"},
-    "nn": {"torch", "sklearn"},
+    "network": {"sklearn"},
+    "nn": {"torch"},
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
     "evaluate": {"sklearn", "threadpoolctl"},
     "report": {"altair", "vl_convert", "jinja2"},
@@ -44,10 +46,12 @@ OUTSIDE = {
     "paper": {"altair", "dask", "distributed", "threadpoolctl", "typer"},
     "cli": {"typer", "rich", "click"},
 }
-#: Neighbours that do not know each other: linear and nn; what is shown and what is measured; one's own table and the
-#: paper. The order above keeps the other direction out.
+#: Neighbours that do not know each other: linear and the networks; what is shown and what is measured; one's own table
+#: and the paper. The order above keeps the other direction out.
 APART = {
+    ("network", "linear"),
     ("nn", "linear"),
+    ("data", "network"),
     ("data", "nn"),
     ("data", "linear"),
     ("data", "solvers"),

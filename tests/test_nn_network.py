@@ -10,16 +10,18 @@ import pytest
 
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
+from closecall.network import Progress
+from closecall.network.paths import Settings, path_of, spans
 from closecall.objective import Problem
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
+
 from closecall.nn import KDecay, logit_losses, reducers  # noqa: E402
-from closecall.nn.descent import Settings, slopes  # noqa: E402
+from closecall.nn.descent import slopes  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
 from closecall.nn.losses import MARGIN_SLOPES  # noqa: E402
-from closecall.nn.network import Progress, prepare, train_grid  # noqa: E402
-from closecall.nn.paths import path_of, spans  # noqa: E402
+from closecall.nn.network import prepare, train_grid  # noqa: E402
 
 COUNTS: dict[str, dict[str, Any]] = {
     "average": {},
@@ -208,7 +210,7 @@ def test_bad_input_is_explained() -> None:
         train_grid(X, y + 1, [Problem()])
     with pytest.raises(ValueError, match="k=41 exceeds the 40 examples"):
         train_grid(X, y, [Problem("hinge", "close", k=41)])
-    with pytest.raises(ValueError, match=r"beyond torch\.float32"):
+    with pytest.raises(ValueError, match="beyond float32"):
         train_grid(X * 1e300, y, [Problem()])
     with pytest.raises(ValueError, match="NaN"):
         train_grid(np.where(X > 2, math.nan, X), y, [Problem()])

@@ -13,16 +13,15 @@ import torch
 from torch import Tensor
 
 from closecall._names import Array
+from closecall.aggregates import get_aggregate
 from closecall.losses import get_loss
+from closecall.network.paths import BETAS, EPSILON, Path, Settings, counts
 from closecall.schedules import first_final_step
 
 from .functional import WEIGH
 from .layers import Parameters, backward, forward, scores_of
 from .losses import MARGIN_LOSSES, MARGIN_SLOPES
-from .paths import Path, counts
 from .selection import Selector, count_dtype
-
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
 
 
 @dataclass(frozen=True)
@@ -79,20 +78,6 @@ def selector_of(data: Data, rows: int) -> Selector:
     few = bool((mass == np.round(mass)).all()) and data.total <= 4 * mass.size
     copies = np.repeat(np.arange(mass.size), mass.astype(int)) if few else None
     return Selector(data.mass.expand(rows, -1), copies)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is the same for all rows."""
-
-    max_iter: int
-    learning_rate: float
-    penalize_intercept: bool
-
-    def rate(self, step: int) -> float:
-        """The step size at a step: constant, then falling to zero over the last third so that the end is still."""
-        left = (self.max_iter + 1 - step) / (self.max_iter + 1 - first_final_step(self.max_iter))
-        return self.learning_rate * min(1.0, left)
 
 
 class State(NamedTuple):
@@ -171,7 +156,7 @@ def walk(
     data: Data,
     settings: Settings,
     watch: Watch | None,
-    tick: Callable[[int], None],
+    tick: Callable[[int], int],
 ) -> int:
     """Take a block of rows of one loss and aggregate through a span of steps, in place; the last step taken."""
     loss, aggregate = paths[0].loss, paths[0].aggregate
@@ -195,7 +180,7 @@ def walk(
         gradients.on_second.addcmul_(alphas, state.parameters.on_second)
         state.descend(gradients, step, settings.rate(step))
         tick(len(paths))
-        waits = aggregate == "close_decay" and step < first_final_step(settings.max_iter)
+        waits = get_aggregate(aggregate).decays and step < first_final_step(settings.max_iter)
         if watch is not None and not waits and watch.look(state.parameters):
             break
     return step

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+
+from closecall.network import layers as network
 
 WIDE = 2**22  # activations at a time when only scores are wanted
 
@@ -51,13 +52,8 @@ def start(features: int, hidden: int, outputs: int, seed: int) -> Parameters:
     >>> [tuple(each.shape) for each in start(features=6, hidden=4, outputs=1, seed=0)]
     [(1, 9, 7), (1, 5, 4), (1, 1, 4)]
     """
-    rng = np.random.default_rng(seed)
-    fans = np.repeat([features, features + hidden, features + 2 * hidden], [hidden, hidden, outputs])
-    bounds = (1 / np.sqrt(np.maximum(fans, 1)))[:, None]
-    drawn = [bounds * rng.uniform(-1, 1, (2 * hidden + outputs, features + 1))]
-    drawn.append(bounds[hidden:] * rng.uniform(-1, 1, (hidden + outputs, hidden)))
-    drawn.append(bounds[2 * hidden :] * rng.uniform(-1, 1, (outputs, hidden)))
-    return Parameters(*(torch.from_numpy(each[None]) for each in drawn))
+    drawn = network.start(network.Shape(features, hidden, outputs), seed)
+    return Parameters(*map(torch.from_numpy, (drawn.on_inputs, drawn.on_first, drawn.on_second)))
 
 
 def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -> Tensor:
@@ -159,10 +155,11 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
         return self.output(seen)
 
     @classmethod
-    def of(cls, parameters: Parameters, row: int = 0) -> ResidualMLP:
+    def of(cls, parameters: Parameters | network.Parameters, row: int = 0) -> ResidualMLP:
         """The module that computes what row ``row`` of the parameters computes."""
-        on_inputs, on_first, on_second = (each[row].detach() for each in parameters)
-        hidden, outputs = parameters.hidden, len(on_second)
+        given = (parameters.on_inputs, parameters.on_first, parameters.on_second)
+        on_inputs, on_first, on_second = (torch.as_tensor(each[row]).detach() for each in given)
+        outputs, hidden = on_second.shape
         module = cls(on_inputs.shape[1] - 1, hidden, outputs).to(on_inputs)
         seen = {
             module.first: (on_inputs[:hidden],),

@@ -1,4 +1,7 @@
-"""The paper's network for a whole grid of problems: many networks at a time, shared paths walked once."""
+"""The paper's network for a whole grid of problems on any device of torch: blocks of networks at a time.
+
+On a processor :mod:`closecall.network` is several times faster; this is the path for accelerators.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,16 @@ import numpy as np
 import torch
 
 from closecall._names import Array
-from closecall.aggregates import check_mass
-from closecall.objective import Problem, check_data
+from closecall.network.data import prepare as prepare_arrays
+from closecall.network.grid import Progress, ticker
+from closecall.network.paths import Path, Settings, blocks, spans
+from closecall.objective import Problem
 
-from .descent import Data, Settings, State, Watch, walk
+from .descent import Data, State, Watch, walk
 from .layers import Parameters, scores_of, start
-from .paths import Path, blocks, spans
 from .selection import count_dtype
 
 CPU_BLOCK, LARGE_BLOCK = 2**18, 2**26  # activations of a block: what a core's cache holds, what fills an accelerator
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is, in steps of single networks."""
-
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)
@@ -62,34 +58,15 @@ class NetworkGrid:
 
 
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, device: Any, dtype: torch.dtype) -> Data:
-    """Check and convert; identical (x, y) rows become one of summed mass, in an order of their own.
-
-    A batched product may give identical rows different last bits, which would break their tie. And so neither the
-    order of rows nor the choice between copies and weights changes anything.
-    """
-    X = np.asarray(X, dtype=np.float64)
-    y = np.asarray(y)
-    if classes is None:
-        X, y, mass = check_data(X, y, sample_weight)
-    else:
-        mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
-    with np.errstate(over="ignore"):
-        rounded = X.astype(str(dtype).removeprefix("torch."))
-    if not np.isfinite(rounded).all():
-        raise ValueError(f"X contains NaN, infinite values or values beyond {dtype}; impute or scale them first")
-    table, inverse = np.unique(np.column_stack([rounded, y])[mass > 0], axis=0, return_inverse=True)
-    with np.errstate(over="ignore"):
-        mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])
-    low, high = torch.finfo(dtype).tiny, torch.finfo(dtype).max / len(mass)
-    if mass.min() < low or mass.max() > high:
-        raise ValueError(f"sample_weight leaves {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
-    inputs = np.vstack([table[:, :-1].T, np.ones(len(table))])
+    """Check, merge identical rows (see :func:`closecall.network.data.prepare`) and convert to tensors."""
+    data = prepare_arrays(X, y, sample_weight, classes, str(dtype).removeprefix("torch."))
+    inputs = np.vstack([data.rows.T, np.ones(len(data.rows))])
     return Data(
         torch.as_tensor(inputs, dtype=dtype, device=device),
-        torch.as_tensor(table[:, -1], dtype=dtype if classes is None else torch.int64, device=device),
-        None if (mass == 1).all() else torch.as_tensor(mass, dtype=dtype, device=device),
-        float(mass.sum()),
-        1 if classes is None else classes,
+        torch.as_tensor(data.targets, device=device),
+        None if data.mass is None else torch.as_tensor(data.mass, dtype=dtype, device=device),
+        data.total,
+        data.outputs,
     )
 
 
@@ -167,7 +144,7 @@ def train_grid(
     zeros = Parameters(*(torch.zeros_like(each) for each in begin))
     state, places = State(begin, zeros, zeros), [0] * len(problems)
     parts = spans(problems, data.total, max_iter)
-    tick = _ticker(callback, sum(len(span) * len(set(paths)) for span, paths in parts))
+    tick = ticker(callback, sum(len(span) * len(set(paths)) for span, paths in parts))
     steps: list[int] = []
     with torch.no_grad():
         for span, paths in parts:
@@ -188,7 +165,7 @@ def _train_rows(
     settings: Settings,
     held: Data | None,
     patience: int,
-    tick: Callable[[int], None],
+    tick: Callable[[int], int],
 ) -> list[int]:
     # Every block of rows through the span, in place; how many steps each row has taken.
     room = CPU_BLOCK if data.inputs.device.type == "cpu" else LARGE_BLOCK
@@ -202,16 +179,3 @@ def _train_rows(
             for mine, kept in zip(state.parameters, watch.kept, strict=True):
                 mine[where] = kept
     return steps
-
-
-def _ticker(callback: Callable[[Progress], None] | None, total: int) -> Callable[[int], None]:
-    done = told = 0
-
-    def tick(rows: int) -> None:
-        nonlocal done, told
-        done += rows
-        if callback is not None and (100 * done // total > told or done == total):
-            told = 100 * done // total
-            callback(Progress(done, total))
-
-    return tick

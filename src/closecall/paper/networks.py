@@ -1,4 +1,4 @@
-"""The cells of the paper's network: the whole grid trained as one batched model (extra ``torch``)."""
+"""The cells of the paper's network: the whole grid trained by :mod:`closecall.network`, without torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from closecall._names import Array
+from closecall.network.grid import train_grid
 from closecall.objective import Problem
 
 from .plan import Cell, rng_for
@@ -33,10 +34,7 @@ def correct_counts(
         One for each part.
     n_iter : array (problems,)
     """
-    from closecall.nn.network import train_grid
-
     seed = int(rng_for(cell, "start").integers(2**31))
-    # Again, after the import: a limit set before does not reach the thread pools that torch brings.
     with threadpool_limits(limits=1):
         trained = train_grid(
             X[0],

@@ -9,10 +9,38 @@ from itertools import groupby
 
 import numpy as np
 
-from closecall._names import Array
-from closecall.aggregates import get_aggregate
-from closecall.objective import Problem
-from closecall.schedules import decay, last_convex_step
+from .._names import Array
+from ..aggregates import get_aggregate
+from ..objective import Problem
+from ..schedules import decay, first_final_step, last_convex_step
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
+#: Aggregates that are the average where they take all: known by their function, which a user's own name may share.
+_ALL_IS_AVERAGE = {get_aggregate(name).weigh for name in ("atk", "close")}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all networks of a grid."""
+
+    max_iter: int
+    learning_rate: float
+    penalize_intercept: bool
+
+    def rate(self, step: int) -> float:
+        """The step size at a step: constant, then falling to zero over the last third so that the end is still."""
+        left = (self.max_iter + 1 - step) / (self.max_iter + 1 - first_final_step(self.max_iter))
+        return self.learning_rate * min(1.0, left)
+
+    def factors(self, step: int) -> tuple[float, float]:
+        """Of Adam's running means: the rate by which the first counts, and what the root of the second is divided by.
+
+        Examples
+        --------
+        >>> Settings(3, 0.1, False).factors(1)
+        (1.0, 31.622776601683842)
+        """
+        return self.rate(step) / (1 - BETAS[0] ** step), 1 / math.sqrt(1 - BETAS[1] ** step)
 
 
 @dataclass(frozen=True, order=True)
@@ -24,6 +52,20 @@ class Path:
     m: float
     k: float
     alpha: float
+
+    def counts(self, total: float, steps: int, span: range) -> Array:
+        """The mass k at each step of a span, (len(span),), in a run of so many steps.
+
+        Examples
+        --------
+        >>> Path("hinge", "close_decay", 0.0, 10.0, 1.0).counts(100.0, 9, range(4, 8)).tolist()
+        [70.0, 40.0, 10.0, 10.0]
+        """
+        k = min(self.k, total)
+        if not get_aggregate(self.aggregate).decays:
+            return np.full(len(span), k)
+        k_at = decay(k, total, steps)
+        return np.array([k_at(step) for step in span])
 
 
 def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
@@ -37,7 +79,7 @@ def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
     aggregate = get_aggregate(problem.aggregate)
     k, m = aggregate.counts(problem.k, problem.m, total)
     takes_all = k >= total or (aggregate.decays and convex)
-    if problem.aggregate == "average" or (takes_all and problem.aggregate in ("atk", "close", "close_decay")):
+    if aggregate.weigh is get_aggregate("average").weigh or (takes_all and aggregate.weigh in _ALL_IS_AVERAGE):
         return Path(problem.loss, "average", 0.0, math.inf, float(problem.alpha))
     return Path(problem.loss, problem.aggregate, m, math.inf if k >= total else k, float(problem.alpha))
 

@@ -1,0 +1,353 @@
+"""scikit-learn classifiers around the paper's network: one setting, or the whole grid by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import check_cv, train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._names import Array
+from ..aggregates import Count, check_mass, get_aggregate
+from ..objective import Problem
+from .grid import NetworkGrid, Progress, train_grid
+
+#: Trains on devices other than the processor; :mod:`closecall.nn` puts its own here when it is imported.
+ACCELERATED: dict[str, Callable[..., Any]] = {}
+
+
+class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What both classifiers share: input checks, training through :func:`train_grid`, prediction."""
+
+    classes_: Array
+    network_: NetworkGrid
+
+    def _check(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+        # X as floats, y as class numbers, masses. A class that weighs nothing is none.
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+            X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
+        self.classes_ = np.unique(y[mass > 0])
+        if len(self.classes_) < 2:
+            raise ValueError(f"y contains one class only ({self.classes_[0]!r}); a classifier needs two")
+        return X, np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1), mass
+
+    def _train(
+        self,
+        X: Array,
+        codes: Array,
+        mass: Array,
+        problems: Sequence[Problem],
+        seed: int,
+        validation: tuple[Array, Array] | None = None,
+    ) -> NetworkGrid:
+        binary = len(self.classes_) == 2
+        if validation is not None:
+            validation = validation[0], self._targets(validation[1])
+        return trainer(self.device)(
+            X,
+            self._targets(codes),
+            problems,
+            max_iter=self.max_iter,
+            seed=seed,
+            sample_weight=mass,
+            classes=None if binary else len(self.classes_),
+            hidden=self.hidden,
+            learning_rate=self.learning_rate,
+            penalize_intercept=self.penalize_intercept,
+            validation=validation,
+            patience=self.patience,
+            callback=self.callback,
+        )
+
+    def _targets(self, codes: Array) -> Array:
+        return 2 * codes - 1 if len(self.classes_) == 2 else codes
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores (samples,), positive for the second class; (samples, classes) with more than two."""
+        check_is_fitted(self)
+        with np.errstate(over="ignore", invalid="ignore"):
+            X = validate_data(self, X, dtype=np.float64, reset=False)
+        scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
+        if not np.isfinite(scores).all():
+            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
+        return scores
+
+    def predict(self, X: Any) -> Array:
+        """Labels (samples,)."""
+        scores = self.decision_function(X)
+        return self.classes_[chosen(scores)]
+
+
+def chosen(scores: Array) -> Array:
+    """Class numbers (samples,) of scores (samples,) or (samples, classes).
+
+    Examples
+    --------
+    >>> chosen(np.array([-0.5, 2.0])).tolist()
+    [0, 1]
+    """
+    return (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+
+
+def trainer(device: str) -> Callable[..., Any]:
+    """What trains a grid on a device: the compiled kernel on ``"cpu"``, elsewhere torch."""
+    if device == "cpu":
+        return train_grid
+    if not ACCELERATED:
+        raise ValueError(
+            f"device={device!r} needs PyTorch: import ResidualMLPClassifier from closecall.nn "
+            "(pip install \"closecall[torch]\"); device='cpu' always works"
+        )
+    return partial(ACCELERATED["torch"], device=device)
+
+
+class ResidualMLPClassifier(_NetworkClassifier):
+    """The paper's network: two hidden ReLU layers with skip connections, trained on any aggregate loss.
+
+    Trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a ``StandardScaler``
+    in front. With more than two classes the margin is that of the top two scores. There is no ``predict_proba``: an
+    aggregate's scores are not calibrated; wrap the classifier in scikit-learn's ``CalibratedClassifierCV`` for
+    probabilities.
+
+    Parameters
+    ----------
+    loss : str
+        A name in :data:`closecall.losses.LOSSES`.
+    aggregate : str
+        A name in :data:`closecall.aggregates.AGGREGATES`.
+    k, m : int, float or None
+        Counts of examples or fractions of their mass, where the aggregate takes them.
+    alpha : float
+        The L2 strength.
+    hidden : int, optional
+        Units of each hidden layer; as many as features unless said, as in the paper.
+    max_iter : int
+        Steps, and the length of a decay run.
+    learning_rate : float
+        Adam's step size.
+    penalize_intercept : bool
+        Whether alpha penalises the intercepts too.
+    early_stopping : bool
+        Hold out ``validation_fraction`` of the examples, keep the parameters that were best on them, and stop when
+        ``patience`` steps brought nothing better (in a decay run, in its last third).
+    validation_fraction : float
+    patience : int
+    device : str
+        ``"cpu"``; after ``import closecall.nn`` (extra ``torch``) also ``"cuda"`` or ``"mps"``.
+    random_state : int, RandomState or None
+        Decides the start and the held out examples.
+    callback : callable, optional
+        Called with a :class:`closecall.network.Progress` about a hundred times during a fit.
+
+    Attributes
+    ----------
+    classes_ : array (classes,)
+    network_ : NetworkGrid
+        The trained network; ``ResidualMLP.of(network_.parameters)`` is a plain torch module.
+    n_iter_ : int
+        Steps taken.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> X, y = make_moons(200, noise=0.1, random_state=0)
+    >>> model = ResidualMLPClassifier(hidden=8, alpha=1e-3, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: str = "logistic",
+        aggregate: str = "close_decay",
+        k: Count = 0.1,
+        m: Count = None,
+        alpha: float = 1.0,
+        hidden: int | None = None,
+        max_iter: int = 300,
+        learning_rate: float = 0.03,
+        penalize_intercept: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 50,
+        device: str = "cpu",
+        random_state: Any = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.loss = loss
+        self.aggregate = aggregate
+        self.k = k
+        self.m = m
+        self.alpha = alpha
+        self.hidden = hidden
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.penalize_intercept = penalize_intercept
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.device = device
+        self.random_state = random_state
+        self.callback = callback
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ResidualMLPClassifier:
+        """Train on X (samples, features), labels y (samples,) and masses ``sample_weight`` (samples,)."""
+        X, codes, mass = self._check(X, y, sample_weight)
+        random = check_random_state(self.random_state)
+        seed, validation = int(random.randint(2**31 - 1)), None
+        if self.early_stopping:
+            X, codes, mass = X[mass > 0], codes[mass > 0], mass[mass > 0]
+            X, held, codes, held_codes, mass, _ = train_test_split(
+                X, codes, mass, test_size=self.validation_fraction, stratify=codes, random_state=seed
+            )
+            validation = held, held_codes
+        problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        self.network_ = self._train(X, codes, mass, [problem], seed, validation)
+        self.n_iter_ = int(self.network_.n_iter[0])
+        return self
+
+
+class ResidualMLPClassifierCV(_NetworkClassifier):
+    """The same network with alpha, k and the aggregate chosen by cross-validation, the grid trained as one batch.
+
+    ``average`` always runs with every alpha. Another aggregate is taken only if its paired gain over the best
+    ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` takes whatever has the best mean.
+    Equals go to the larger k, then to the larger alpha. The winner is trained again on all examples.
+
+    Parameters
+    ----------
+    loss : str
+        A name in :data:`closecall.losses.LOSSES`.
+    aggregates : sequence of str
+        What competes with ``average``.
+    ks : sequence of int, float or None, optional
+        Powers of ten below the examples of a fold's training part, and None (all), unless given.
+    alphas : sequence of float, optional
+        1e-5 to 1e5 in powers of ten unless given.
+    cv : int, splitter or iterable of splits
+        Stratified folds if an int.
+    guard : float
+    hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
+        As for :class:`ResidualMLPClassifier`.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        ``aggregate``, ``k`` and ``alpha`` of the winner.
+    cv_results_ : dict of arrays
+        ``params`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score`` (problems,).
+    guard_report_ : dict
+        The best average, the best other, the mean gain and its standard error.
+    classes_, network_, n_iter_
+        As for :class:`ResidualMLPClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> X, y = make_moons(120, noise=0.1, random_state=0)
+    >>> model = ResidualMLPClassifierCV(hidden=6, alphas=[0.01, 1.0], cv=3, max_iter=100, random_state=0).fit(X, y)
+    >>> sorted(model.best_params_)
+    ['aggregate', 'alpha', 'k']
+    """
+
+    patience = 50
+
+    def __init__(
+        self,
+        *,
+        loss: str = "logistic",
+        aggregates: Sequence[str] = ("close_decay",),
+        ks: Sequence[Count] | None = None,
+        alphas: Sequence[float] | None = None,
+        cv: Any = 5,
+        guard: float = 1.0,
+        hidden: int | None = None,
+        max_iter: int = 300,
+        learning_rate: float = 0.03,
+        penalize_intercept: bool = False,
+        device: str = "cpu",
+        random_state: Any = None,
+        callback: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.loss = loss
+        self.aggregates = aggregates
+        self.ks = ks
+        self.alphas = alphas
+        self.cv = cv
+        self.guard = guard
+        self.hidden = hidden
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.penalize_intercept = penalize_intercept
+        self.device = device
+        self.random_state = random_state
+        self.callback = callback
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ResidualMLPClassifierCV:
+        """Choose and train on X (samples, features), labels y (samples,) and masses ``sample_weight`` (samples,)."""
+        X, codes, mass = self._check(X, y, sample_weight)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        folds = list(check_cv(self.cv, codes, classifier=True).split(X, codes))
+        problems = self._problems(min(float(mass[train].sum()) for train, _ in folds))
+        scores = np.array([self._fold(X, codes, mass, problems, seed, *fold) for fold in folds])
+        best = self._choose(problems, scores)
+        winner = problems[best]
+        self.best_params_ = {"aggregate": winner.aggregate, "k": winner.k, "alpha": winner.alpha}
+        self.cv_results_ = {
+            "params": np.array([(each.aggregate, each.k, each.alpha) for each in problems], dtype=object),
+            "fold_scores": scores,
+            "mean_test_score": scores.mean(axis=0),
+        }
+        self.network_ = self._train(X, codes, mass, [winner], seed)
+        self.n_iter_ = int(self.network_.n_iter[0])
+        return self
+
+    def _problems(self, smallest: float) -> list[Problem]:
+        # Averages first; then everything else, larger k before smaller.
+        alphas = np.logspace(-5, 5, 11) if self.alphas is None else self.alphas
+        ks = self.ks
+        if ks is None:
+            ks = [10**power for power in range(1, 10) if 10**power < smallest]
+        others = [
+            Problem(self.loss, aggregate, k, float(alpha))
+            for aggregate in self.aggregates
+            for k in (ks if get_aggregate(aggregate).takes else [None])
+            for alpha in alphas
+        ]
+        return [Problem(self.loss, "average", None, float(alpha)) for alpha in alphas] + others
+
+    def _fold(
+        self, X: Array, codes: Array, mass: Array, problems: Sequence[Problem], seed: int, train: Array, test: Array
+    ) -> Array:
+        # Accuracies (problems,) of one fold.
+        grid = self._train(X[train], codes[train], mass[train], problems, seed)
+        right = np.array([chosen(each.T) for each in grid.scores(X[test])]) == codes[test]
+        return right @ mass[test] / max(mass[test].sum(), np.finfo(float).tiny)
+
+    def _choose(self, problems: Sequence[Problem], scores: Array) -> int:
+        mean = scores.mean(axis=0)
+
+        def rank(index: int) -> tuple[float, float, float]:
+            k = problems[index].k
+            return mean[index], np.inf if k is None else float(k), problems[index].alpha
+
+        averages = [index for index, each in enumerate(problems) if each.aggregate == "average"]
+        best_average, best = max(averages, key=rank), max(range(len(problems)), key=rank)
+        gains = scores[:, best] - scores[:, best_average]
+        error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
+        self.guard_report_ = {
+            "average": problems[best_average],
+            "best": problems[best],
+            "gain": float(gains.mean()),
+            "standard_error": error,
+        }
+        return best if self.guard == 0 or gains.mean() > self.guard * error else best_average

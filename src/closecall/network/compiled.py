@@ -1,0 +1,153 @@
+"""The compiled kernel of the network, used where it was built and fits; :mod:`.twin` does the same in NumPy.
+
+`kernel.c` is built when the package is installed, if there is a C compiler. It knows the logistic and the hinge loss,
+the core's aggregates, any masses and any number of classes, in float32. The call releases the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path as File
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from ..aggregates import get_aggregate
+from ..losses import get_loss
+from .data import Data
+from .layers import Shape
+from .paths import Path, Settings
+
+#: Losses and aggregates that C knows. What decides is the function, not the name: a name may be given to another.
+LOSSES = {get_loss(name).value: number for number, name in enumerate(("logistic", "hinge"))}
+_KINDS = {"average": 0, "close": 1, "atk": 2, "maximal": 2, "top": 3, "ranked_range": 4, "trimmed": 4}
+KINDS = {get_aggregate(name).weigh: number for name, number in _KINDS.items()}
+_MAXIMAL = get_aggregate("maximal").weigh  # the largest losses of mass one
+#: Floats of a chunk's activations and derivatives (the second cache holds them), and its samples at most.
+CHUNK, LONGEST = 2**16, 512
+
+_POINTERS = ("seen", "signs", "classes", "factors", "masses")
+_ROOMS = ("penalized", "scores", "pulls", "deltas", "few", "gradient", "scratch", "room_mass", "places")
+
+
+class _Job(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("features", "hidden", "outputs", "samples", "width", "chunks")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        ("total", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in _ROOMS),
+    )
+
+
+class _Network(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("weights", "mean", "square")),
+        ("loss", ctypes.c_int32),
+        ("kind", ctypes.c_int32),
+        ("alpha", ctypes.c_double),
+        ("m", ctypes.c_double),
+        ("hint", ctypes.c_double * 3),
+    )
+
+
+def _load() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(str(File(__file__).with_name("_kernel.so")))
+    except OSError:
+        return None
+    library.network_walk.restype = None
+    library.network_walk.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    return library
+
+
+LIBRARY = _load()
+
+
+def serves(path: Path, dtype: Any) -> bool:
+    """Whether the compiled kernel can walk this path.
+
+    Examples
+    --------
+    >>> serves(Path("ramp", "close", 0.0, 5.0, 1.0), np.float32)
+    False
+    """
+    known = get_loss(path.loss).value in LOSSES and get_aggregate(path.aggregate).weigh in KINDS
+    return LIBRARY is not None and dtype == np.float32 and known
+
+
+class Walker:
+    """Takes networks through their steps, one at a time, on data that is laid out once.
+
+    Parameters
+    ----------
+    data : Data
+    shape : Shape
+    settings : Settings
+    """
+
+    def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
+        self.data, self.settings = data, settings
+        samples, height = len(data.rows), shape.layers[2][1]
+        room = CHUNK // (height + 2 * shape.hidden + shape.outputs)
+        width = _whole(-(-samples // -(-samples // max(64, min(room, LONGEST)))))
+        chunks = -(-samples // width)
+        seen = np.zeros((chunks, height, width), dtype=np.float32)
+        for chunk, part in enumerate(np.split(data.rows, range(width, samples, width))):
+            seen[chunk, : shape.features, : len(part)] = part.T
+            seen[chunk, shape.features, : len(part)] = 1
+        classes = data.outputs > 1
+        given = {
+            "seen": seen,
+            "signs": None if classes else data.targets.astype(np.float32),
+            "classes": data.targets.astype(np.int32) if classes else None,
+            "factors": None if data.mass is None else data.mass.astype(np.float32),
+            "masses": None if data.mass is None else data.mass.astype(np.float64),
+        }
+        sizes = {
+            "scores": shape.outputs * chunks * width, "pulls": samples, "deltas": (2 * shape.hidden) * width,
+            "few": (height + shape.outputs) * width, "gradient": shape.size, "scratch": 3 * samples,
+        }  # fmt: skip
+        rooms: dict[str, Array] = {name: np.zeros(size, dtype=np.float32) for name, size in sizes.items()}
+        rooms["penalized"] = shape.penalized(settings.penalize_intercept).astype(np.float32)
+        rooms["room_mass"] = np.zeros(0 if data.mass is None else samples)
+        rooms["places"] = np.zeros((3 if classes else 2) * samples, dtype=np.int32)
+        self.kept = {**given, **rooms}  # C sees their addresses only
+        self.job = _Job(
+            shape.features, shape.hidden, shape.outputs, samples, width, chunks,
+            *(_address(given[name]) for name in _POINTERS), data.total, *(_address(rooms[name]) for name in _ROOMS),
+        )  # fmt: skip
+
+    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Networking:
+        """A network at the beginning of its path; its three vectors (size,) are changed in place."""
+        return Networking(self, weights, mean, square, path)
+
+
+class Networking:
+    """One network under way; remembers where its k-th key was."""
+
+    def __init__(self, walker: Walker, weights: Array, mean: Array, square: Array, path: Path) -> None:
+        self.walker, self.path, self.kept = walker, path, (weights, mean, square)
+        loss, kind = LOSSES[get_loss(path.loss).value], KINDS[get_aggregate(path.aggregate).weigh]
+        self.state = _Network(*map(_address, self.kept), loss, kind, path.alpha, path.m, (0.0, 0.0, -1.0))
+
+    def walk(self, span: range) -> None:
+        """Take these steps."""
+        settings, path = self.walker.settings, self.path
+        k = path.counts(self.walker.data.total, settings.max_iter, span)
+        if get_aggregate(path.aggregate).weigh is _MAXIMAL:
+            k = np.ones(len(span))
+        factors = np.array([settings.factors(step) for step in span], dtype=np.float32).T.copy()
+        assert LIBRARY is not None
+        LIBRARY.network_walk(
+            ctypes.addressof(self.walker.job), ctypes.addressof(self.state), len(span), *map(_address, (k, *factors))
+        )
+
+
+def _whole(width: int) -> int:
+    """The next multiple of sixteen, two vectors of eight."""
+    return -(-width // 16) * 16
+
+
+def _address(array: Array | None) -> int | None:
+    return None if array is None else array.ctypes.data

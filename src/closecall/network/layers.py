@@ -1,0 +1,157 @@
+"""The paper's network as one vector of weights: many networks of one shape, their random start and their scores.
+
+Two hidden ReLU layers of h units with skip connections: the second layer sees [x, 1, h1], the output [x, 1, h1, h2].
+A layer's weights are a matrix (units, what it sees), and all three stand in one vector, so that a descent is a few
+operations on vectors. Activations are (units, samples): samples last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+
+WIDE = 2**22  # activations at a time when only scores are wanted
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Features, hidden units of each layer, and outputs.
+
+    Examples
+    --------
+    >>> shape = Shape(features=6, hidden=4, outputs=1)
+    >>> shape.layers, shape.size
+    (((4, 7), (4, 11), (1, 15)), 87)
+    """
+
+    features: int
+    hidden: int
+    outputs: int
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """(units, what they see) of each layer; what is seen includes the intercept's one."""
+        seen = (self.features + 1 + layer * self.hidden for layer in range(3))
+        return tuple(zip((self.hidden, self.hidden, self.outputs), seen, strict=True))
+
+    @property
+    def size(self) -> int:
+        """How many weights a network has."""
+        return sum(units * seen for units, seen in self.layers)
+
+    def split(self, values: Array) -> list[Array]:
+        """Vectors (..., size) as one matrix (..., units, seen) for each layer; views."""
+        ends = np.cumsum([units * seen for units, seen in self.layers])[:-1]
+        parts = np.split(values, ends, axis=-1)
+        return [part.reshape(*values.shape[:-1], *each) for part, each in zip(parts, self.layers, strict=True)]
+
+    def penalized(self, intercepts: bool) -> Array:
+        """Which weights the penalty is about, (size,) of zeros and ones."""
+        mask = np.ones(self.size)
+        if not intercepts:
+            for layer in self.split(mask):
+                layer[:, self.features] = 0
+        return mask
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The weights of many networks of one shape.
+
+    Parameters
+    ----------
+    shape : Shape
+    values : array (rows, shape.size)
+    """
+
+    shape: Shape
+    values: Array
+
+    def rows(self, index: Any) -> Parameters:
+        """The networks at these rows."""
+        return Parameters(self.shape, self.values[index])
+
+    @property
+    def on_inputs(self) -> Array:
+        """What multiplies x, of both hidden layers and the output, (rows, 2h + o, features + 1); last: intercepts."""
+        return np.concatenate([each[..., : self.shape.features + 1] for each in self.shape.split(self.values)], axis=1)
+
+    @property
+    def on_first(self) -> Array:
+        """What multiplies h1, of the second layer and the output, (rows, h + o, h)."""
+        begin = self.shape.features + 1
+        layers = self.shape.split(self.values)[1:]
+        return np.concatenate([each[..., begin : begin + self.shape.hidden] for each in layers], axis=1)
+
+    @property
+    def on_second(self) -> Array:
+        """What multiplies h2, of the output, (rows, o, h)."""
+        return self.shape.split(self.values)[2][..., self.shape.features + 1 + self.shape.hidden :]
+
+
+def start(shape: Shape, seed: int) -> Parameters:
+    """One random start, one row: uniform within 1/sqrt(fan-in), as torch's linear layers have it.
+
+    Examples
+    --------
+    >>> start(Shape(features=6, hidden=4, outputs=1), seed=0).values.shape
+    (1, 87)
+    """
+    features, hidden, outputs = shape.features, shape.hidden, shape.outputs
+    rng = np.random.default_rng(seed)
+    fans = np.repeat([features, features + hidden, features + 2 * hidden], [hidden, hidden, outputs])
+    bounds = (1 / np.sqrt(np.maximum(fans, 1)))[:, None]
+    on_inputs = bounds * rng.uniform(-1, 1, (2 * hidden + outputs, features + 1))
+    on_first = bounds[hidden:] * rng.uniform(-1, 1, (hidden + outputs, hidden))
+    on_second = bounds[2 * hidden :] * rng.uniform(-1, 1, (outputs, hidden))
+    parameters = Parameters(shape, np.empty((1, shape.size)))
+    first, second, last = (layer[0] for layer in shape.split(parameters.values))
+    first[:] = on_inputs[:hidden]
+    second[:] = np.hstack([on_inputs[hidden : 2 * hidden], on_first[:hidden]])
+    last[:] = np.hstack([on_inputs[2 * hidden :], on_first[hidden:], on_second])
+    return parameters
+
+
+def forward(layers: list[Array], seen: Array) -> Array:
+    """Scores (outputs, samples) of one network; fills in h1 and h2.
+
+    Parameters
+    ----------
+    layers : list of three arrays
+        As :meth:`Shape.split` gives them.
+    seen : array (features + 1 + 2h, samples)
+        The inputs and a row of ones; the rows below receive the activations.
+    """
+    for layer in layers[:2]:
+        units, width = layer.shape
+        hidden = np.matmul(layer, seen[:width], out=seen[width : width + units])
+        np.maximum(hidden, 0, out=hidden)
+    return layers[2] @ seen
+
+
+def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -> None:
+    """Gradients of one network's weights into ``out``, of derivatives by the scores ``pulls`` (outputs, samples)."""
+    inputs, hidden = layers[0].shape[1], layers[0].shape[0]
+    np.matmul(pulls, seen.T, out=out[2])
+    by_second = (layers[2][:, inputs + hidden :].T @ pulls) * (seen[inputs + hidden :] > 0)
+    np.matmul(by_second, seen[: inputs + hidden].T, out=out[1])
+    by_first = layers[2][:, inputs : inputs + hidden].T @ pulls + layers[1][:, inputs:].T @ by_second
+    np.matmul(by_first * (seen[inputs : inputs + hidden] > 0), seen[:inputs].T, out=out[0])
+
+
+def scores_of(parameters: Parameters, X: Array) -> Array:
+    """Scores (rows, outputs, samples) of inputs X (samples, features), in the parameters' type."""
+    shape, dtype = parameters.shape, parameters.values.dtype
+    scores = np.empty((len(parameters.values), shape.outputs, len(X)), dtype=dtype)
+    height = shape.layers[2][1]
+    for begin in range(0, len(X), max(1, WIDE // height)):
+        part = slice(begin, begin + max(1, WIDE // height))
+        seen = np.empty((height, len(X[part])), dtype=dtype)
+        seen[: shape.features], seen[shape.features] = X[part].T, 1
+        for row, values in enumerate(parameters.values):
+            scores[row, :, part] = forward(shape.split(values), seen)
+    return scores

@@ -1,0 +1,87 @@
+"""The network's steps in NumPy, one network at a time: what :mod:`.compiled` falls back to, and is compared with.
+
+Every loss and aggregate of the core runs here, and those that a user adds: they are asked for their own functions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .._names import Array
+from ..aggregates import get_aggregate
+from ..losses import get_loss
+from .data import Data
+from .layers import Shape, backward, forward
+from .paths import BETAS, EPSILON, Path, Settings
+
+
+class Walker:
+    """Takes networks through their steps; the same as :class:`closecall.network.compiled.Walker`."""
+
+    def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
+        self.data, self.shape, self.settings = data, shape, settings
+        self.seen = np.ones((shape.layers[2][1], len(data.rows)), dtype=data.rows.dtype)
+        self.seen[: shape.features] = data.rows.T
+        self.penalized = shape.penalized(settings.penalize_intercept).astype(data.rows.dtype)
+        self.gradient = np.empty(shape.size, dtype=data.rows.dtype)
+
+    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Networking:
+        """A network at the beginning of its path; its three vectors (size,) are changed in place."""
+        return Networking(self, weights, mean, square, path)
+
+
+class Networking:
+    """One network under way."""
+
+    def __init__(self, walker: Walker, weights: Array, mean: Array, square: Array, path: Path) -> None:
+        self.walker, self.path = walker, path
+        self.weights, self.mean, self.square = weights, mean, square
+
+    def walk(self, span: range) -> None:
+        """Take these steps."""
+        walker = self.walker
+        layers, slopes = walker.shape.split(self.weights), walker.shape.split(walker.gradient)
+        counts = self.path.counts(walker.data.total, walker.settings.max_iter, span)
+        for step, k in zip(span, counts, strict=True):
+            pulls = pull(forward(layers, walker.seen), walker.data, self.path, k)
+            busy = (pulls != 0).any(axis=0)
+            few = 2 * np.count_nonzero(busy) <= busy.size
+            backward(layers, walker.seen[:, busy] if few else walker.seen, pulls[:, busy] if few else pulls, slopes)
+            self.descend(*walker.settings.factors(step))
+
+    def descend(self, rate: float, correction: float) -> None:
+        """One step of Adam (Kingma & Ba 2015)."""
+        gradient = self.walker.gradient
+        gradient += gradient.dtype.type(self.path.alpha) * self.walker.penalized * self.weights
+        self.mean += (1 - BETAS[0]) * (gradient - self.mean)
+        self.square *= BETAS[1]
+        self.square += (1 - BETAS[1]) * np.square(gradient)
+        self.weights -= rate * self.mean / (np.sqrt(self.square) * correction + EPSILON)
+
+
+def pull(scores: Array, data: Data, path: Path, k: float) -> Array:
+    """Derivatives (outputs, samples) of the aggregate loss by the scores (outputs, samples)."""
+    loss, aggregate = get_loss(path.loss), get_aggregate(path.aggregate)
+    margins, second = margins_of(scores, data)
+    losses = loss.value(margins.astype(np.float64))
+    mass = np.ones(losses.size) if data.mass is None else data.mass
+    weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k), np.asarray(path.m))[0]
+    by_margins = (weights * np.where(weights != 0, loss.slope(margins), 0)).astype(scores.dtype)
+    if second is None:
+        return (by_margins * data.targets)[None]
+    places, out = np.arange(losses.size), np.zeros_like(scores)
+    out[data.targets, places], out[second, places] = by_margins, -by_margins
+    return out
+
+
+def margins_of(scores: Array, data: Data) -> tuple[Array, Array | None]:
+    """Margins (samples,) of scores (outputs, samples), and with classes the best other class."""
+    if data.outputs == 1:
+        return scores[0] * data.targets, None
+    places = np.arange(scores.shape[1])
+    others = scores.copy()
+    others[data.targets, places] = -math.inf
+    second = others.argmax(axis=0)
+    return scores[data.targets, places] - scores[second, places], second

@@ -97,11 +97,26 @@ def test_the_guard_keeps_average_unless_the_gain_is_real() -> None:
     X, y = make_moons(120, noise=0.25, random_state=1)
     settings: dict[str, Any] = {"alphas": [0.1], "cv": 3, "max_iter": 60, "random_state": 0}
     guarded = ResidualMLPClassifierCV(guard=1e9, **settings).fit(X, y)
-    assert guarded.best_params_ == {"aggregate": "average", "k": None, "alpha": 0.1}
+    assert guarded.best_params_ == {"aggregate": "average", "k": None, "alpha": 0.1, "m": None}
     free = ResidualMLPClassifierCV(guard=0, **settings).fit(X, y)
     chosen = max(free.cv_results_["mean_test_score"])
     row = [tuple(each) for each in free.cv_results_["params"]].index(tuple(free.best_params_.values()))
     assert free.cv_results_["mean_test_score"][row] == chosen
+
+
+def test_m_is_searched() -> None:
+    X, y = make_moons(120, noise=0.1, random_state=0)
+    y[:12] = 1 - y[:12]  # wrong labels, which trimming leaves out
+    settings: dict[str, Any] = {"alphas": [0.01], "ks": [60], "cv": 3, "guard": 0, "max_iter": 60, "random_state": 0}
+    model = ResidualMLPClassifierCV(aggregates=("trimmed", "ranked_range"), ms=(0.02, 0.15), **settings).fit(X, y)
+    tried = {tuple(each) for each in model.cv_results_["params"]}
+    assert {each[3] for each in tried if each[0] != "average"} == {0.02, 0.15}
+    assert model.m_ == (model.best_params_["m"] or 0) * 120
+    scores = dict(zip(map(tuple, model.cv_results_["params"]), model.cv_results_["fold_scores"].T, strict=True))
+    few, many = (scores["trimmed", None, 0.01, m] for m in (0.02, 0.15))
+    assert not np.array_equal(few, many)  # with m left out both were the average
+    with pytest.raises(ValueError, match="leaves nothing"):
+        ResidualMLPClassifierCV(aggregates=("ranked_range",), ms=(0.9,), **settings).fit(X, y)
 
 
 def test_it_fits_into_the_ecosystem() -> None:

@@ -14,12 +14,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._names import Array
-from ..aggregates import Count, check_mass, get_aggregate
+from ..aggregates import Count, check_mass, get_aggregate, resolve_count
 from ..objective import Problem
 from .grid import NetworkGrid, Progress, train_grid
 
 #: Trains on devices other than the processor; :mod:`closecall.nn` puts its own here when it is imported.
 ACCELERATED: dict[str, Callable[..., Any]] = {}
+#: What the search leaves out unless told, of the largest losses.
+MS = (0.01, 0.05, 0.2)
+_CHOSEN = ("aggregate", "k", "alpha", "m")
 
 
 class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -95,6 +98,27 @@ def chosen(scores: Array) -> Array:
     [0, 1]
     """
     return (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+
+
+def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float) -> list[tuple[Count, Count]]:
+    """The pairs (k, m) of the counts that an aggregate takes and that leave something in the smallest fold.
+
+    Examples
+    --------
+    >>> _counts("ranked_range", [10, 100], [0.05, 0.2], 200.0)
+    [(100, 0.05), (100, 0.2)]
+    """
+    aggregate = get_aggregate(name)
+    mine, left = (ks if "k" in aggregate.takes else [None]), (ms if "m" in aggregate.takes else [None])
+    if "m" not in aggregate.takes:
+        return [(k, m) for k in mine for m in left]
+    masses = {
+        (k, m): (resolve_count(k, smallest), resolve_count(m, smallest, name="m", low=0)) for k in mine for m in left
+    }
+    pairs = [pair for pair, (k, m) in masses.items() if m < k]
+    if not pairs:
+        raise ValueError(f"every m in ms={ms!r} leaves nothing of k in ks={ks!r}; {name} needs m < k")
+    return pairs
 
 
 def trainer(device: str) -> Callable[..., Any]:
@@ -230,7 +254,9 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     aggregates : sequence of str
         What competes with ``average``.
     ks : sequence of int, float or None, optional
-        Powers of ten below the examples of a fold's training part, and None (all), unless given.
+        Powers of ten below the examples of a fold's training part unless given.
+    ms : sequence of int or float
+        For aggregates that leave out the m largest losses; where m >= k nothing is left, and nothing is tried.
     alphas : sequence of float, optional
         1e-5 to 1e5 in powers of ten unless given.
     cv : int, splitter or iterable of splits
@@ -242,7 +268,9 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     Attributes
     ----------
     best_params_ : dict
-        ``aggregate``, ``k`` and ``alpha`` of the winner.
+        ``aggregate``, ``k``, ``alpha`` and ``m`` of the winner.
+    alpha_, k_, m_ : float
+        The winner's, k and m as masses of all examples.
     cv_results_ : dict of arrays
         ``params`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score`` (problems,).
     guard_report_ : dict
@@ -256,7 +284,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     >>> X, y = make_moons(120, noise=0.1, random_state=0)
     >>> model = ResidualMLPClassifierCV(hidden=6, alphas=[0.01, 1.0], cv=3, max_iter=100, random_state=0).fit(X, y)
     >>> sorted(model.best_params_)
-    ['aggregate', 'alpha', 'k']
+    ['aggregate', 'alpha', 'k', 'm']
     """
 
     patience = 50
@@ -267,6 +295,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         loss: str = "logistic",
         aggregates: Sequence[str] = ("close_decay",),
         ks: Sequence[Count] | None = None,
+        ms: Sequence[Count] = MS,
         alphas: Sequence[float] | None = None,
         cv: Any = 5,
         guard: float = 1.0,
@@ -281,6 +310,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         self.loss = loss
         self.aggregates = aggregates
         self.ks = ks
+        self.ms = ms
         self.alphas = alphas
         self.cv = cv
         self.guard = guard
@@ -301,9 +331,11 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         scores = np.array([self._fold(X, codes, mass, problems, seed, *fold) for fold in folds])
         best = self._choose(problems, scores)
         winner = problems[best]
-        self.best_params_ = {"aggregate": winner.aggregate, "k": winner.k, "alpha": winner.alpha}
+        self.best_params_ = {name: getattr(winner, name) for name in _CHOSEN}
+        self.alpha_ = winner.alpha
+        self.k_, self.m_ = get_aggregate(winner.aggregate).counts(winner.k, winner.m, float(mass.sum()))
         self.cv_results_ = {
-            "params": np.array([(each.aggregate, each.k, each.alpha) for each in problems], dtype=object),
+            "params": np.array([[getattr(each, name) for name in _CHOSEN] for each in problems], dtype=object),
             "fold_scores": scores,
             "mean_test_score": scores.mean(axis=0),
         }
@@ -318,9 +350,9 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         if ks is None:
             ks = [10**power for power in range(1, 10) if 10**power < smallest]
         others = [
-            Problem(self.loss, aggregate, k, float(alpha))
-            for aggregate in self.aggregates
-            for k in (ks if get_aggregate(aggregate).takes else [None])
+            Problem(self.loss, name, k, float(alpha), m)
+            for name in self.aggregates
+            for k, m in _counts(name, ks, self.ms, smallest)
             for alpha in alphas
         ]
         return [Problem(self.loss, "average", None, float(alpha)) for alpha in alphas] + others

@@ -5,7 +5,7 @@ DEMO_VENV ?= .demo-venv
 DEMO_OUT ?= closecall-results
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint types docs check clean
+.PHONY: demo test lint types docs check wheel lowest clean
 
 demo: $(DEMO_VENV)/.installed  ## install the light set, run the main job on the embedded suite, say where the report is
 	$(DEMO_VENV)/bin/closecall reproduce --out $(DEMO_OUT)
@@ -25,6 +25,14 @@ docs: $(VENV)/.installed
 
 check: test lint types docs
 
+wheel: $(VENV)/.installed  ## a wheel of this platform and the sdist, in dist/
+	CLOSECALL_REQUIRE_KERNEL=1 $(VENV)/bin/python -m hatchling build
+
+lowest:  ## the core's tests with the lowest versions that pyproject.toml promises (needs uv)
+	$(PYTHON) -m venv .lowest-venv
+	$(PYTHON) -m uv pip install --quiet --python .lowest-venv --resolution lowest-direct . "pytest>=8" hypothesis pytest-xdist
+	.lowest-venv/bin/python -m pytest -q -n 2 $(LOWEST)
+
 $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/*/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python $(PIP_INSTALL) -e ".[all]"
@@ -36,4 +44,4 @@ $(DEMO_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcar
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DEMO_VENV) site build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(DEMO_VENV) .lowest-venv site build dist .mypy_cache .pytest_cache .ruff_cache

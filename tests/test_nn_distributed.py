@@ -17,9 +17,13 @@ from closecall.nn import (  # noqa: E402
     Average,
     AverageTopK,
     CloseK,
+    CloseKLoss,
+    CountSchedule,
+    HardNegatives,
     KDecay,
     Maximal,
     RankedRange,
+    Tilted,
     TopK,
     Trimmed,
 )
@@ -43,6 +47,66 @@ REDUCERS = {
     "close_decay": lambda group: CloseK(k=0.2, threshold=LOG2, group=group),
     "close_memory": lambda group: CloseK(k=0.2, memory="global", memory_size=2000, threshold=LOG2, group=group),
 }
+
+
+#: Every option beyond them: name -> what makes it, given the group. Losses are (samples, 6), or 5 classes on a line.
+OPTIONS: dict[str, Any] = {
+    "each sample": lambda group: AverageTopK(k=2, dim=1, group=group),
+    "each column": lambda group: AverageTopK(k=0.3, dim=0, group=group),
+    "each column close": lambda group: CloseK(k=4, threshold=LOG2, dim=0, reduction="sum", group=group),
+    "min_loss": lambda group: AverageTopK(min_loss=0.8, min_kept=5, group=group),
+    "min_kept": lambda group: AverageTopK(min_loss=90.0, min_kept=0.1, group=group),
+    "min_loss each sample": lambda group: AverageTopK(min_loss=0.8, min_kept=2, dim=1, group=group),
+    "3:1": lambda group: HardNegatives(3, group=group),
+    "3:1 each sample": lambda group: HardNegatives(1, min_kept=1, dim=1, group=group),
+    "tilted": lambda group: Tilted(1.5, group=group),
+    "tilted down": lambda group: Tilted(-2.0, reduction="sum", group=group),
+    "tilted each column": lambda group: Tilted(1.5, dim=0, group=group),
+    "soft atk": lambda group: AverageTopK(k=0.2, temperature=0.1, group=group),
+    "soft close": lambda group: CloseK(k=0.2, threshold=LOG2, temperature=0.1, group=group),
+    "soft trimmed each column": lambda group: Trimmed(m=3, temperature=0.1, dim=0, group=group),
+    "drop": lambda group: AverageTopK(k=0.2, nonfinite="drop", group=group),
+    "dropped by rank": lambda group: Trimmed(m=9, group=group),
+    "propagate": lambda group: Trimmed(m=9, nonfinite="propagate", group=group),
+    "cosine": lambda group: AverageTopK(k=7, group=group),
+    "rising m": lambda group: Trimmed(m=0.4, group=group),
+    "logits": lambda group: CloseKLoss("cross_entropy", k=0.3, ignore_index=9, label_smoothing=0.1, group=group),
+}
+
+
+def option(name: str, world: int, rank: int | None = None, group: Any = None) -> tuple[list[float], Any]:
+    """Values and gradients of one option on random batches, as one of several processes or alone."""
+    reducer, values, gradients = OPTIONS[name](group), [], []
+    schedule = {"cosine": {"shape": "cosine"}, "rising m": {"count": "m"}}.get(name)
+    moving = None if schedule is None else CountSchedule(reducer, 4, **schedule)  # type: ignore[arg-type]
+    for step in range(6):
+        generator = torch.Generator().manual_seed(step)
+        parts, dtype = sizes(world, step + 1), (torch.float32, torch.float64)[step % 2]
+        shape = (sum(parts), 6)
+        inputs = torch.randn(*shape, 5, generator=generator, dtype=dtype).round(decimals=1)
+        targets, mask = torch.randint(5, shape, generator=generator), torch.rand(shape, generator=generator) < 0.8
+        mask[: parts[0]] &= step != 4  # nothing counts on the first process,
+        mask &= step != 5  # and then nowhere
+        if rank is not None:
+            inputs, targets, mask = (each.split(parts)[rank] for each in (inputs, targets, mask))
+        weight = torch.linspace(0.5, 1.5, 5, dtype=dtype, requires_grad=True)
+        if name == "logits":
+            value = reducer((inputs * weight).movedim(-1, 1), targets.where(mask, 9))
+        else:
+            losses = torch.nn.functional.softplus((inputs * weight).sum(dim=-1))
+            if name in ("drop", "dropped by rank", "propagate"):
+                losses = losses.masked_fill((inputs[..., 0] > 1.9) & mask, math.inf)
+            more = {"positives": targets == 0} if isinstance(reducer, HardNegatives) else {}
+            value = reducer(losses, mask=mask, **more)
+        (gradient,) = torch.autograd.grad(value, weight)
+        if group is not None:  # what DistributedDataParallel does
+            dist.all_reduce(gradient, group=group)
+            gradient /= world
+        values.append(value.item())
+        gradients.append(gradient.double())
+        if moving is not None:
+            moving.step()
+    return values, torch.stack(gradients)
 
 
 def sizes(world: int, step: int) -> list[int]:
@@ -98,6 +162,7 @@ def work(rank: int, folder: str) -> None:
     for world, group in ((2, dist.new_group([0, 1])), (3, dist.group.WORLD)):
         if rank < world:
             found.update({f"{name} {world}": train(name, world, rank, group) for name in REDUCERS})
+            found.update({f"{name} {world}": option(name, world, rank, group) for name in OPTIONS})
             part = random_keys().tensor_split(world, dim=1)[rank]
             cuts = [GroupSelector(None, group=group).cut(part, torch.tensor([[k]]).double()) for k in WANTED]
             found[f"cuts {world}"] = [[each.item() for each in cut] for cut in cuts]
@@ -126,6 +191,19 @@ def test_several_processes_are_one(name: str, world: int, found: list[dict[str, 
         their_values, their_parameters = each[f"{name} {world}"]
         assert their_values == pytest.approx(values, abs=1e-9)
         assert (their_parameters - parameters).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_over_several_processes_are_those_of_one(name: str, world: int, found: list[dict[str, Any]]) -> None:
+    values, gradients = option(name, world)
+    assert math.isfinite(sum(values))
+    assert values[-1] == 0
+    assert gradients[:4].abs().sum() > 0
+    for each in found[:world]:
+        their_values, their_gradients = each[f"{name} {world}"]
+        assert their_values == pytest.approx(values, rel=1e-6, abs=1e-6)
+        torch.testing.assert_close(their_gradients, gradients, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("world", [2, 3])

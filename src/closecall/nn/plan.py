@@ -163,7 +163,7 @@ def layout_of(shape: Any, dim: int | tuple[int, ...] | None) -> Layout:
         raise ValueError(f"dim={dim!r} does not fit losses of shape {shape}")
     ranked = tuple(sorted({each % len(shape) for each in given}))
     kept = tuple(each for each in range(len(shape)) if each not in ranked)
-    return Layout(kept, ranked, math.prod(shape[i] for i in kept), math.prod(shape[i] for i in ranked), shape)
+    return Layout(kept, ranked, math.prod([shape[i] for i in kept]), math.prod([shape[i] for i in ranked]), shape)
 
 
 class Outcome(NamedTuple):

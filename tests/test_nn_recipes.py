@@ -1,0 +1,145 @@
+"""Conventions in use, written out by hand, against the reducers that replace them: values and gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+
+from closecall import nn  # noqa: E402
+
+F = torch.nn.functional
+IGNORED = 255
+
+
+def segmentation(seed: int, ignored: float = 0.2) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(3, 5, 16, 20, generator=generator, dtype=torch.float64)
+    targets = torch.randint(5, (3, 16, 20), generator=generator)
+    targets[torch.rand(3, 16, 20, generator=generator) < ignored] = IGNORED
+    return logits, targets
+
+
+def ohem(logits: Any, targets: Any, chance: float, least: int) -> Any:
+    """Pixels whose own class has less than this chance; if they are too few, the worst ones."""
+    losses = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")[targets != IGNORED]
+    hard = losses[losses > -math.log(chance)]
+    return hard.mean() if len(hard) >= least else losses.topk(min(least, len(losses))).values.mean()
+
+
+def ohem_by_image(logits: Any, targets: Any, chance: float, least: int) -> Any:
+    """The same in each image; the mean over all pixels chosen."""
+    chosen = []
+    for image, labels in zip(logits, targets, strict=True):
+        losses = F.cross_entropy(image[None], labels[None], ignore_index=IGNORED, reduction="none")[0]
+        losses = losses[labels != IGNORED]
+        hard = losses[losses > -math.log(chance)]
+        chosen.append(hard if len(hard) >= least else losses.topk(least).values)
+    return torch.cat(chosen).mean()
+
+
+def top_k_percent(logits: Any, targets: Any, percent: float) -> Any:
+    """The largest losses of all voxels, as medical segmentation takes them."""
+    losses = F.cross_entropy(logits, targets, reduction="none").flatten()
+    return losses.sort(descending=True).values[: round(len(losses) * percent / 100)].mean()
+
+
+def single_shot(logits: Any, targets: Any) -> Any:
+    """Class losses of anchors: all positives, three negatives for each of them, divided by the positives."""
+    total, found = 0.0, 0
+    for anchors, labels in zip(logits, targets, strict=True):
+        losses = F.cross_entropy(anchors.T, labels, reduction="none")
+        positive = labels > 0
+        rank = losses.detach().masked_fill(positive, -math.inf).argsort(descending=True)
+        negative = rank[: min(3 * int(positive.sum()), int((~positive).sum()))]
+        total = total + losses[positive].sum() + losses[negative].sum()
+        found += int(positive.sum())
+    return total / max(found, 1)
+
+
+def small_losses(logits: Any, targets: Any, forget: float) -> Any:
+    """The share of a batch with the smallest losses: what label noise is least likely to have touched."""
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    keep = len(losses) - round(forget * len(losses))
+    return losses[losses.argsort()[:keep]].mean()
+
+
+def generalised(logits: Any, targets: Any) -> Any:
+    """(1 - p^q) / q with q = 0.7, p the chance of the own class."""
+    chance = logits.softmax(dim=1)[torch.arange(len(targets)), targets]
+    return ((1 - chance**0.7) / 0.7).mean()
+
+
+def same(ours: Callable[[Any], Any], theirs: Callable[[Any], Any], logits: Any) -> None:
+    results = []
+    for function in (ours, theirs):
+        leaf = logits.clone().requires_grad_()
+        value = function(leaf)
+        value.backward()
+        results.append((value.detach(), leaf.grad))
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("chance", "least"), [(0.7, 50), (0.001, 200), (0.001, 100_000), (0.9999, 1)])
+def test_batch_wise_ohem(seed: int, chance: float, least: int) -> None:
+    logits, targets = segmentation(seed)
+    loss = nn.AverageTopKLoss("cross_entropy", min_loss=-math.log(chance), min_kept=least, ignore_index=IGNORED)
+    same(lambda leaf: loss(leaf, targets), lambda leaf: ohem(leaf, targets, chance, least), logits)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("chance", "least"), [(0.7, 20), (0.0005, 60)])
+def test_ohem_by_image(seed: int, chance: float, least: int) -> None:
+    logits, targets = segmentation(seed)
+    loss = nn.AverageTopKLoss(
+        "cross_entropy", min_loss=-math.log(chance), min_kept=least, ignore_index=IGNORED, dim=(1, 2)
+    )
+    same(lambda leaf: loss(leaf, targets), lambda leaf: ohem_by_image(leaf, targets, chance, least), logits)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("percent", [10, 25])
+def test_top_k_cross_entropy(seed: int, percent: int) -> None:
+    logits, targets = segmentation(seed, ignored=0.0)
+    loss = nn.AverageTopKLoss("cross_entropy", k=percent / 100)
+    same(lambda leaf: loss(leaf, targets), lambda leaf: top_k_percent(leaf, targets, percent), logits)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.4])
+def test_single_shot_mining(seed: int, rate: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(4, 6, 100, generator=generator, dtype=torch.float64)
+    targets = torch.randint(1, 6, (4, 100), generator=generator)
+    targets[torch.rand(4, 100, generator=generator) > rate] = 0
+    loss = nn.HardNegativesLoss("cross_entropy", ratio=3, dim=1, reduction="sum")
+    same(
+        lambda leaf: loss(leaf, targets) / (targets > 0).sum().clamp(min=1),
+        lambda leaf: single_shot(leaf, targets) + 0 * leaf.sum(),
+        logits,
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("forget", [0.2, 0.45])
+def test_trimmed_against_label_noise(seed: int, forget: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(60, 7, generator=generator, dtype=torch.float64)
+    targets = torch.randint(7, (60,), generator=generator)
+    loss = nn.TrimmedLoss("cross_entropy", m=forget)
+    same(lambda leaf: loss(leaf, targets), lambda leaf: small_losses(leaf, targets, forget), logits)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_generalised_cross_entropy(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(60, 7, generator=generator, dtype=torch.float64)
+    targets = torch.randint(7, (60,), generator=generator)
+    loss = nn.AverageLoss("generalized_cross_entropy")
+    same(lambda leaf: loss(leaf, targets), lambda leaf: generalised(leaf, targets), logits)

@@ -58,7 +58,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     if beyond:
         raise ValueError("scores or masses are next to the largest float, where no gap can be told; rescale them")
     narrow = np.broadcast_to(np.asarray(resolution, dtype=float), rows.shape[:1])
-    intercepts = -_best_cuts(rows, y, masses, narrow[:, None])
+    intercepts = -best_cuts(rows, y, masses, narrow[:, None])
     errors = (masses * (y * (rows + intercepts[:, None]) <= 0)).sum(axis=1)
     return (float(intercepts[0]), float(errors[0])) if scores.ndim == 1 else (intercepts, errors)
 
@@ -69,8 +69,21 @@ def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
     return np.stack([check_mass(row, shape[1]) for row in mass])
 
 
-def _best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
-    """The score at which to part each row (problems,)."""
+def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
+    """The score at which to part each row (problems,), for labels that may all be alike.
+
+    Parameters
+    ----------
+    rows, masses : arrays (problems, samples)
+    y : array (samples,) in {-1, +1}
+    narrow : array (problems, 1)
+        Scores this close count as tied.
+
+    Examples
+    --------
+    >>> best_cuts(np.array([[1.0, 3.0]]), np.array([1, 1]), np.ones((1, 2)), np.zeros((1, 1))).tolist()
+    [-1.0]
+    """
     # An example without mass must not shape a gap: it hides behind the largest score that counts.
     heavy = masses > 0
     rows = np.where(heavy, rows, np.where(heavy, rows, -np.inf).max(axis=1, keepdims=True))

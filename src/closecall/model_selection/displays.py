@@ -1,0 +1,108 @@
+"""Pictures of a verdict, in scikit-learn's Display convention; matplotlib is needed when one is drawn, not before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._names import Array
+from ..linear.displays import _axes
+
+
+class GuardDisplay:
+    """Mean score of every contender with its spread over the folds; the choice stands out.
+
+    Parameters
+    ----------
+    names : list of str
+    means, spreads : arrays (contenders,)
+    chosen : int
+    title : str
+
+    Examples
+    --------
+    >>> GuardDisplay(["baseline", "forest"], np.array([0.8, 0.9]), np.array([0.01, 0.02]), 1, "forest is taken").names
+    ['baseline', 'forest']
+    """
+
+    def __init__(self, names: list[str], means: Array, spreads: Array, chosen: int, title: str) -> None:
+        self.names = names
+        self.means = means
+        self.spreads = spreads
+        self.chosen = chosen
+        self.title = title
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> GuardDisplay:
+        """Draw a fitted :class:`GuardedClassifierCV`."""
+        check_is_fitted(estimator, "guard_report_")
+        results, comparison = estimator.cv_results_, estimator.guard_report_["comparison"]
+        title = f"{estimator.best_name_} is chosen"
+        if comparison is not None:
+            gain, error = 100 * comparison["gain"], 100 * comparison["standard_error"]
+            title += f": {comparison['challenger']} gains {gain:+.2f} ± {error:.2f} points"
+        shown = results["name"], results["mean_test_score"], results["std_test_score"]
+        return cls(*shown, estimator.best_index_, title).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> GuardDisplay:
+        """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
+        ax = _axes(ax)
+        places = np.arange(len(self.names))
+        colours = ["C0" if place == self.chosen else "gray" for place in places]
+        for place, colour in zip(places, colours, strict=True):
+            ax.errorbar(self.means[place], place, xerr=self.spreads[place], marker="o", capsize=3, color=colour)
+        ax.set_yticks(places, self.names)
+        ax.invert_yaxis()
+        ax.set(xlabel="cross-validated score (bars: standard deviation over folds)", title=self.title)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class ThresholdDisplay:
+    """The mean cost of every cut-off, with the classifier's own threshold, the optimum and its interval.
+
+    Parameters
+    ----------
+    cuts, costs : arrays (places,)
+    default, optimum : float
+    interval : array (2,)
+    taken : bool
+
+    Examples
+    --------
+    >>> ThresholdDisplay(np.arange(3.0), np.array([0.5, 0.2, 0.5]), 0.0, 1.0, np.array([0.5, 1.5]), True).optimum
+    1.0
+    """
+
+    def __init__(self, cuts: Array, costs: Array, default: float, optimum: float, interval: Array, taken: bool) -> None:
+        self.cuts = cuts
+        self.costs = costs
+        self.default = default
+        self.optimum = optimum
+        self.interval = interval
+        self.taken = taken
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> ThresholdDisplay:
+        """Draw a fitted :class:`ExactThresholdClassifier` of two classes."""
+        check_is_fitted(estimator, "threshold_")
+        if not hasattr(estimator, "curve_"):
+            raise ValueError("a curve of cut-offs is drawn for two classes; more classes have offsets, not a cut-off")
+        (cuts, costs), report = estimator.curve_, estimator.guard_report_
+        edges = float(estimator.default_threshold_), float(estimator.optimum_)
+        return cls(cuts, costs, *edges, estimator.threshold_interval_, report["taken"]).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> ThresholdDisplay:
+        """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
+        ax = _axes(ax)
+        ax.step(self.cuts, self.costs, where="post", color="C0", label="every cut-off, cross-fitted")
+        if np.isfinite(self.interval).all():
+            ax.axvspan(*self.interval, color="C0", alpha=0.15, label="95 % interval of the optimum")
+        ax.axvline(self.default, linestyle="--", color="gray", label="the classifier's own")
+        ax.axvline(self.optimum, linestyle=":", color="C3", label="optimum" + ("" if self.taken else " (not taken)"))
+        ax.set(xlabel="threshold", ylabel="mean cost (0-1 errors unless costs were given)")
+        ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self

@@ -1,0 +1,183 @@
+"""Folds, weights and fits that the referees share: everybody sees the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from .._names import Array
+from ..aggregates import check_mass
+
+FOLDS = 5
+
+Pair = tuple[Array, Array]
+
+
+def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -> list[Pair]:
+    """Pairs of train and test rows.
+
+    Parameters
+    ----------
+    cv : int, splitter, iterable of (train, test) or None
+        None: five stratified folds, fewer if a class has fewer members. A whole number: exactly that many. Both keep
+        the rows of a group together where ``groups`` are given.
+    X, y, groups : as given to ``fit``
+    fresh : bool
+        Another division of the same kind; empty where ``cv`` has no other (a splitter or index pairs).
+
+    Examples
+    --------
+    >>> y = np.array([0, 0, 0, 1, 1, 1])
+    >>> [test.tolist() for _, test in fold_pairs(None, y[:, None], y, None)]
+    [[2, 4], [1, 5], [0, 3]]
+    >>> fold_pairs([([0, 3], [1, 4])], y[:, None], y, None, fresh=True)
+    []
+    """
+    if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        splitter = kind(_folds(None if cv is None else int(cv), y, groups), shuffle=True, random_state=int(fresh))
+    elif fresh:
+        return []
+    else:
+        splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
+    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, groups)]
+    if not pairs:
+        raise ValueError("cv yields no split; give at least one (train, test) pair")
+    for number, (train, _) in enumerate(pairs):
+        if len(np.unique(y[train])) < len(np.unique(y)):
+            raise ValueError(f"split {number} of cv trains without one of the classes; use stratified or fewer splits")
+    return pairs
+
+
+def _folds(cv: int | None, y: Array, groups: Any) -> int:
+    labels, counts = np.unique(y, return_counts=True)
+    rare, least = labels.tolist()[counts.argmin()], int(counts.min())
+    if least < 2:
+        raise ValueError(
+            f"class {rare!r} has one example only; cross-validation needs two or more of each class: drop or merge "
+            "the class, or give a validation split as cv=[(train, test)]"
+        )
+    most = least if groups is None else min(least, len(np.unique(groups)))
+    if cv is not None and not 2 <= cv <= most:
+        raise ValueError(
+            f"cv={cv} folds need 2 <= cv <= {most}: class {rare!r} has {least} examples"
+            + ("" if groups is None else f" and there are {len(np.unique(groups))} groups")
+            + "; use another cv, or cv=None to choose the number of folds"
+        )
+    return min(FOLDS, most) if cv is None else int(cv)
+
+
+def check_input(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array | None]:
+    """X as given, labels and weights as arrays; X itself is checked by the classifiers."""
+    if y is None:
+        raise ValueError("This classifier requires y to be passed, but the target y is None")
+    X, y = indexable(X, y)
+    labels = column_or_1d(y, warn=True)
+    assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    mass = None if sample_weight is None else check_mass(sample_weight, len(labels))
+    found = np.unique(labels if mass is None else labels[mass > 0]).tolist()
+    if len(found) < 2:
+        raise ValueError(f"y contains {len(found)} class(es) with positive weight ({found}); a classifier needs two")
+    return X, labels, mass
+
+
+class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """What both referees are: classifiers that hand their metadata on and speak for a fitted one."""
+
+    classes_: Array
+
+    def _members(self) -> list[tuple[str, Any]]:
+        """Names and classifiers among which metadata is routed."""
+        raise NotImplementedError
+
+    @property
+    def _speaker(self) -> Any:
+        """The fitted classifier that answers."""
+        raise NotImplementedError
+
+    @property
+    def n_features_in_(self) -> int:
+        try:
+            check_is_fitted(self)
+        except Exception as error:
+            raise AttributeError(f"{type(self).__name__} has no n_features_in_ before it is fitted") from error
+        return int(self._speaker.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> Array:
+        try:
+            check_is_fitted(self)
+        except Exception as error:
+            raise AttributeError(f"{type(self).__name__} has no feature_names_in_ before it is fitted") from error
+        return self._speaker.feature_names_in_
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where ``fit`` hands its metadata: to every classifier's ``fit`` and to the splitter."""
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        for name, member in self._members():
+            mapping = MethodMapping().add(caller="fit", callee="fit").add(caller="predict", callee="predict")
+            router.add(method_mapping=mapping, **{name: member})
+        if hasattr(getattr(self, "cv", None), "split"):
+            router.add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+        return router
+
+    def _fit_params(self, mass: Array | None, groups: Any, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """What each member's ``fit`` receives, by its name."""
+        if routing_enabled():
+            given = {"sample_weight": mass, "groups": groups, **params}
+            given = {name: value for name, value in given.items() if value is not None}
+            routed = process_routing(self, "fit", **given) if given else {}
+            return {name: dict(routed[name].fit) if given else {} for name, _ in self._members()}
+        return {name: {**params, **_weighing(name, member, mass)} for name, member in self._members()}
+
+
+def routing_enabled() -> bool:
+    from sklearn import get_config
+
+    return bool(get_config().get("enable_metadata_routing", False))
+
+
+def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
+    """How a classifier, or the last step of a pipeline, takes sample weights."""
+    if mass is None:
+        return {}
+    if has_fit_parameter(member, "sample_weight"):
+        return {"sample_weight": mass}
+    if isinstance(member, Pipeline) and has_fit_parameter(member.steps[-1][1], "sample_weight"):
+        return {f"{member.steps[-1][0]}__sample_weight": mass}
+    raise ValueError(
+        f"sample_weight was given, but {name} ({type(member).__name__}) takes none in fit; leave the weights out, "
+        "or enable scikit-learn's metadata routing and request them where they are wanted"
+    )
+
+
+def part_of(params: dict[str, Any], rows: Array, samples: int) -> dict[str, Any]:
+    """The rows' share of fit parameters that have one value for each sample."""
+    return {
+        name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == samples else value
+        for name, value in params.items()
+    }
+
+
+def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:
+    """A clone fitted on some rows."""
+    return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **part_of(params, rows, len(y)))
+
+
+def unique_names(names: Sequence[str]) -> None:
+    """Complain about names that stand twice or cannot be addressed with ``name__parameter``."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the name {name!r} stands for two classifiers; give each its own")
+        if "__" in name:
+            raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")

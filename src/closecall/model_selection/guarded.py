@@ -1,0 +1,319 @@
+"""A cross-validated choice among any classifiers that leaves the baseline only for a gain that is real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.metrics import check_scoring
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+
+from .._names import Array
+from .folds import Pair, Referee, check_input, fit_rows, fold_pairs, unique_names
+from .gains import Verdict, corrected_folds, paired_examples, verdict
+
+BASELINE = "baseline"
+
+
+@dataclass
+class _Table:
+    """What was seen of every member on one division: (members, folds) scores, or whether each example was right."""
+
+    pairs: list[Pair]
+    scores: Array
+    right: Array  # (members, samples): mean over the folds that tested an example; NaN where none did
+
+
+def _answers(name: str) -> Any:
+    def check(self: Any) -> bool:
+        getattr(self._speaker if hasattr(self, "best_estimator_") else self.baseline, name)
+        return True
+
+    return available_if(check)
+
+
+class GuardedClassifierCV(Referee):
+    """The best of several classifiers where it is really better, else the baseline: a cross-validated, guarded choice.
+
+    All classifiers are cross-validated on the same folds. The best challenger and the baseline then meet again on fresh
+    folds, and the challenger is taken only if its paired gain, over both divisions, is above ``guard`` standard errors.
+    Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
+
+    Parameters
+    ----------
+    baseline : classifier or pipeline
+        What is kept unless a challenger is really better.
+    challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
+    cv : int, splitter, iterable of (train, test) or None
+        None: five stratified folds, fewer if a class has fewer members. None and numbers keep groups together where
+        ``groups`` are given, and have fresh folds; of a splitter or given pairs there are none, and its gain is judged
+        on the folds that chose.
+    scoring : str, callable or None
+        None is accuracy, compared example by example. Any other score is compared fold by fold, with Nadeau and
+        Bengio's correction for overlapping training sets.
+    guard : float
+        How many standard errors the gain must exceed; 0 takes the best mean score.
+    refit : bool
+        Fit the choice on all rows; without it only the report is there.
+    n_jobs : int or None
+        Fits that run at the same time.
+
+    Attributes
+    ----------
+    guard_report_ : dict
+        What was compared, in numbers, and ``reason`` in words.
+    best_name_ : str
+        The name of the choice: ``"baseline"`` or a challenger's.
+    best_estimator_ : classifier
+        The choice, fitted on all rows.
+    cv_results_ : dict
+        Names, mean scores, their standard deviations over the folds, and the score of each fold.
+    classes_, n_features_in_, feature_names_in_
+        As usual.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> X, y = make_moons(300, noise=0.2, random_state=0)
+    >>> model = GuardedClassifierCV(LogisticRegression(), [("neighbours", KNeighborsClassifier())]).fit(X, y)
+    >>> model.best_name_
+    'neighbours'
+    >>> model = GuardedClassifierCV(LogisticRegression(), {"weaker": LogisticRegression(C=0.5)}).fit(X, y)
+    >>> model.best_name_
+    'baseline'
+    """
+
+    def __init__(
+        self,
+        baseline: Any,
+        challengers: Any,
+        *,
+        cv: Any = None,
+        scoring: Any = None,
+        guard: float = 1.5,
+        refit: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.baseline = baseline
+        self.challengers = challengers
+        self.cv = cv
+        self.scoring = scoring
+        self.guard = guard
+        self.refit = refit
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any) -> GuardedClassifierCV:
+        """Compare, choose and fit the choice on all rows.
+
+        Parameters
+        ----------
+        X : whatever the classifiers take, (samples, features)
+        y : array (samples,)
+        sample_weight : array (samples,), optional
+            Given to every classifier, and the weight of an example in scoring.
+        groups : array (samples,), optional
+            Rows of one group stay on one side of every split.
+        **params
+            Handed to every ``fit``, or routed where metadata routing is enabled.
+        """
+        if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+        X, y, mass = check_input(X, y, sample_weight)
+        members = self._members()
+        self.classes_ = np.unique(y)
+        kwargs = self._fit_params(mass, groups, params)
+        weights = np.ones(len(y)) if mass is None else mass
+        chosen_on = self._look(members, X, y, weights, kwargs, fold_pairs(self.cv, X, y, groups))
+        tables, best = [chosen_on], int(np.argmax(chosen_on.scores.mean(axis=1)))
+        outcome = None
+        if self.guard > 0:
+            challenger = 1 + int(np.argmax(chosen_on.scores[1:].mean(axis=1)))
+            again = fold_pairs(self.cv, X, y, groups, fresh=True)
+            if again:
+                pair = [members[0], members[challenger]]
+                tables.append(self._look(pair, X, y, weights, kwargs, again))
+            outcome = self._judge(members[challenger][0], challenger, tables, weights, len(y))
+            best = challenger if outcome.taken else 0
+        self._report(members, tables, best, outcome)
+        if self.refit:
+            name, estimator = members[best]
+            self.best_estimator_ = clone(estimator).fit(X, y, **kwargs[name])
+        return self
+
+    def _look(
+        self, members: Sequence[tuple[str, Any]], X: Any, y: Array, weights: Array, kwargs: dict[str, Any],
+        pairs: list[Pair],
+    ) -> _Table:  # fmt: skip
+        """Fit every member on every fold and look at its test rows."""
+        scoring = None if self.scoring in (None, "accuracy") else self.scoring
+        jobs = [(member, pair) for member in members for pair in pairs]
+        seen = Parallel(n_jobs=self.n_jobs)(
+            delayed(_tested)(member, X, y, weights, pair, kwargs[name], scoring) for (name, member), pair in jobs
+        )
+        scores = np.array([score for score, _ in seen]).reshape(len(members), len(pairs))
+        right, times = np.zeros((len(members), len(y))), np.zeros(len(y))
+        for number, (train_test, (_, hits)) in enumerate(zip(jobs, seen, strict=True)):
+            right[number // len(pairs), train_test[1][1]] += hits
+        for _, test in pairs:
+            times[test] += 1
+        with np.errstate(invalid="ignore"):
+            return _Table(pairs, scores, right / times)
+
+    def _judge(self, name: str, challenger: int, tables: list[_Table], weights: Array, samples: int) -> Verdict:
+        places = [(challenger, 0), (1, 0)][: len(tables)]
+        if self.scoring in (None, "accuracy"):
+            gains = np.stack(
+                [table.right[new] - table.right[old] for table, (new, old) in zip(tables, places, strict=True)]
+            )
+            tested = ~np.isnan(gains).all(axis=0)
+            gain, error = paired_examples(np.nanmean(gains[:, tested], axis=0), weights[tested])
+        else:
+            folds = [table.scores[new] - table.scores[old] for table, (new, old) in zip(tables, places, strict=True)]
+            share = np.mean([len(test) / len(train) for table in tables for train, test in table.pairs])
+            gain, error = corrected_folds(np.concatenate(folds), float(share))
+        return verdict(name, BASELINE, gain, error, float(self.guard))
+
+    def _report(self, members: list[tuple[str, Any]], tables: list[_Table], best: int, outcome: Verdict | None) -> None:
+        scores = tables[0].scores
+        names = [name for name, _ in members]
+        self.best_name_, self.best_index_ = names[best], best
+        self.best_score_ = float(scores[best].mean())
+        self.cv_results_: dict[str, Any] = {
+            "name": names,
+            "mean_test_score": scores.mean(axis=1),
+            "std_test_score": scores.std(axis=1),
+            **{f"split{fold}_test_score": scores[:, fold] for fold in range(scores.shape[1])},
+        }
+        means = ", ".join(f"{name} {mean:.4f}" for name, mean in zip(names, scores.mean(axis=1), strict=True))
+        reason = f"{names[best]} has the best mean score" if outcome is None else str(outcome)
+        self.guard_report_: dict[str, Any] = {
+            "guard": float(self.guard),
+            "fresh_folds": sum(len(table.pairs) for table in tables[1:]),
+            "comparison": None if outcome is None else asdict(outcome),
+            "chosen": names[best],
+            "reason": f"{reason}. Mean scores: {means}.",
+        }
+
+    def _named(self) -> list[tuple[str, Any]]:
+        """Challengers with their names, whatever form they were given in; none where it is no form at all."""
+        given = self.challengers
+        if isinstance(given, Mapping):
+            return list(given.items())
+        if not isinstance(given, list | tuple):
+            return [(type(given).__name__, given)]
+        return [item if isinstance(item, tuple) else (type(item).__name__, item) for item in given]
+
+    def _members(self) -> list[tuple[str, Any]]:
+        named = self._named()
+        if not named:
+            raise ValueError("challengers is empty; give at least one (name, classifier)")
+        members = [(BASELINE, self.baseline), *named]
+        unique_names([name for name, _ in members])
+        for name, member in members:
+            if name in ("challengers", "cv", "scoring", "guard", "refit", "n_jobs"):
+                raise ValueError(f"a challenger cannot be called {name!r}, which is a parameter; give it another name")
+            if not (hasattr(member, "fit") and is_classifier(member)):
+                raise ValueError(f"{name} must be a classifier with fit and predict, not {member!r}")
+        return members
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters; with ``deep`` also those of the baseline and of each challenger as ``name__parameter``."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        if deep and not hasattr(self.challengers, "get_params"):
+            for name, member in self._named():
+                if not hasattr(member, "get_params"):
+                    continue
+                params[name] = member
+                params.update({f"{name}__{key}": value for key, value in member.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> GuardedClassifierCV:
+        """Set parameters; a challenger's name replaces it, ``name__parameter`` reaches inside."""
+        if "challengers" in params:
+            self.challengers = params.pop("challengers")
+        if not hasattr(self.challengers, "get_params"):
+            named = dict(self._named())
+            for key in [key for key in params if key.partition("__")[0] in named]:
+                name, _, inner = key.partition("__")
+                if inner:
+                    named[name].set_params(**{inner: params.pop(key)})
+                else:
+                    named[name] = params.pop(key)
+                    self.challengers = named if isinstance(self.challengers, Mapping) else list(named.items())
+        super().set_params(**params)
+        return self
+
+    @property
+    def _speaker(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "best_estimator_") or (not self.refit and hasattr(self, "guard_report_"))
+
+    def __sklearn_tags__(self) -> Any:
+        tags, members = super().__sklearn_tags__(), [get_tags(member) for _, member in self._members()]
+        tags.input_tags.sparse = all(member.input_tags.sparse for member in members)
+        tags.input_tags.allow_nan = all(member.input_tags.allow_nan for member in members)
+        tags.input_tags.string = all(member.input_tags.string for member in members)
+        tags.input_tags.pairwise = all(member.input_tags.pairwise for member in members)
+        tags.classifier_tags.multi_class = all(member.classifier_tags.multi_class for member in members)
+        tags.classifier_tags.poor_score = any(member.classifier_tags.poor_score for member in members)
+        return tags
+
+    def predict(self, X: Any) -> Array:
+        """Class labels (samples,) of the choice."""
+        return self._speaker.predict(X)
+
+    @_answers("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (samples, classes) of the choice, if it has any."""
+        return self._speaker.predict_proba(X)
+
+    @_answers("predict_log_proba")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the probabilities (samples, classes)."""
+        return self._speaker.predict_log_proba(X)
+
+    @_answers("decision_function")  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Array:
+        """Scores of the choice, (samples,) or (samples, classes)."""
+        return self._speaker.decision_function(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The score that was asked for, accuracy unless ``scoring`` says otherwise."""
+        check_is_fitted(self, "best_estimator_")
+        return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
+
+
+def _tested(
+    member: Any, X: Any, y: Array, weights: Array, pair: Pair, kwargs: dict[str, Any], scoring: Any
+) -> tuple[float, Array]:
+    """Score on a fold's test rows, and which of them are right."""
+    train, test = pair
+    model, rows = fit_rows(member, X, y, train, kwargs), _safe_indexing(X, test)
+    if scoring is None:
+        right = np.asarray(model.predict(rows)).ravel() == y[test]
+        return float(weights[test] @ right / weights[test].sum()), right.astype(float)
+    return _scored(model, rows, y[test], weights[test], scoring), np.zeros(len(test))
+
+
+def _scored(model: Any, X: Any, y: Array, weights: Array | None, scoring: Any) -> float:
+    """One score; weights count where they differ and the scorer takes them."""
+    scorer = check_scoring(model, scoring=scoring)
+    if weights is None or (np.asarray(weights) == np.asarray(weights)[0]).all():
+        return float(scorer(model, X, y))
+    try:
+        return float(scorer(model, X, y, sample_weight=np.asarray(weights)))
+    except TypeError as error:
+        if "sample_weight" not in str(error):
+            raise
+        return float(scorer(model, X, y))

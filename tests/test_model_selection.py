@@ -1,0 +1,367 @@
+"""The referees: estimator checks, brute force, weights as copies, groups, routing, noise."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_classification
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import balanced_accuracy_score, make_scorer
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import check_estimator
+
+from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
+from closecall.model_selection.gains import corrected_folds
+from closecall.model_selection.threshold import best_offsets, predicted
+
+CHECKED = [
+    GuardedClassifierCV(LogisticRegression(), [("bayes", GaussianNB())], cv=2),
+    GuardedClassifierCV(LinearDiscriminantAnalysis(), LogisticRegression(), cv=2, guard=0),
+    ExactThresholdClassifier(LogisticRegression(), cv=2, n_bootstrap=5, random_state=0),
+    ExactThresholdClassifier(GaussianNB(), cv=2, n_bootstrap=5, random_state=0),
+]
+
+
+@pytest.mark.parametrize("estimator", CHECKED, ids=repr)
+def test_check_estimator_without_expected_failures(estimator: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sklearn.exceptions.SkipTestWarning)
+        warnings.simplefilter("ignore", sklearn.exceptions.ConvergenceWarning)
+        results = check_estimator(estimator, on_fail=None)
+    failed = {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
+    assert failed == {}
+    assert len(results) > 40
+
+
+def moons(samples: int = 240) -> tuple[np.ndarray, np.ndarray]:
+    return sklearn.datasets.make_moons(samples, noise=0.25, random_state=4)
+
+
+# The guarded choice.
+
+
+def test_scores_are_those_of_scikit_learn() -> None:
+    X, y = moons()
+    model = GuardedClassifierCV(LogisticRegression(), {"near": KNeighborsClassifier()}, cv=4).fit(X, y)
+    folds = StratifiedKFold(4, shuffle=True, random_state=0)
+    for place, member in enumerate([LogisticRegression(), KNeighborsClassifier()]):
+        expected = cross_val_score(member, X, y, cv=folds)
+        found = [model.cv_results_[f"split{fold}_test_score"][place] for fold in range(4)]
+        np.testing.assert_allclose(found, expected)
+    assert model.best_name_ == "near"
+    np.testing.assert_array_equal(model.predict(X), KNeighborsClassifier().fit(X, y).predict(X))
+    assert model.score(X, y) == pytest.approx((model.predict(X) == y).mean())
+
+
+def test_the_gain_is_paired_over_both_divisions() -> None:
+    X, y = moons()
+    model = GuardedClassifierCV(LogisticRegression(), [("near", KNeighborsClassifier())]).fit(X, y)
+    difference = np.zeros(len(y))
+    for seed in (0, 1):
+        for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
+            right = [m.fit(X[train], y[train]).predict(X[test]) == y[test]
+                     for m in (KNeighborsClassifier(), LogisticRegression())]  # fmt: skip
+            difference[test] += (right[0].astype(float) - right[1]) / 2
+    found = model.guard_report_["comparison"]
+    assert found["gain"] == pytest.approx(difference.mean())
+    assert found["standard_error"] == pytest.approx(difference.std() / np.sqrt(len(y)))
+    assert found["needed"] == pytest.approx(1.5 * found["standard_error"])
+
+
+def test_a_gain_below_the_guard_leaves_the_baseline() -> None:
+    X, y = moons()
+    contest = GuardedClassifierCV(LogisticRegression(), [("near", KNeighborsClassifier())])
+    found = contest.fit(X, y).guard_report_["comparison"]
+    strict = clone(contest).set_params(guard=1.01 * found["gain"] / found["standard_error"]).fit(X, y)
+    assert (contest.best_name_, strict.best_name_) == ("near", "baseline")
+    np.testing.assert_array_equal(strict.predict(X), LogisticRegression().fit(X, y).predict(X))
+    assert "baseline is kept" in strict.guard_report_["reason"]
+
+
+def test_noise_labels_rarely_beat_the_majority() -> None:
+    random, taken = np.random.default_rng(0), 0
+    for _ in range(40):
+        X, y = random.normal(size=(100, 10)), random.integers(0, 2, 100)
+        contest = GuardedClassifierCV(
+            DummyClassifier(),
+            {"bayes": GaussianNB(), "tree": DecisionTreeClassifier(random_state=0), "linear": LogisticRegression()},
+        )
+        taken += contest.fit(X, y).best_name_ != "baseline"
+    assert taken <= 8  # 10 % expected at most; 9 or more of 40 has a probability of 1.5 %
+
+
+def test_other_scores_are_compared_by_folds_with_the_correction() -> None:
+    X, y = make_classification(300, weights=[0.8], random_state=0)
+    for scoring in ("balanced_accuracy", make_scorer(balanced_accuracy_score), "neg_log_loss"):
+        model = GuardedClassifierCV(LogisticRegression(), [("bayes", GaussianNB())], scoring=scoring).fit(X, y)
+        gains = []
+        for seed in (0, 1):
+            folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+            first, second = (
+                cross_val_score(member, X, y, cv=folds, scoring=scoring)
+                for member in (GaussianNB(), LogisticRegression())
+            )
+            gains.append(first - second)
+        flat = np.concatenate(gains)
+        found = model.guard_report_["comparison"]
+        assert found["gain"] == pytest.approx(flat.mean())
+        assert found["standard_error"] == pytest.approx(flat.std(ddof=1) * np.sqrt(1 / 10 + 60 / 240))
+    assert corrected_folds(np.array([0.3]), 0.25) == (0.3, np.inf)
+
+
+def test_weights_train_and_score_through_pipelines() -> None:
+    X, y = moons(120)
+    mass = np.random.default_rng(1).integers(1, 4, len(y)).astype(float)
+    members = {"near": make_pipeline(StandardScaler(), GaussianNB())}
+    model = GuardedClassifierCV(LogisticRegression(), members, guard=0).fit(X, y, sample_weight=mass)
+    train, test = next(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
+    scaler = StandardScaler().fit(X[train])
+    direct = GaussianNB().fit(scaler.transform(X[train]), y[train], mass[train])
+    expected = direct.score(scaler.transform(X[test]), y[test], mass[test])
+    assert model.cv_results_["split0_test_score"][1] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="takes none in fit"):
+        GuardedClassifierCV(LogisticRegression(), [("near", KNeighborsClassifier())]).fit(X, y, sample_weight=mass)
+
+
+def test_groups_stay_together() -> None:
+    X, y = moons(120)
+    groups = np.repeat(np.arange(30), 4)
+    seen: list[set[int]] = []
+
+    class Watching(GaussianNB):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            seen.append({int(np.flatnonzero((rows == X0).all(axis=1))[0]) for rows in X})
+            return super().fit(X, y, sample_weight)
+
+    X0 = X
+    for cv in (None, 3, GroupKFold(3)):
+        seen.clear()
+        GuardedClassifierCV(LogisticRegression(), [("bayes", Watching())], cv=cv, refit=False).fit(X, y, groups=groups)
+        assert len(seen) >= 3
+        for rows in seen:
+            members = {group: {row for row in range(120) if groups[row] == group} for group in set(groups.tolist())}
+            assert all(part <= rows or not (part & rows) for part in members.values())
+
+
+def test_searches_take_part_and_parameters_reach_inside() -> None:
+    X, y = moons()
+    tuned = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 15]}, cv=3)
+    contest = GuardedClassifierCV(LogisticRegression(), [("tuned", tuned)])
+    assert contest.get_params()["tuned__estimator__weights"] == "uniform"
+    contest.set_params(tuned__estimator__weights="distance", baseline__C=0.1)
+    assert tuned.estimator.weights == "distance"
+    assert contest.fit(X, y).best_estimator_.best_params_ == {"n_neighbors": 15}
+    contest.set_params(tuned=GaussianNB())
+    assert isinstance(contest.challengers[0][1], GaussianNB)
+    copied = clone(contest)
+    assert copied.challengers[0][1] is not contest.challengers[0][1]
+
+
+def test_metadata_is_routed() -> None:
+    X, y = moons(120)
+    mass = np.random.default_rng(1).uniform(0.5, 2, len(y))
+    with sklearn.config_context(enable_metadata_routing=True):
+        plain, heavy = LogisticRegression().set_fit_request(sample_weight=False), GaussianNB()
+        heavy.set_fit_request(sample_weight=True)
+        model = GuardedClassifierCV(plain, [("bayes", heavy)], guard=0, refit=False)
+        model.set_fit_request(sample_weight=True).fit(X, y, sample_weight=mass)
+        routed = model.cv_results_["split0_test_score"]
+    train, test = next(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
+    expected = [
+        LogisticRegression().fit(X[train], y[train]).score(X[test], y[test], mass[test]),
+        GaussianNB().fit(X[train], y[train], mass[train]).score(X[test], y[test], mass[test]),
+    ]
+    np.testing.assert_allclose(routed, expected)
+
+
+@pytest.mark.parametrize(
+    ("challengers", "match"),
+    [
+        ([], "empty"),
+        ([("a", GaussianNB()), ("a", GaussianNB())], "two classifiers"),
+        ([("a__b", GaussianNB())], "must not contain"),
+        ([("cv", GaussianNB())], "cannot be called"),
+        ([("a", StandardScaler())], "must be a classifier"),
+    ],
+)
+def test_bad_challengers_are_refused(challengers: Any, match: str) -> None:
+    X, y = moons(60)
+    with pytest.raises(ValueError, match=match):
+        GuardedClassifierCV(LogisticRegression(), challengers).fit(X, y)
+
+
+# The exact threshold.
+
+
+def brute_force(scores: np.ndarray, costs: np.ndarray, weights: np.ndarray) -> float:
+    """The least cost over every way to cut the scores."""
+    places = np.concatenate([[-np.inf], np.unique(scores)])
+    return min(float(weights @ np.where(scores > place, costs[:, 1], costs[:, 0])) for place in places)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_threshold_is_that_of_brute_force(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    samples = int(random.integers(2, 30))
+    scores = random.normal(size=samples).round(int(random.integers(0, 3)))
+    costs = random.choice([0.0, 1.0, 5.0, -1.0], size=(2, 2))[random.integers(0, 2, samples)]
+    weights = random.choice([0.5, 1.0, 3.0], size=samples)
+    offsets = best_offsets(scores[:, None], costs, weights)
+    chosen = predicted(scores[:, None], offsets)
+    found = float(weights @ costs[np.arange(samples), chosen])
+    assert found == pytest.approx(brute_force(scores, costs, weights), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_offsets_cannot_be_bettered_one_class_at_a_time(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    scores = random.normal(size=(20, 3))
+    costs = (1 - np.eye(3))[random.integers(0, 3, 20)] * random.uniform(0.5, 2, (20, 3))
+    weights = random.uniform(0.5, 2, 20)
+    rows = np.arange(20)
+
+    def cost(offsets: np.ndarray) -> float:
+        return float(weights @ costs[rows, (scores + offsets).argmax(axis=1)])
+
+    offsets = best_offsets(scores, costs, weights)
+    assert cost(offsets) <= cost(np.zeros(3)) + 1e-12
+    for code in range(3):
+        rivals = np.delete(scores + offsets, code, axis=1).max(axis=1) - scores[:, code]
+        cuts = np.sort(rivals)
+        for place in [cuts[0] - 1, *(cuts[:-1] + cuts[1:]) / 2, cuts[-1] + 1]:
+            trial = offsets.copy()
+            trial[code] = place
+            assert cost(offsets) <= cost(trial) + 1e-9
+
+
+def shifted() -> tuple[np.ndarray, np.ndarray]:
+    """Naive Bayes on skewed features has its threshold in the wrong place."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 2, 600)
+    X = np.exp(random.normal(size=(600, 3)) + 0.8 * y[:, None])
+    return np.hstack([X, X[:, :1]]), y
+
+
+def test_a_real_gain_moves_the_threshold_and_a_false_one_does_not() -> None:
+    X, y = shifted()
+    model = ExactThresholdClassifier(GaussianNB(), random_state=0).fit(X[:400], y[:400])
+    assert model.guard_report_["taken"]
+    assert model.score(X[400:], y[400:]) > GaussianNB().fit(X[:400], y[:400]).score(X[400:], y[400:]) + 0.02
+    low, high = model.threshold_interval_
+    assert low <= model.threshold_ <= high
+    kept = ExactThresholdClassifier(GaussianNB(), guard=50, random_state=0).fit(X[:400], y[:400])
+    assert kept.threshold_ == kept.default_threshold_ == 0.5
+    assert kept.optimum_ == model.threshold_
+    np.testing.assert_array_equal(kept.predict(X), GaussianNB().fit(X[:400], y[:400]).predict(X))
+
+
+def test_noise_rarely_moves_the_threshold() -> None:
+    random, taken = np.random.default_rng(1), 0
+    for _ in range(40):
+        X, y = random.normal(size=(100, 5)), random.integers(0, 2, 100)
+        taken += ExactThresholdClassifier(LogisticRegression(), n_bootstrap=0).fit(X, y).guard_report_["taken"]
+    assert taken <= 8
+
+
+def test_the_judge_of_the_gain_never_sees_its_own_fold() -> None:
+    """Scores that say nothing, on labels of one sign a fold: the best cut of all rows gains, honest cuts lose."""
+    X, y = np.zeros((40, 1)), np.tile([0, 1], 20)
+    model = ExactThresholdClassifier(DummyClassifier(strategy="prior"), n_bootstrap=0).fit(X, y)
+    assert not model.guard_report_["taken"]
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [8, 0]]])
+def test_the_curve_has_its_minimum_at_the_optimum(objective: Any) -> None:
+    X, y = make_classification(300, weights=[0.85], flip_y=0.1, random_state=3)
+    model = ExactThresholdClassifier(LogisticRegression(), objective=objective, guard=0, random_state=0).fit(X, y)
+    cuts, costs = model.curve_
+    below = np.flatnonzero(cuts <= model.optimum_)
+    at_optimum = costs[below[-1]] if below.size else np.inf
+    assert at_optimum == pytest.approx(costs.min())
+    if objective == "balanced_accuracy":
+        plain = LogisticRegression().fit(X, y)
+        assert balanced_accuracy_score(y, model.predict(X)) > balanced_accuracy_score(y, plain.predict(X))
+    if isinstance(objective, list):
+        assert model.predict(X).mean() > LogisticRegression().fit(X, y).predict(X).mean()
+
+
+def test_weights_are_copies_in_the_threshold() -> None:
+    random = np.random.default_rng(5)
+    scores, costs = random.normal(size=(30, 1)), (1 - np.eye(2))[random.integers(0, 2, 30)]
+    mass = random.integers(1, 4, 30)
+    copies = np.repeat(np.arange(30), mass)
+    weighted = best_offsets(scores, costs, mass.astype(float))
+    np.testing.assert_allclose(weighted, best_offsets(scores[copies], costs[copies], np.ones(len(copies))))
+
+
+def test_more_classes_have_offsets() -> None:
+    X, y = load_iris(return_X_y=True)
+    skewed = np.concatenate([np.arange(50), np.arange(50, 60), np.arange(100, 150)])
+    for member in (LogisticRegression(C=0.01), GaussianNB(), RandomForestClassifier(10, random_state=0)):
+        model = ExactThresholdClassifier(member, objective="balanced_accuracy", guard=0, n_bootstrap=20, random_state=0)
+        model.fit(X[skewed], y[skewed])
+        assert model.threshold_.shape == (3,)
+        assert model.threshold_interval_.shape == (2, 3)
+        plain = clone(member).fit(X[skewed], y[skewed])
+        found, before = (balanced_accuracy_score(y, m.predict(X)) for m in (model, plain))
+        assert found >= before - 0.02
+
+
+def test_what_is_wrong_is_said() -> None:
+    X, y = moons(60)
+    for given, match in [("f1", "accuracy"), ([[0, 1, 2]], "shape")]:
+        with pytest.raises(ValueError, match=match):
+            ExactThresholdClassifier(LogisticRegression(), objective=given).fit(X, y)
+    with pytest.raises(ValueError, match="guard"):
+        ExactThresholdClassifier(LogisticRegression(), guard=-1).fit(X, y)
+    with pytest.raises(ValueError, match="one example only"):
+        ExactThresholdClassifier(LogisticRegression()).fit(X[:5], [0, 1, 0, 0, 0])
+
+
+def test_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    matplotlib = pytest.importorskip("matplotlib", reason="drawing needs closecall[plots]")
+    matplotlib.use("agg")
+    from closecall.model_selection import GuardDisplay, ThresholdDisplay
+
+    X, y = moons()
+    contest = GuardedClassifierCV(LogisticRegression(), [("near", KNeighborsClassifier())]).fit(X, y)
+    shown = GuardDisplay.from_estimator(contest)
+    assert [label.get_text() for label in shown.ax_.get_yticklabels()] == ["baseline", "near"]
+    model = ExactThresholdClassifier(LogisticRegression(), random_state=0).fit(X, y)
+    assert len(ThresholdDisplay.from_estimator(model).ax_.lines) == 3
+    many = ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(*load_iris(return_X_y=True))
+    with pytest.raises(ValueError, match="two classes"):
+        ThresholdDisplay.from_estimator(many)
+    matplotlib.pyplot.close("all")
+
+
+def test_frames_and_text_pass_through() -> None:
+    pandas = pytest.importorskip("pandas", reason="needs closecall[bench]")
+    from sklearn.compose import make_column_transformer
+    from sklearn.preprocessing import OneHotEncoder
+
+    random = np.random.default_rng(0)
+    table = pandas.DataFrame({"town": random.choice(["a", "b", "c"], 120), "size": random.normal(size=120)})
+    y = np.where((table["town"] == "a") ^ (table["size"] > 0), "yes", "no")
+    encode = make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
+    members = [make_pipeline(encode, member) for member in (LogisticRegression(), DecisionTreeClassifier(max_depth=4))]
+    model = GuardedClassifierCV(members[0], {"tree": members[1]}).fit(table, y)
+    assert model.best_name_ == "tree"
+    assert set(model.predict(table)) <= {"yes", "no"}
+    assert model.feature_names_in_.tolist() == ["town", "size"]
+    ExactThresholdClassifier(members[0], random_state=0).fit(table, y).predict(table)
+    assert list(itertools.islice(model.classes_, 2)) == ["no", "yes"]

@@ -23,6 +23,7 @@ ROOMS = [
     "theory",
     "solvers",
     "linear",
+    "model_selection",
     "network",
     "nn",
     "data",
@@ -37,6 +38,7 @@ ROOMS = [
 OUTSIDE = {
     "solvers": {"threadpoolctl"},
     "linear": {"sklearn", "matplotlib", "threadpoolctl"},
+    "model_selection": {"sklearn"},
     "network": {"sklearn"},
     "nn": {"torch"},
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},

@@ -23,11 +23,11 @@ BASELINE = "baseline"
 
 @dataclass
 class _Table:
-    """What was seen of every member on one division: (members, folds) scores, or whether each example was right."""
+    """What was seen of every member on one division."""
 
     pairs: list[Pair]
-    scores: Array
-    right: Array  # (members, samples): mean over the folds that tested an example; NaN where none did
+    scores: Array  # (members, folds)
+    right: list[list[Array]]  # for each member and fold, whether each test row is right; empty for other scores
 
 
 def _answers(name: str) -> Any:
@@ -42,7 +42,8 @@ class GuardedClassifierCV(Referee):
     """The best of several classifiers where it is really better, else the baseline: a cross-validated, guarded choice.
 
     All classifiers are cross-validated on the same folds. The best challenger and the baseline then meet again on fresh
-    folds, and the challenger is taken only if its paired gain, over both divisions, is above ``guard`` standard errors.
+    folds. On each fold the challenger that the *other* folds choose is compared with the baseline, on the fresh ones the
+    best challenger, and it is taken only if the paired gain over all of them is above ``guard`` standard errors.
     Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
     Parameters
@@ -140,7 +141,7 @@ class GuardedClassifierCV(Referee):
             if again:
                 pair = [members[0], members[challenger]]
                 tables.append(self._look(pair, X, y, weights, kwargs, again))
-            outcome = self._judge(members[challenger][0], challenger, tables, weights, len(y))
+            outcome = self._judge(members[challenger][0], tables, weights)
             best = challenger if outcome.taken else 0
         self._report(members, tables, best, outcome)
         if self.refit:
@@ -159,24 +160,29 @@ class GuardedClassifierCV(Referee):
             delayed(_tested)(member, X, y, weights, pair, kwargs[name], scoring) for (name, member), pair in jobs
         )
         scores = np.array([score for score, _ in seen]).reshape(len(members), len(pairs))
-        right, times = np.zeros((len(members), len(y))), np.zeros(len(y))
-        for number, (train_test, (_, hits)) in enumerate(zip(jobs, seen, strict=True)):
-            right[number // len(pairs), train_test[1][1]] += hits
-        for _, test in pairs:
-            times[test] += 1
-        with np.errstate(invalid="ignore"):
-            return _Table(pairs, scores, right / times)
+        hits = [[hit for _, hit in seen[place * len(pairs) :][: len(pairs)]] for place in range(len(members))]
+        return _Table(pairs, scores, hits)
 
-    def _judge(self, name: str, challenger: int, tables: list[_Table], weights: Array, samples: int) -> Verdict:
-        places = [(challenger, 0), (1, 0)][: len(tables)]
+    def _judge(self, name: str, tables: list[_Table], weights: Array) -> Verdict:
+        """The gain where no example has chosen what it is asked about, and whether it is enough.
+
+        Each fold is asked about the challenger that the *other* folds choose; on the fresh division, where the table
+        holds the baseline and the challenger only, about the challenger itself.
+        """
+        chosen = [_chosen_elsewhere(tables[0].scores), *(np.ones(len(table.pairs), dtype=int) for table in tables[1:])]
         if self.scoring in (None, "accuracy"):
-            gains = np.stack(
-                [table.right[new] - table.right[old] for table, (new, old) in zip(tables, places, strict=True)]
-            )
-            tested = ~np.isnan(gains).all(axis=0)
-            gain, error = paired_examples(np.nanmean(gains[:, tested], axis=0), weights[tested])
+            total, times = np.zeros(len(weights)), np.zeros(len(weights))
+            for table, places in zip(tables, chosen, strict=True):
+                for fold, (_, test) in enumerate(table.pairs):
+                    total[test] += table.right[places[fold]][fold].astype(float) - table.right[0][fold]
+                    times[test] += 1
+            tested = times > 0
+            gain, error = paired_examples(total[tested] / times[tested], weights[tested])
         else:
-            folds = [table.scores[new] - table.scores[old] for table, (new, old) in zip(tables, places, strict=True)]
+            folds = [
+                table.scores[places, np.arange(len(places))] - table.scores[0]
+                for table, places in zip(tables, chosen, strict=True)
+            ]
             share = np.mean([len(test) / len(train) for table in tables for train, test in table.pairs])
             gain, error = corrected_folds(np.concatenate(folds), float(share))
         return verdict(name, BASELINE, gain, error, float(self.guard))
@@ -294,6 +300,18 @@ class GuardedClassifierCV(Referee):
         return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
 
 
+def _chosen_elsewhere(scores: Array) -> Array:
+    """For each fold (folds,) the challenger with the best mean on the other folds; with one fold, on that one.
+
+    Examples
+    --------
+    >>> _chosen_elsewhere(np.array([[0.0, 0.0, 0.0], [0.9, 0.1, 0.1], [0.3, 0.3, 0.3]])).tolist()
+    [2, 1, 1]
+    """
+    others = scores[1:].sum(axis=1, keepdims=True) - scores[1:] if scores.shape[1] > 1 else scores[1:]
+    return 1 + others.argmax(axis=0)
+
+
 def _tested(
     member: Any, X: Any, y: Array, weights: Array, pair: Pair, kwargs: dict[str, Any], scoring: Any
 ) -> tuple[float, Array]:
@@ -302,8 +320,8 @@ def _tested(
     model, rows = fit_rows(member, X, y, train, kwargs), _safe_indexing(X, test)
     if scoring is None:
         right = np.asarray(model.predict(rows)).ravel() == y[test]
-        return float(weights[test] @ right / weights[test].sum()), right.astype(float)
-    return _scored(model, rows, y[test], weights[test], scoring), np.zeros(len(test))
+        return float(weights[test] @ right / weights[test].sum()), right
+    return _scored(model, rows, y[test], weights[test], scoring), np.empty(0, dtype=bool)
 
 
 def _scored(model: Any, X: Any, y: Array, weights: Array | None, scoring: Any) -> float:

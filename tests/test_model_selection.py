@@ -82,6 +82,22 @@ def test_the_gain_is_paired_over_both_divisions() -> None:
     assert found["needed"] == pytest.approx(1.5 * found["standard_error"])
 
 
+def test_each_fold_judges_the_challenger_of_the_others() -> None:
+    random = np.random.default_rng(7)
+    X, y = random.normal(size=(90, 4)), random.integers(0, 2, 90)
+    folds = list(StratifiedKFold(3, shuffle=True, random_state=3).split(X, y))
+    members = [LogisticRegression(), GaussianNB(), KNeighborsClassifier(3), DecisionTreeClassifier(random_state=0)]
+    right = np.array([[(m.fit(X[a], y[a]).predict(X[b]) == y[b]) for a, b in folds] for m in members], dtype=object)
+    gains = np.zeros(90)
+    for fold, (_, test) in enumerate(folds):
+        means = [np.mean([right[m, f].mean() for f in range(3) if f != fold]) for m in (1, 2, 3)]
+        gains[test] = right[1 + int(np.argmax(means)), fold].astype(float) - right[0, fold]
+    named = dict(zip("abc", members[1:], strict=True))
+    model = GuardedClassifierCV(members[0], named, cv=folds, refit=False).fit(X, y)
+    assert model.guard_report_["comparison"]["gain"] == pytest.approx(gains.mean())
+    assert model.guard_report_["fresh_folds"] == 0
+
+
 def test_a_gain_below_the_guard_leaves_the_baseline() -> None:
     X, y = moons()
     contest = GuardedClassifierCV(LogisticRegression(), [("near", KNeighborsClassifier())])

@@ -42,8 +42,8 @@ class GuardedClassifierCV(Referee):
     """The best of several classifiers where it is really better, else the baseline: a cross-validated, guarded choice.
 
     All classifiers are cross-validated on the same folds. The best challenger and the baseline then meet again on fresh
-    folds. On each fold the challenger that the *other* folds choose is compared with the baseline, on the fresh ones the
-    best challenger, and it is taken only if the paired gain over all of them is above ``guard`` standard errors.
+    folds. On each fold the challenger that the *other* folds choose is compared with the baseline, on the fresh ones
+    the best challenger; it is taken only if the paired gain over all of them is above ``guard`` standard errors.
     Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
     Parameters
@@ -53,8 +53,7 @@ class GuardedClassifierCV(Referee):
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
         None: five stratified folds, fewer if a class has fewer members. None and numbers keep groups together where
-        ``groups`` are given, and have fresh folds; of a splitter or given pairs there are none, and its gain is judged
-        on the folds that chose.
+        ``groups`` are given, and have fresh folds; of a splitter or given pairs there are none.
     scoring : str, callable or None
         None is accuracy, compared example by example. Any other score is compared fold by fold, with Nadeau and
         Bengio's correction for overlapping training sets.

@@ -11,10 +11,9 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import balanced_accuracy_score, make_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
@@ -30,7 +29,7 @@ from closecall.model_selection.threshold import best_offsets, predicted
 
 CHECKED = [
     GuardedClassifierCV(LogisticRegression(), [("bayes", GaussianNB())], cv=2),
-    GuardedClassifierCV(LinearDiscriminantAnalysis(), LogisticRegression(), cv=2, guard=0),
+    GuardedClassifierCV(RidgeClassifier(), LogisticRegression(), cv=2, guard=0),
     ExactThresholdClassifier(LogisticRegression(), cv=2, n_bootstrap=5, random_state=0),
     ExactThresholdClassifier(GaussianNB(), cv=2, n_bootstrap=5, random_state=0),
 ]

@@ -41,9 +41,11 @@ pairs = arrays(float, (2, 25), elements=st.integers(0, 40).map(lambda count: cou
 def test_demsar_ranks_friedman_and_critical_difference() -> None:
     np.testing.assert_allclose(stats.average_ranks(DEMSAR), [3.143, 2.000, 2.893, 1.964], atol=5e-4)
     chi_square, p = stats.friedman(DEMSAR)
-    assert chi_square == pytest.approx(9.28, abs=0.005)
-    # The paper: F_F = 3.69 with 3 and 39 degrees of freedom.
-    assert reference.f.isf(p, 3, 39) == pytest.approx(3.69, abs=0.005)
+    # The paper has 9.28 and F_F = 3.69 without the correction for equal scores.
+    plain = chi_square * _spread(DEMSAR)
+    assert plain == pytest.approx(9.28, abs=0.005)
+    assert 13 * plain / (14 * 3 - plain) == pytest.approx(3.69, abs=0.005)
+    assert reference.f.isf(p, 3, 39) == pytest.approx(13 * chi_square / (14 * 3 - chi_square))
     assert stats.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
     assert stats.critical_difference(4, 14, level=0.10) == pytest.approx(1.12, abs=0.005)
     # Its conclusion at 0.10: C4.5 is worse than C4.5+m and C4.5+m+cf, the rest cannot be told apart.
@@ -61,9 +63,18 @@ def test_demsar_wilcoxon() -> None:
     assert stats.wilcoxon(DEMSAR[:, 0], DEMSAR[:, 1]) == p
 
 
-def test_friedman_agrees_with_scipy_without_ties() -> None:
-    scores = np.random.default_rng(0).random((12, 5))
+def _spread(scores: np.ndarray) -> float:
+    """How much less the ranks vary because of ties; 1 without any."""
+    repeats = [scores.tolist()[i].count(value) for i in range(len(scores)) for value in set(scores[i].tolist())]
+    k = scores.shape[1]
+    return 1 - sum(t**3 - t for t in repeats) / (len(scores) * k * (k**2 - 1))
+
+
+@pytest.mark.parametrize("levels", [2, 3, 10, 10**6])
+def test_friedman_agrees_with_scipy_with_ties_and_without(levels: int) -> None:
+    scores = np.random.default_rng(levels).integers(0, levels, (12, 5)).astype(float)
     assert stats.friedman(scores)[0] == pytest.approx(reference.friedmanchisquare(*scores.T).statistic)
+    assert stats.friedman(np.ones((4, 3))) == (0.0, 1.0)
     assert stats.friedman(np.tile([1.0, 2.0, 3.0], (5, 1)))[1] == 0
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from closecall.data import DataError
 from closecall.evaluate.stats import corrected_test
+from closecall.report.text import shown
 from closecall.tabular.columns import Column, columns_of, numbers
 from closecall.tabular.compare import NAMES, TREE, divide, grid
 from closecall.tabular.conclude import Result, judge
 from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
-from closecall.tabular.output import cell, shown
+from closecall.tabular.output import cell
 from closecall.tabular.table import Table, read, sniff, stream
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")

@@ -3,11 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .aggregates import AGGREGATES, get_aggregate
-from .losses import LOSSES, get_loss
-from .objective import Problem
-
 if TYPE_CHECKING:
+    from .aggregates import AGGREGATES, get_aggregate
     from .linear import (
         AggregateLossClassifier,
         AggregateLossClassifierCV,
@@ -18,6 +15,8 @@ if TYPE_CHECKING:
         diagnose,
         load_model,
     )
+    from .losses import LOSSES, get_loss
+    from .objective import Problem
 
 __all__ = [
     "AGGREGATES",
@@ -35,12 +34,20 @@ __all__ = [
     "load_model",
 ]
 __version__ = "0.1.0"
+#: Where the names live that are not in ``linear``.
+_CORE = {
+    "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",
+    "get_loss": "losses",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # The classifiers need scikit-learn, which loads pandas where it is installed: fetched when first asked for.
+    # Fetched when first asked for: the classifiers need scikit-learn, which loads pandas where it is installed, and
+    # the command must answer signals before anything large is loaded.
+    if name in _CORE.values():
+        return import_module(f"closecall.{name}")
     if name in __all__:
-        return getattr(import_module("closecall.linear"), name)
+        return getattr(import_module(f"closecall.{_CORE.get(name, 'linear')}"), name)
     raise AttributeError(f"module 'closecall' has no attribute {name!r}")
 
 

@@ -91,3 +91,13 @@ class Budget:
 
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no number")
+
+
+def address_space() -> int | None:
+    """The limit of this process (``ulimit -v``), None if there is none or the system knows no such thing."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft

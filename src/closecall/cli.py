@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 try:
     import typer
-    from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.table import Table as RichTable
@@ -27,6 +26,7 @@ except ImportError as error:
     ) from None
 
 from closecall import __version__
+from closecall._signals import stoppable
 from closecall.data import SUITES, available, data_directory
 from closecall.paper import commands as exchange_commands, faults
 from closecall.paper.engines import Dask, Engine, Local
@@ -37,9 +37,10 @@ from closecall.paper.run import Event, drive
 from closecall.paper.scores import gather, title
 from closecall.paper.store import Store
 from closecall.paper.tables import gain_table, method_table
+from closecall.report.console import Console
 from closecall.report.formats import Table
+from closecall.report.text import shown
 from closecall.tabular.commands import register
-from closecall.tabular.output import shown
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, 2, 3
 
@@ -54,8 +55,8 @@ app = typer.Typer(
     add_completion=False,
 )
 # No :names: made pictures: data sets and files have names of their own.
-out = Console(emoji=False)
-err = Console(stderr=True, emoji=False)
+out = Console(highlight=True)
+err = Console(stderr=True, highlight=True)
 register(app)
 faults.register(app)
 exchange_commands.register(app)
@@ -184,7 +185,7 @@ def _show_lines(events: Iterator[Event]) -> Event:
         if event.kind in ("failed", "lost"):
             troubles += 1
             if troubles <= _TROUBLES:
-                print(_trouble(event), flush=True)
+                print(shown(_trouble(event)), flush=True)
         elif event.kind in ("planned", "finished") or int(100 * event.fraction) > percent:
             percent = int(100 * event.fraction)
             word = event.kind if event.kind in ("planned", "finished") else "running"
@@ -386,12 +387,14 @@ def _common(
 
 def main() -> None:
     """The entry point: runs the command and turns what went wrong into a message and an exit code."""
-    with faults.stoppable():
+    with stoppable():
         try:
             code = faults.finish(app(standalone_mode=False))
+            sys.stdout.flush()  # here a reader that went away can still be answered
         except BaseException as error:
             message, code = faults.explain(error)
-            err.print(_text(message), style="red", soft_wrap=True)
+            if message:
+                err.print(_text(message), style="red", soft_wrap=True)
     raise SystemExit(code)
 
 

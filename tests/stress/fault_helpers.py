@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from closecall._signals import stoppable
 from closecall.paper.engines import Happening, Local, Work
-from closecall.paper.faults import explain, stoppable
+from closecall.paper.faults import explain
 from closecall.paper.plan import Cell, Task
 from closecall.paper.record import Record, pack
 from closecall.paper.run import drive
@@ -94,4 +95,4 @@ if __name__ == "__main__":
     # Under its real name, so that the workers find the function that they are asked to run.
     from tests.stress import fault_helpers
 
-    fault_helpers.main(*sys.argv[1:])
+    fault_helpers.main(*sys.argv[2:])  # the first is the command, as a user gives it

@@ -26,6 +26,7 @@ import numpy as np
 
 from closecall import cli
 from closecall.evaluate.grid import ROW
+from closecall.paper.faults import UNEXPECTED
 from closecall.paper.plan import Cell
 from closecall.paper.record import Record
 from closecall.paper.report import stored_jobs
@@ -240,7 +241,8 @@ def run_command(arguments: list[str], folder: Path) -> tuple[Any, str]:
     finally:
         os.chdir(before)
     told.flush()
-    return code, told.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
+    words = told.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
+    return ("a traceback" if UNEXPECTED in words else code), words
 
 
 @cache

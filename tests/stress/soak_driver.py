@@ -13,6 +13,9 @@ if os.environ.get("SOAK_CLOCK"):  # here, not in main: the workers import this f
 
 
 def main() -> None:
+    from closecall import _signals
+
+    _signals.answer()  # as the command does before it loads anything
     from closecall import cli
 
     cli._write_report = lambda store, folder, as_json: Path("left out")

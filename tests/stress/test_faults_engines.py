@@ -37,7 +37,7 @@ def test_a_signal_ends_the_driver_at_once_with_its_workers_and_loses_nothing(
     number: signal.Signals, tmp_path: Path, importable: None
 ) -> None:
     path = tmp_path / "s.sqlite"
-    command = [sys.executable, "-m", "tests.stress.fault_helpers", str(path)]
+    command = [sys.executable, "-m", "tests.stress.fault_helpers", "reproduce", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
         lines = [driver.stdout.readline() for _ in range(12)]
@@ -80,7 +80,7 @@ def test_the_command_interrupted_says_so_and_is_incomplete(
 @pytest.mark.parametrize(
     ("error", "words", "code"),
     [
-        (OSError(28, "No space left on device"), "make room, or choose another --out; what is finished is kept", 2),
+        (OSError(28, "No space left on device"), "make room, or choose another --out; the same command", 2),
         (OSError(13, "Permission denied"), "Permission denied", 3),
         (MemoryError(), "not enough memory", 2),
         (EngineError("no scheduler"), "no scheduler", 2),

@@ -43,6 +43,14 @@ def suffix_of(path: str | Path) -> str:
     return ending if ending in SEPARATORS else ""
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """The path with ``~`` written out; a home that nobody has is an error like a file that is not there."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error}") from error
+
+
 def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
     """The file's content, unpacked if it is gzip, never more than ``limit`` bytes.
 

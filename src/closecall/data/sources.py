@@ -17,7 +17,7 @@ from closecall._names import lookup
 
 from .dataset import DataError, Dataset
 from .embedded import EMBEDDED, embedded
-from .files import MISSING, from_frame, read_bytes, read_table, sha256_of, suffix_of
+from .files import MISSING, expanded, from_frame, read_bytes, read_table, sha256_of, suffix_of
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 from .tables import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 
@@ -57,10 +57,10 @@ def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
     """
     chosen = given or os.environ.get("CLOSECALL_DATA")
     if chosen:
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     caches = {"win32": os.environ.get("LOCALAPPDATA"), "darwin": "~/Library/Caches"}
     base = caches.get(sys.platform) or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "closecall"
+    return expanded(base) / "closecall"
 
 
 def resolve(name: str) -> tuple[str, str]:
@@ -254,7 +254,7 @@ def _load_fan8(name: str, request: Request) -> Dataset:
 
 
 def _load_file(name: str, request: Request) -> Dataset:
-    path = Path(name).expanduser()
+    path = expanded(name)
     frame = read_table(path, request.target, missing=MISSING)
     title = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
     return from_frame(frame, request.target, name=title, source="file", version="")

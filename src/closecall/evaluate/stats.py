@@ -244,7 +244,9 @@ def average_ranks(scores: Array) -> Array:
 
 
 def friedman(scores: Array) -> tuple[float, float]:
-    """Friedman's chi-square and the p of Iman & Davenport's F over (datasets, methods) scores.
+    """Friedman's chi-square, corrected for ties, and the p of Iman & Davenport's F over (datasets, methods) scores.
+
+    Scores that are all equal show no difference: 0 and 1.
 
     Examples
     --------
@@ -255,6 +257,11 @@ def friedman(scores: Array) -> tuple[float, float]:
     datasets, methods = np.shape(scores)
     ranks = average_ranks(scores)
     chi_square = 12 * datasets / (methods * (methods + 1)) * float((ranks**2).sum() - methods * (methods + 1) ** 2 / 4)
+    tied = [np.unique(row, return_counts=True)[1] for row in np.asarray(scores)]
+    spread = 1 - sum(float((t**3 - t).sum()) for t in tied) / (datasets * methods * (methods**2 - 1))
+    if spread <= 0:
+        return 0.0, 1.0
+    chi_square /= spread  # tied ranks vary less than the formula assumes
     room = datasets * (methods - 1) - chi_square
     if room <= 0:  # every data set ranks the methods alike: F is infinite
         return chi_square, 0.0

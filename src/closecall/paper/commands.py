@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from closecall.report.text import shown
+
 from .exchange import export_store, import_folder
 from .store import Store
 
@@ -36,7 +38,7 @@ def export(
     if as_json:
         print(json.dumps({"kind": "exported", "cells": cells, "files": list(map(str, paths)), "bytes": size}))
     else:
-        print(f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {to}")
+        print(f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}")
 
 
 def import_(
@@ -50,7 +52,7 @@ def import_(
     if as_json:
         print(json.dumps({"kind": "imported", "added": done.added, "known": done.known}))
     else:
-        print(f"{done.added} cells added, {done.known} were there already, in {output}")
+        print(f"{done.added} cells added, {done.known} were there already, in {shown(output)}")
 
 
 def publish(
@@ -69,7 +71,7 @@ def publish(
     if output is not None:
         with Store(output / "store.sqlite") as store:
             export_store(store, to / CELLS)
-    tell = (lambda name: None) if as_json else (lambda name: print(f"making {name}", flush=True))
+    tell = (lambda name: None) if as_json else (lambda name: print(f"making {shown(name)}", flush=True))
     paths = list(write_pages(to, tell=tell))
     for page in readme or ():
         page.write_text(fill(page.read_text(encoding="utf-8"), to), encoding="utf-8")
@@ -77,4 +79,4 @@ def publish(
     if as_json:
         print(json.dumps({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size}))
     else:
-        print(f"{len(paths)} files in {to}; all CSV together {size / 1e6:.2f} MB")
+        print(f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB")

@@ -21,6 +21,7 @@ from closecall._names import Array, lookup
 from closecall.aggregates import get_aggregate
 from closecall.data.simulate import SIMULATIONS
 from closecall.evaluate.grid import ALPHAS, BASELINES, PARTS, ROW, choose, k_grid
+from closecall.report.text import no_formula
 
 from .plan import PROTOCOLS, RECIPE, STARTS, Cell
 from .published import LOSSES, METHODS, MODELS
@@ -63,8 +64,9 @@ def spell(text: str) -> str:
     monk3 '=cmd 'a\nb
     """
     hidden = any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
-    if hidden or text[:1] in ("=", "+", "-", "@", "'"):
-        return "'" + text.encode("unicode_escape").decode("ascii")
+    if hidden or text.startswith("'") or no_formula(text) != text:
+        # A semicolon is spelt out too: spreadsheets that split there would begin a cell after it.
+        return "'" + text.encode("unicode_escape").decode("ascii").replace(";", r"\x3b")
     return text
 
 

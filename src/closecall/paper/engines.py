@@ -256,16 +256,24 @@ class Dask:
     def _cluster(self, distributed: Any) -> Any:
         import dask
 
-        with dask.config.set(_FORGETFUL):  # the scheduler runs in this process and reads what is set here
-            return distributed.LocalCluster(
-                n_workers=self.workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",  # nothing of a local run is for other machines
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
-                config=_FORGETFUL,  # and the workers what is given here
-            )
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with dask.config.set(_FORGETFUL):  # the scheduler runs in this process and reads what is set here
+                    return distributed.LocalCluster(
+                        n_workers=self.workers,
+                        threads_per_worker=1,
+                        processes=True,
+                        host="127.0.0.1",  # nothing of a local run is for other machines
+                        dashboard_address="127.0.0.1:0",
+                        scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
+                        config=_FORGETFUL,  # and the workers what is given here
+                    )
+            except Exception as error:  # a worker or its nanny that dies while it starts raises many things
+                if attempt == ATTEMPTS:
+                    raise EngineError(
+                        f"the Dask workers did not start ({type(error).__name__}: {error}); ask for fewer "
+                        "--dask-workers, or use --workers; what is finished is kept, the same command resumes"
+                    ) from error
 
 
 class _SchedulerGone(Exception):

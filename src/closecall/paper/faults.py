@@ -6,21 +6,23 @@ import contextlib
 import errno
 import json
 import os
-import signal
 import sys
-from collections.abc import Iterator
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from closecall._signals import INCOMPLETE, KEPT, going_on
+from closecall.report.text import shown
+
 from .engines import EngineError
 from .store import StoreError, StoreFault
 
-INCOMPLETE, BAD_REQUEST = 2, 3
-RESUME = "what is finished is kept, the same command resumes"
+BAD_REQUEST = 3
 #: typer turns Ctrl-C into this exit code.
 _INTERRUPTED = 130
+UNEXPECTED = "an error of its own, which should be reported (CLOSECALL_TRACEBACK=1 shows where)"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
@@ -41,55 +43,42 @@ def salvage(
         line = {"kind": "salvaged", "kept": found.kept, "lost": found.lost, "aside": str(found.aside)}
         print(json.dumps(line))
     else:
-        print(f"{found.kept} records kept, {found.lost} damaged; the damaged store is {found.aside}")
+        print(f"{found.kept} records kept, {found.lost} damaged; the damaged store is {shown(found.aside)}")
         print("`closecall reproduce` with the same arguments runs what is missing")
 
 
-@contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C: end the workers, keep what is finished, say so."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    kept = {}
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup has set SIG_IGN: leave it
-            kept[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-
-
 def explain(error: BaseException) -> tuple[str, int]:
-    """A message and an exit code for what a command raised; what nobody expected is raised again.
+    """A message and an exit code for what a command raised; no command ends in a traceback.
+
+    What nobody expected says so; with the environment variable ``CLOSECALL_TRACEBACK`` set, its traceback is shown too.
 
     Examples
     --------
     >>> explain(KeyboardInterrupt())
-    ('interrupted; what is finished is kept, the same command resumes', 2)
+    ('interrupted; the same command begins anew', 2)
     >>> explain(ValueError("no such target"))
     ('closecall: no such target', 3)
     """
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return f"interrupted; {RESUME}", INCOMPLETE
+        return f"interrupted; {going_on()}", INCOMPLETE
     if isinstance(error, BrokenPipeError):  # as in `closecall ... | head`; nothing more can be said there
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return f"closecall: the reader of the output went away; {RESUME}", INCOMPLETE
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        resumes = going_on() == KEPT
+        return (f"closecall: the reader of the output went away; {KEPT}", INCOMPLETE) if resumes else ("", 0)
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return f"closecall: {error}: make room, or choose another --out; {RESUME}", INCOMPLETE
+        return f"closecall: {error}: make room, or choose another --out; {going_on()}", INCOMPLETE
     if isinstance(error, MemoryError):
-        return f"closecall: not enough memory ({error}); {RESUME}", INCOMPLETE
+        return f"closecall: not enough memory ({error}); {going_on()}", INCOMPLETE
     if isinstance(error, StoreFault | EngineError):
         return f"closecall: {error}", INCOMPLETE
-    if isinstance(error, ValueError | StoreError | ImportError | OSError):
+    if isinstance(error, ValueError | StoreError | ImportError | OSError | FloatingPointError):
         return f"closecall: {error}", BAD_REQUEST
     if hasattr(error, "format_message"):  # the argument parser's own errors
         return f"closecall: {error.format_message()}", BAD_REQUEST
-    raise error
+    if os.environ.get("CLOSECALL_TRACEBACK"):
+        traceback.print_exception(error)
+    return f"closecall: {UNEXPECTED}: {type(error).__name__}: {error}", BAD_REQUEST
 
 
 def finish(code: object) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from closecall._budget import address_space
+
 from .text import visible
 
 #: Okabe & Ito's colours, which all eyes can tell apart; the same method has the same colour everywhere.
@@ -42,11 +44,25 @@ def tips(**formats: str) -> list[Any]:
     ]
 
 
+#: Address space without which vl-convert, which reserves very much and uses little of it, ends the whole process.
+ADDRESS_SPACE = 1 << 38
+
+
+def check_room() -> None:
+    """Refuse to draw under a limit of the address space, where drawing would end the process."""
+    limit = address_space()
+    if limit is not None and limit < ADDRESS_SPACE:
+        raise ValueError(
+            f"charts cannot be drawn with an address space of {limit >> 20} MiB: lift the limit (ulimit -v unlimited)"
+        )
+
+
 FORMATS = ("svg", "png", "pdf")
 
 
 def write(chart: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Save a chart as ``stem.svg`` and so on; return the paths."""
+    check_room()
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path in paths:
         chart.save(str(path), **({"ppi": 144} if path.suffix == ".png" else {}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .text import WIDTH, escape_latex, escape_markdown, paragraph, visible
+from .text import WIDTH, escape_latex, escape_markdown, no_formula, paragraph, visible
 
 Row = dict[str, Any]
 
@@ -41,10 +41,6 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-#: What begins a formula in a spreadsheet, the full-width forms too.
-_FORMULA = tuple("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
-
-
 def to_csv(table: Table) -> str:
     """All records, unrounded.
 
@@ -67,7 +63,7 @@ def _plain(value: object) -> object:
         return "" if np.isnan(value) else repr(float(value))
     if isinstance(value, str):
         # A name that a spreadsheet would take for a formula is made text.
-        return visible(f"'{value}" if value.startswith(_FORMULA) else value).replace("\n", "\\n")
+        return visible(no_formula(value)).replace("\n", "\\n")
     return value
 
 

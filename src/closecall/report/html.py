@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 import vl_convert
 
+from .charts import check_room
 from .text import visible
 
 
@@ -27,6 +28,7 @@ class Chart:
 
 def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
     """An Altair chart for a page; its picture is drawn here unless given."""
+    check_room()
     if picture is None:
         buffer = io.StringIO()
         chart.save(buffer, format="svg")

@@ -24,6 +24,39 @@ def visible(value: Any) -> Any:
     )
 
 
+def shown(text: object) -> str:
+    r"""Text for a terminal: what is not printable (control characters, reversed writing, ends of lines) is escaped.
+
+    Examples
+    --------
+    >>> shown("plain <b>"), shown("\x1b[31mred")
+    ('plain <b>', '\\x1b[31mred')
+    """
+    given = str(text)
+    return given if given.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in given)
+
+
+#: What begins a formula in a spreadsheet, other writings of the signs too; blanks before it are passed over.
+SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u207c\u208a\u208b\u208c"
+#: At the start, and after a semicolon, at which many spreadsheets split lines whatever quotes are around.
+_FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")
+
+
+def no_formula(text: str) -> str:
+    """Text with ``'`` before whatever a spreadsheet would calculate, wherever it begins a cell; numbers stay.
+
+    Examples
+    --------
+    >>> no_formula("=cmd|' /C calc'!A0"), no_formula("-1"), no_formula("a;=1+1"), no_formula("a = b")
+    ("'=cmd|' /C calc'!A0", '-1', "a;'=1+1", 'a = b')
+    """
+    try:
+        float(text)
+    except ValueError:
+        return _FORMULA.sub(r"\1'", text)
+    return text
+
+
 WIDTH = 80
 
 

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
 from closecall._names import lookup
+from closecall.report.console import Console
+from closecall.report.text import shown
 
-from .output import opened, shown, write_rows
+from .output import opened, write_rows
 
 # Neither numbers coloured nor :names: made pictures: what is shown is a stranger's text.
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+out = Console()
+err = Console(stderr=True)
 
 Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
 Target = Annotated[str, typer.Option(help="The column to predict; target, class, label, y or the last unless said.")]

@@ -6,46 +6,24 @@ import csv
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 from closecall.data.dataset import DataError
-
-
-def shown(text: object) -> str:
-    r"""Text for a terminal: what is not printable (control characters, reversed writing) is escaped.
-
-    Examples
-    --------
-    >>> shown("plain <b>"), shown("\x1b[31mred")
-    ('plain <b>', '\\x1b[31mred')
-    """
-    given = str(text)
-    return given if given.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in given)
+from closecall.report.text import no_formula, shown
 
 
 def cell(value: object) -> str:
     r"""A value for a CSV file: unprintable characters escaped, and ``'`` before what a spreadsheet would calculate.
-
-    Text that begins with ``=``, ``+``, ``-`` or ``@`` gets the quote, plain numbers do not.
 
     Examples
     --------
     >>> cell("=cmd|' /C calc'!A0"), cell("-1"), cell("-a"), cell("yes")
     ("'=cmd|' /C calc'!A0", '-1', "'-a", 'yes')
     """
-    text = shown(value)
-    # Spreadsheets take full-width signs for the plain ones, and pass over leading blanks.
-    if not unicodedata.normalize("NFKC", text[:20]).lstrip().startswith(("=", "+", "-", "@")):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return "'" + text
-    return text
+    return no_formula(shown(value))
 
 
 @contextmanager

@@ -15,11 +15,12 @@ from typing import Any
 from closecall.data.dataset import DataError
 from closecall.evaluate.environment import environment
 from closecall.linear import Diagnosis
+from closecall.report.text import shown
 
 from . import content
 from .conclude import Comparison, named
 from .content import Record
-from .output import cell, opened, shown
+from .output import cell, opened
 from .table import Table
 
 #: Where the page goes unless the user says.
@@ -87,8 +88,13 @@ def check_packages() -> str:
     try:
         import closecall.report.html
         import closecall.tabular.figures  # noqa: F401
+        from closecall.report.charts import check_room
+
+        check_room()
     except ImportError as error:
         return NEEDS.format(error)
+    except ValueError as error:
+        return str(error)
     return ""
 
 

@@ -26,7 +26,7 @@ from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 from closecall.data import load_dataset
 from closecall.data.dataset import DataError, need_pandas
-from closecall.data.files import MISSING, SEPARATORS, suffix_of
+from closecall.data.files import MISSING, SEPARATORS, expanded, suffix_of
 from closecall.data.parquet import stream_parquet
 from closecall.data.text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
 
@@ -164,7 +164,7 @@ def _named(source: str, data_dir: str | None) -> tuple[Any, str, dict[str, str]]
 
 def is_file(source: str) -> bool:
     """Whether a source is a file or standard input, not a data set's name."""
-    return source == "-" or bool(suffix_of(source)) or Path(source).expanduser().exists()
+    return source == "-" or bool(suffix_of(source)) or expanded(source).exists()
 
 
 def stream(source: str, rows: int = CHUNK, *, limit: int = 0, data_dir: str | None = None) -> Iterator[Any]:
@@ -183,7 +183,7 @@ def stream(source: str, rows: int = CHUNK, *, limit: int = 0, data_dir: str | No
         yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))
     elif suffix_of(source) == ".parquet":
         # Whole, or in pieces; either way no frame is larger than the limit.
-        yield from stream_parquet(Path(source).expanduser(), rows, limit or PIECE_LIMIT, whole=bool(limit))
+        yield from stream_parquet(expanded(source), rows, limit or PIECE_LIMIT, whole=bool(limit))
     else:
         yield from _stream_text(source, rows, limit)
 
@@ -223,9 +223,11 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
     pd = need_pandas()
     try:
         if source == "-":
+            if sys.stdin is None:
+                raise DataError("standard input is closed; give a file, or a pipe")
             yield sys.stdin.buffer
         else:
-            with Path(source).expanduser().open("rb") as file:
+            with expanded(source).open("rb") as file:
                 yield file
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error

@@ -13,7 +13,8 @@ from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem
 from closecall.data import load_dataset
-from closecall.data.simulate import outliers, shares
+from closecall.data.simulate import outliers
+from closecall.evaluate.splits import shares
 from closecall.solvers import solve
 
 STYLES = {"average": ("tab:gray", ":"), "atk": ("tab:olive", "--"), "close_decay": ("tab:red", "-")}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from closecall.evaluate.stats import CRITERIA, compare, fraction_interval
-from closecall.paper.plan import PROTOCOLS
+from closecall.evaluate.grid import LABELS
+from closecall.evaluate.pairs import CRITERIA, compare
+from closecall.evaluate.protocol import PROTOCOLS
+from closecall.evaluate.stats import fraction_interval
 from closecall.paper.published import LOSSES, METHODS
-from closecall.paper.scores import LABELS, Scores
+from closecall.paper.scores import Scores
 
 from .common import Experiment, Row, Settings, interval_chart, made_by, markdown, mean_interval, save_chart, signed
 from .records import read_finished, scores

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from closecall.data.simulate import imbalance, shares
-from closecall.evaluate.grid import PARTS, choose
-from closecall.paper.cell import SHARES, TOLERANCES, Division, _scaler, _stratified, divide, grid, rows_of, score_linear
+from closecall.data.encode import moments
+from closecall.data.simulate import imbalance
+from closecall.evaluate.grid import LABELS, choose, rows_of, score_linear
+from closecall.evaluate.protocol import get_protocol
+from closecall.evaluate.splits import PARTS, Division, shares, shuffled, stratified
+from closecall.paper.cell import divide, grid
 from closecall.paper.plan import MAX_ITER, Cell, rng_for
 from closecall.paper.published import LOSSES
-from closecall.paper.scores import LABELS
 from closecall.solvers import solve
 
 from .common import (
@@ -89,7 +91,8 @@ def drawn(way: Way, split: int) -> Division:
         return divide(data, cell)
     draw = rng_for(cell, "imbalance")
     X, y = data.matrix_paper(), data.signs()
-    X = _scaler(X)(X)
+    mean, scale = moments(X)
+    X = (X - mean) / scale
     if way.copies_cross:
         X, y = imbalance(X, y, LEVEL, draw)
     rows = _rows(y, way, cell)
@@ -99,17 +102,15 @@ def drawn(way: Way, split: int) -> Division:
         parts = [imbalance(*part, count, draw) for part, count in zip(parts, counts, strict=True)]
     found = Division(tuple(X for X, _ in parts), tuple(y for _, y in parts))
     if way.scale_train:  # scaling twice is scaling by the training part alone
-        scale = _scaler(found.X[0])
-        found = Division(tuple(map(scale, found.X)), found.y)
+        mean, scale = moments(found.X[0])
+        found = Division(tuple((part - mean) / scale for part in found.X), found.y)
     return found
 
 
 def _rows(y: Array, way: Way, cell: Cell) -> list[Array]:
     if way.stratified:
-        return _stratified(y, rng_for(cell, "split"))
-    order = rng_for(cell, "split").permutation(len(y))
-    train, validation, _ = shares(len(y), SHARES)
-    return np.split(order, [train, train + validation])
+        return stratified(y, rng_for(cell, "split"))
+    return shuffled(np.arange(len(y)), rng_for(cell, "split"))
 
 
 def seen_before(parts: Division) -> float:
@@ -137,7 +138,7 @@ def run_one(key: Row) -> Row:
     problems = [problem for problem in grid(parts.sizes[0]) if problem.aggregate in METHODS]
     rows = rows_of(problems)
     found = solve(
-        parts.X[0], parts.y[0], problems, max_iter=MAX_ITER, tol=TOLERANCES[way.protocol], dtype=np.float32,
+        parts.X[0], parts.y[0], problems, max_iter=MAX_ITER, tol=get_protocol(way.protocol).tolerance, dtype=np.float32,
         penalize_intercept=not way.free_intercept,
     )  # fmt: skip
     score_linear(rows, found.coef, found.intercept, parts)

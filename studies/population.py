@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from closecall.data.synthetic import FIGURE1, figure1
+from closecall.evaluate.grid import LABELS
 from closecall.losses import get_loss
 from closecall.objective import Problem
-from closecall.paper.scores import LABELS
 from closecall.solvers import solve
 
 from .common import (

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from closecall.evaluate.grid import choose
-from closecall.paper.cell import Division, grid, rows_of, score_linear
+from closecall.evaluate.grid import LABELS, choose, rows_of, score_linear
+from closecall.evaluate.splits import Division
+from closecall.paper.cell import grid
 from closecall.paper.plan import STARTS, Cell, rng_for
 from closecall.paper.published import LOSSES, METHODS
-from closecall.paper.scores import LABELS, title
+from closecall.paper.scores import title
 from closecall.solvers import solve
 
 from .common import (

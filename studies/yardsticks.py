@@ -14,10 +14,9 @@ from sklearn.linear_model import LogisticRegressionCV
 
 import closecall
 from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
-from closecall.evaluate.grid import ALPHAS, PARTS, choose, k_grid
+from closecall.evaluate.grid import ALPHAS, LABELS as TABLE_LABELS, choose, k_grid, rows_of, score_linear
+from closecall.evaluate.splits import PARTS, Division
 from closecall.objective import Problem
-from closecall.paper.cell import Division, rows_of, score_linear
-from closecall.paper.scores import LABELS as TABLE_LABELS
 from closecall.solvers import solve
 
 from .common import (

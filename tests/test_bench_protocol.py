@@ -12,9 +12,10 @@ from sklearn.model_selection import TunedThresholdClassifierCV
 
 from closecall.data import Dataset, load_dataset
 from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
-from closecall.evaluate.grid import ALPHAS, BASELINES, choose
+from closecall.evaluate.grid import ALPHAS, BASELINES, choose, rows_of, score_linear
+from closecall.evaluate.splits import Division
 from closecall.objective import Problem
-from closecall.paper.cell import Division, divide, grid, rows_of, run_cell, score_linear
+from closecall.paper.cell import divide, grid, run_cell
 from closecall.paper.plan import Cell, rng_for
 from closecall.paper.published import LOSSES, METHODS
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.evaluate import stats
 from closecall.evaluate.grid import ROW
+from closecall.evaluate.pairs import compare
+from closecall.evaluate.stats import fraction_interval
 from closecall.paper import agreement
 from closecall.paper.campaign import costs, coverage, jobs_of, read_campaign
 from closecall.paper.compact import PLACES
@@ -24,7 +25,7 @@ from closecall.paper.plan import TARGETS, Cell, Options, Size
 from closecall.paper.publish import MARK, write_pages
 from closecall.paper.published import LOSSES, METHODS, get_table
 from closecall.paper.record import Record
-from closecall.paper.scores import LABELS, Hole, Scores
+from closecall.paper.scores import RUN, Hole, Scores
 from closecall.paper.sections import build
 from closecall.paper.store import Store
 
@@ -100,11 +101,11 @@ def test_sensitivity_to_the_start_is_told_on_the_splits_there_are(tmp_path: Path
 
 def made(names: tuple[str, ...], gain: float = 0.0) -> Scores:
     """Accuracies of 0.8 with noise over 25 splits; close decay is ahead by ``gain``."""
-    shape = (len(LOSSES), len(names), len(LABELS), 25)
+    shape = (len(LOSSES), len(names), len(RUN), 25)
     test = 0.8 + 0.02 * np.random.default_rng(0).standard_normal(shape)
     test[:, :, METHODS.index("close_decay")] += gain
     values = dict.fromkeys(("train", "validation", "test", "k", "alpha"), test)
-    return Scores("paper", "linear", names, np.tile([554, 6], (len(names), 1)), tuple(LABELS), values, (), 1000)
+    return Scores("paper", "linear", names, np.tile([554, 6], (len(names), 1)), tuple(RUN), values, (), 1000)
 
 
 def test_agreement_of_fractions_is_a_test_of_two_proportions() -> None:
@@ -148,10 +149,10 @@ def test_the_headline_counts_by_both_tests_and_opens_with_a_shortfall() -> None:
     rows = headline("pmlb94", made(names, 0.01))
     assert len(rows) == 2 * 2 * 3 * 2  # losses, tests, criteria, outcomes
     for row in rows:
-        pair = stats.compare(made(names, 0.01).test(row["loss"], ("average", "close_decay")), ("a", "b"), row["test"])
+        pair = compare(made(names, 0.01).test(row["loss"], ("average", "close_decay")), ("a", "b"), row["test"])
         order = ("a", "b") if row["outcome"] == "wins" else ("b", "a")
         assert row["count"] == pair[order].wins(row["criterion"]).sum()
-        assert (row["low"], row["high"]) == stats.fraction_interval(row["count"], 10)
+        assert (row["low"], row["high"]) == fraction_interval(row["count"], 10)
     assert any(row["published"] == 0.27 for row in rows)
     short = shortfalls(headline("pmlb94", made(names, 0.0)))
     assert len(short) >= 2

@@ -13,7 +13,7 @@ from closecall.objective import Problem
 from closecall.paper.findings import findings, judge, result_rows
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.report import to_json
-from closecall.paper.scores import LABELS, Scores
+from closecall.paper.scores import RUN, Scores
 from closecall.paper.walk import ALPHA, STEPS, figure1_walks, walk
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
@@ -22,11 +22,11 @@ from closecall.solvers.reference import solve_one
 def made(shift: float, count: int, splits: int = 25) -> Scores:
     """Close decay ahead of average by ``shift`` plus noise far smaller, on every data set."""
     rng = np.random.default_rng(1)
-    shape = (len(LOSSES), count, len(LABELS), splits)
+    shape = (len(LOSSES), count, len(RUN), splits)
     values = {name: 0.7 + 0.002 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
     values["test"][:, :, METHODS.index("close_decay")] += shift
     names = ("pmlb:monk3", *(f"pmlb:set{i}" for i in range(1, count)))
-    return Scores("sound", "linear", names, np.tile([554, 6], (count, 1)), tuple(LABELS), values, (), 300)
+    return Scores("sound", "linear", names, np.tile([554, 6], (count, 1)), tuple(RUN), values, (), 300)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from scipy import stats as reference
 
 from closecall.evaluate import stats
 from closecall.evaluate.false_positives import false_positive_rates
+from closecall.evaluate.pairs import compare, win_fractions
+from closecall.evaluate.protocol import PROTOCOLS
 
 #: AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets: Table 6 of J. Demsar, "Statistical Comparisons of
 #: Classifiers over Multiple Data Sets", JMLR 7 (2006). On `voting` the table ranks 0.975 and 0.975 as 2 and 3 by
@@ -131,7 +133,7 @@ def test_points_counts_exactly_two_points_and_joint_is_both() -> None:
     other = base + np.array([0.02, 0.019, 0.3])[:, None]
     noisy = other.copy()
     noisy[2] = np.clip(base[2] + 0.3 * rng.standard_normal(25) + 0.03, 0, 1)
-    table = stats.compare(np.stack([base, noisy], axis=1), ("average", "close"), "sound")
+    table = compare(np.stack([base, noisy], axis=1), ("average", "close"), "sound")
     pair, back = table["average", "close"], table["close", "average"]
     assert pair.wins("points")[:2].tolist() == [True, False]
     np.testing.assert_array_equal(pair.wins("joint"), pair.wins("points") & pair.wins("significant"))
@@ -143,8 +145,8 @@ def test_holm_is_applied_over_data_sets_in_sound_only() -> None:
     rng = np.random.default_rng(3)
     scores = rng.random((6, 2, 25))
     raw = stats.corrected_test(scores[:, 0], scores[:, 1])
-    np.testing.assert_allclose(stats.compare(scores, ("a", "b"), "sound")["a", "b"].p, stats.holm(raw))
-    paper = stats.compare(scores, ("a", "b"), "paper")["a", "b"].p
+    np.testing.assert_allclose(compare(scores, ("a", "b"), "sound")["a", "b"].p, stats.holm(raw))
+    paper = compare(scores, ("a", "b"), "paper")["a", "b"].p
     np.testing.assert_allclose(paper, reference.ttest_ind(scores[:, 0], scores[:, 1], axis=1).pvalue)
 
 
@@ -154,10 +156,14 @@ def test_win_fractions_read_as_the_papers_tables() -> None:
     low = 0.5 + 0.01 * rng.standard_normal((4, 25))
     high = low + 0.2 + 0.01 * rng.standard_normal((4, 25))
     high[3] = low[3]
-    for protocol in stats.RULES:
-        fractions = stats.win_fractions(np.stack([low, high], axis=1), ("low", "high"), protocol, "joint")
+    for protocol in PROTOCOLS:
+        fractions = win_fractions(
+            compare(np.stack([low, high], axis=1), ("low", "high"), protocol), ("low", "high"), "joint"
+        )
         np.testing.assert_array_equal(fractions, [[np.nan, 0.75], [0.0, np.nan]])
-    assert np.isnan(stats.win_fractions(np.empty((0, 2, 25)), ("low", "high"), "paper", "points")).all()
+    assert np.isnan(
+        win_fractions(compare(np.empty((0, 2, 25)), ("low", "high"), "paper"), ("low", "high"), "points")
+    ).all()
 
 
 def test_intervals() -> None:
@@ -190,7 +196,7 @@ def test_bad_scores_are_refused() -> None:
     with pytest.raises(ValueError, match="NaN"):
         stats.paper_test(np.array([0.5, np.nan]), np.zeros(2))
     with pytest.raises(ValueError, match=r"unknown criterion 'best'.*joint"):
-        stats.compare(np.zeros((1, 2, 3)), ("a", "b"), "paper")["a", "b"].wins("best")
+        compare(np.zeros((1, 2, 3)), ("a", "b"), "paper")["a", "b"].wins("best")
 
 
 def test_false_positive_rates() -> None:

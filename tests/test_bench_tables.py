@@ -17,13 +17,14 @@ import pytest
 
 from closecall.evaluate import stats
 from closecall.evaluate.grid import ROW
+from closecall.evaluate.pairs import compare, win_fractions
 from closecall.paper import figure1 as synthetic, figures, tables
 from closecall.paper.jobs import Job, from_json, prepare
 from closecall.paper.plan import TARGETS, Cell, Options, Size
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.record import Record
 from closecall.paper.report import stored_jobs, write_report
-from closecall.paper.scores import LABELS, Hole, Scores, gather, title
+from closecall.paper.scores import RUN, Hole, Scores, gather, title
 from closecall.paper.sections import build
 from closecall.paper.store import Store
 from closecall.paper.tables import pairs_latex
@@ -36,12 +37,12 @@ HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
 def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare"), protocol: str = "sound") -> Scores:
     """Scores in which close decay is ahead by 10 points on the first set and level on the others."""
     rng = np.random.default_rng(0)
-    shape = (len(LOSSES), len(names), len(LABELS), 25)
+    shape = (len(LOSSES), len(names), len(RUN), 25)
     values = {name: 0.7 + 0.02 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
     values["test"][:, 0, METHODS.index("close_decay")] += 0.1
     sizes = np.tile([554, 6], (len(names), 1))
     holes = (Hole("openml100:3", "not at hand"), Hole(HOSTILE, "1 of 25 cells failed, e.g. ValueError: <b>"))
-    return Scores(protocol, "linear", names, sizes, tuple(LABELS), values, holes, 300)
+    return Scores(protocol, "linear", names, sizes, tuple(RUN), values, holes, 300)
 
 
 def all_tables(scores: Scores) -> list[Table]:
@@ -55,7 +56,7 @@ def test_pair_table_is_beside_the_published_one() -> None:
     scores = made()
     table = tables.pair_table(scores, "hinge", "significant", get_table("table1"))
     place = METHODS.index("average"), METHODS.index("close_decay")
-    ours = stats.win_fractions(scores.test("hinge"), METHODS, "sound", "significant")[place]
+    ours = win_fractions(compare(scores.test("hinge"), METHODS, "sound"), METHODS, "significant")[place]
     theirs = get_table("table1").fractions("linear", "hinge")[place]
     assert ours == pytest.approx(1 / 3)
     assert table.rows[place[0]][1 + place[1]] == f"{ours:.2f} {ours - theirs:+.2f}"
@@ -96,8 +97,8 @@ def test_method_table_counts_wins_and_gaps() -> None:
     assert (decay["wins"], decay["losses"], decay["joint_wins"]) == (1, 0, 1)
     gap = scores.of("train", "hinge", ("close_decay",)).mean() - scores.test("hinge", ("close_decay",)).mean()
     assert decay["gap"] == pytest.approx(gap)
-    assert [record["method"] for record in table.records] == list(LABELS)
-    assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(LABELS) + 1) / 2)
+    assert [record["method"] for record in table.records] == list(RUN)
+    assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(RUN) + 1) / 2)
 
 
 def test_across_table_is_wilcoxon_with_holm() -> None:

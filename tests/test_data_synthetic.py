@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from closecall.data.dataset import DataError
-from closecall.data.simulate import SIMULATIONS, ambiguity, imbalance, outliers, shares
+from closecall.data.simulate import SIMULATIONS, ambiguity, imbalance, outliers
 from closecall.data.synthetic import FIGURE1, example1, example2, figure1
+from closecall.evaluate.splits import shares
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -193,7 +193,7 @@ def test_compare_ranks_and_concludes(run: Run, messy: dict[str, Path]) -> None:
     assert max(map(len, run.out.splitlines())) <= 80
     assert "\x1b" not in run.out
     for words in (
-        "close-k, decay",
+        "close decay",
         "LogisticRegression",
         "HistGradientBoosting",
         "imbalance",

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from closecall.data import DataError
+from closecall.evaluate.grid import LABELS, grid
+from closecall.evaluate.splits import stratified
 from closecall.evaluate.stats import corrected_test
 from closecall.report.text import shown
 from closecall.tabular.columns import Column, columns_of, numbers
-from closecall.tabular.compare import NAMES, TREE, divide, grid
+from closecall.tabular.compare import TREE
 from closecall.tabular.conclude import Result, judge
 from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
 from closecall.tabular.output import cell
@@ -183,11 +185,11 @@ def test_interval_is_the_corrected_test_turned_round() -> None:
 def test_grid_has_every_aggregate_and_parts_every_class() -> None:
     from closecall.aggregates import AGGREGATES
 
-    methods = {problem.aggregate for problem, _ in grid(200)}
+    methods = {problem.aggregate for problem in grid(200, tuple(AGGREGATES), ["logistic"])}
     assert methods == set(AGGREGATES)
-    assert methods <= set(NAMES)
+    assert methods <= set(LABELS)
     codes = np.repeat([0, 1, 2], [50, 4, 9])
-    parts = divide(codes, np.random.default_rng(0))
+    parts = stratified(codes, np.random.default_rng(0))
     assert sorted(np.concatenate(parts)) == list(range(63))
     assert all(set(codes[part]) == {0, 1, 2} for part in parts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,26 +81,6 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
         raise DataError(f"{count} ambiguous copies asked for, but there are only {len(negatives)} negatives to copy")
     rows = rng.choice(negatives, count, replace=False)
     return np.concatenate([X, X[rows]]), np.concatenate([y, -y[rows]])
-
-
-def shares(count: int, sizes: Sequence[int]) -> list[int]:
-    """Divide ``count`` over parts in proportion to their sizes, summing to ``count`` (largest remainders first).
-
-    The protocol ``sound`` contaminates each part of a split by itself; this says how many each part gets.
-
-    Examples
-    --------
-    >>> shares(8, [50, 25, 25]), shares(1, [50, 25, 25])
-    ([4, 2, 2], [1, 0, 0])
-    """
-    if count < 0 or sum(sizes) <= 0:
-        raise ValueError(f"shares needs a count >= 0 and parts with rows; got {count} and {list(sizes)}")
-    exact = [count * size / sum(sizes) for size in sizes]
-    whole = [int(part) for part in exact]
-    order = sorted(range(len(sizes)), key=lambda i: whole[i] - exact[i])
-    for i in order[: count - sum(whole)]:
-        whole[i] += 1
-    return whole
 
 
 def _check(X: Array, y: Array, count: int) -> None:

@@ -24,7 +24,8 @@ from sklearn.svm import LinearSVC
 from closecall._names import Array
 from closecall.theory import best_intercept
 
-from .grid import PARTS, ROW, choose
+from .grid import ROW, choose
+from .splits import PARTS
 
 
 def exact_intercepts(coef: Array, X: Array, y: Array) -> Array:

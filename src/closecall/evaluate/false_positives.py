@@ -15,7 +15,8 @@ import numpy as np
 
 from closecall._names import Array
 
-from .stats import SIGNIFICANCE, PairTest, compare, corrected_test, paper_test, wilcoxon
+from .pairs import compare
+from .stats import SIGNIFICANCE, PairTest, corrected_test, paper_test, wilcoxon
 
 #: Name -> test on (..., splits) scores. The plain paired t is here only to be measured.
 TESTS: dict[str, PairTest] = {

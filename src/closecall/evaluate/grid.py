@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from closecall._names import Array, lookup
+from closecall._names import Array
+from closecall.aggregates import AGGREGATES, get_aggregate
+from closecall.objective import Problem
+
+from .protocol import get_protocol
+from .splits import PARTS, Division
 
 ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 
@@ -19,6 +26,47 @@ def k_grid(n: int) -> tuple[int, ...]:
     """
     powers = tuple(10**exponent for exponent in range(1, len(str(n))))
     return powers if powers and powers[-1] == n else (*powers, n)
+
+
+#: Shares of the largest losses that an aggregate leaves out where it can.
+TRIMS = (0.01, 0.1)
+
+
+def grid(n: int, methods: Sequence[str], losses: Sequence[str]) -> list[Problem]:
+    """Every (loss, method, k, alpha) for n training rows: k of :func:`k_grid` where the aggregate takes one.
+
+    Examples
+    --------
+    >>> len(grid(277, ["average", "close"], ["logistic"])), grid(277, ["trimmed"], ["hinge"])[0].m
+    (44, 0.01)
+    """
+    return [
+        Problem(loss, method, k, alpha, m)
+        for loss in losses
+        for method in methods
+        for k, m in _counts(method, n)
+        for alpha in ALPHAS
+    ]
+
+
+def _counts(method: str, n: int) -> list[tuple[int | None, float | None]]:
+    takes = get_aggregate(method).takes
+    if "m" in takes:
+        return [(max(2, n // 2) if "k" in takes else None, m) for m in TRIMS]
+    return [(k, None) for k in k_grid(n)] if "k" in takes else [(n, None)]
+
+
+def looks_at(problem: Problem, n: int) -> float:
+    """How many of n examples a problem's aggregate looks at.
+
+    Examples
+    --------
+    >>> [looks_at(Problem("logistic", name, 20, 1.0), 100) for name in ("average", "maximal", "close")]
+    [100.0, 1.0, 20.0]
+    """
+    aggregate = get_aggregate(problem.aggregate)
+    k, m = aggregate.counts(problem.k, problem.m, float(n))
+    return k - m if aggregate.takes else float(aggregate.weights(np.arange(n, dtype=float), threshold=0.0).sum())
 
 
 #: One row of a grid. Correct predictions are kept as counts: exact, and any accuracy follows from the parts' sizes.
@@ -37,7 +85,6 @@ ROW = np.dtype(
         ("converged", "?"),
     ]
 )
-PARTS = ("train", "validation", "test")
 #: The baselines by name, with what the reader sees.
 BASELINES = {
     "average_exact_intercept": "average, exact intercept",
@@ -45,8 +92,13 @@ BASELINES = {
     "linear_svc": "LinearSVC",
     "tuned_threshold": "TunedThresholdClassifierCV",
 }
-#: Protocol -> the order in which equals on the validation part are told apart, most important first; larger wins.
-TIES: dict[str, tuple[str, str]] = {"paper": ("alpha", "k"), "sound": ("k", "alpha")}
+#: What a reader sees for every method, wherever it is shown.
+LABELS = {
+    **{name: name.replace("_", " ") for name in AGGREGATES},
+    **{f"{name}_top_two": f"{name.replace('_', ' ')}, top-two" for name in AGGREGATES},
+    **BASELINES,
+    "gradient_boosting": "HistGradientBoosting",
+}
 
 
 def choose(rows: Array, protocol: str) -> Array:
@@ -72,9 +124,36 @@ def choose(rows: Array, protocol: str) -> Array:
     >>> choose(rows, "paper")["alpha"].tolist(), choose(rows, "sound")["alpha"].tolist()
     ([1.0], [0.1])
     """
-    first, second = lookup(TIES, protocol, "protocol")
+    first, second = get_protocol(protocol).ties
     order = np.lexsort((rows[second], rows[first], rows["validation"], rows["method"], rows["loss"]))
     ordered = rows[order]
     names = ordered[["loss", "method"]]
     last = np.append(names[1:] != names[:-1], True)[-len(ordered) :]
     return ordered[last]
+
+
+def rows_of(problems: list[Problem]) -> Array:
+    """Empty rows that say which problem they are about."""
+    rows = np.zeros(len(problems), ROW)
+    for name, attribute in (("loss", "loss"), ("method", "aggregate"), ("k", "k"), ("alpha", "alpha")):
+        rows[name] = [getattr(problem, attribute) for problem in problems]
+    return rows
+
+
+def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
+    """Fill in how many examples of each part every linear classifier gets right (margin > 0).
+
+    Parameters
+    ----------
+    rows : array (problems,) of dtype ROW
+    coef : array (problems, features)
+    intercept : array (problems,)
+    division : Division
+    """
+    for part, X, y in zip(PARTS, division.X, division.y, strict=True):
+        correct = np.zeros(len(rows), dtype=np.int64)
+        # In blocks: all scores of a large part at once would take hundreds of megabytes.
+        for start in range(0, len(y), 4096):
+            scores = X[start : start + 4096] @ coef.T + intercept
+            correct += (scores * y[start : start + 4096, None] > 0).sum(axis=0)
+        rows[part] = correct

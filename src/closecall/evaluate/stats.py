@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from closecall._names import Array, lookup
+from closecall._names import Array
 
 #: Splits are 50/25/25. The validation part chooses the hyperparameters, so it counts as training: 25 / 75.
 TEST_OVER_TRAIN = 1 / 3
 SIGNIFICANCE = 0.05
-POINTS = 0.02
-
 PairTest = Callable[[Array, Array], Array]
 
 
@@ -110,103 +107,6 @@ def holm(p: Array) -> Array:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(steps, 1)
     return adjusted
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How a protocol decides that one method beats another on a data set: the test, and whether Holm corrects it."""
-
-    test: PairTest
-    corrected: bool
-
-
-#: Protocol -> its rule.
-RULES: dict[str, Rule] = {"paper": Rule(paper_test, False), "sound": Rule(corrected_test, True)}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One pair of methods over the data sets.
-
-    Parameters
-    ----------
-    gains : array (datasets,)
-        Mean accuracy of ``better`` minus that of ``base``.
-    p : array (datasets,)
-        As the protocol tests, Holm-adjusted over the data sets under ``sound``.
-    """
-
-    base: str
-    better: str
-    gains: Array
-    p: Array
-
-    def wins(self, criterion: str) -> Array:
-        """Boolean (datasets,): where ``better`` beats ``base`` by that criterion.
-
-        ``significant``: p < 0.05; ``points``: at least 2 percentage points; ``joint``: both, as in the abstract.
-        """
-        return lookup(_CRITERIA, criterion, "criterion")(self)
-
-
-#: The slack keeps a gain of exactly 2 points, as a difference of two means, from being lost to rounding.
-_CRITERIA: dict[str, Callable[[Comparison], Array]] = {
-    "significant": lambda pair: (pair.p < SIGNIFICANCE) & (pair.gains > 0),
-    "points": lambda pair: pair.gains >= POINTS - 1e-12,
-    "joint": lambda pair: pair.wins("significant") & pair.wins("points"),
-}
-CRITERIA = tuple(_CRITERIA)
-
-
-def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tuple[str, str], Comparison]:
-    """Every ordered pair (base, better) of methods compared on every data set.
-
-    Parameters
-    ----------
-    scores : array (datasets, methods, splits)
-        Test accuracies.
-    methods : tuple of str
-    protocol : str
-        ``"paper"`` or ``"sound"``, which says the test.
-
-    Examples
-    --------
-    >>> scores = np.array([[[0.8, 0.7, 0.9], [0.9, 0.81, 0.99]]])
-    >>> compare(scores, ("average", "close"), "sound")["average", "close"].wins("joint").tolist()
-    [True]
-    """
-    rule = lookup(RULES, protocol, "protocol")
-    pairs: dict[tuple[str, str], Comparison] = {}
-    for i, base in enumerate(methods):
-        for j in range(i + 1, len(methods)):
-            # One split cannot be tested: nothing is significant then, and points can still be counted.
-            p = rule.test(scores[:, i], scores[:, j]) if scores.shape[-1] > 1 else np.ones(len(scores))
-            p = holm(p) if rule.corrected else p
-            gains = scores[:, j].mean(axis=-1) - scores[:, i].mean(axis=-1)
-            pairs[base, methods[j]] = Comparison(base, methods[j], gains, p)
-            pairs[methods[j], base] = Comparison(methods[j], base, -gains, p)
-    return pairs
-
-
-def win_fractions(scores: Array, methods: tuple[str, ...], protocol: str, criterion: str) -> Array:
-    """The paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
-
-    Returns
-    -------
-    fractions : array (methods, methods)
-        NaN on the diagonal, and everywhere if there are no data sets.
-
-    Examples
-    --------
-    >>> scores = np.array([[[0.8, 0.7, 0.9], [0.9, 0.81, 0.99]]])
-    >>> win_fractions(scores, ("average", "close"), "paper", "points").tolist()
-    [[nan, 1.0], [0.0, nan]]
-    """
-    fractions = np.full((len(methods), len(methods)), np.nan)
-    if len(scores):
-        for (base, better), pair in compare(scores, methods, protocol).items():
-            fractions[methods.index(base), methods.index(better)] = pair.wins(criterion).mean()
-    return fractions
 
 
 def wilcoxon(first: Array, second: Array) -> float:

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats as scipy_stats
 
+from closecall.evaluate.grid import LABELS
 from closecall.evaluate.stats import SIGNIFICANCE, holm
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Column, Row, Table, table_of
 
 from .published import LOSSES, METHODS, PairTable, table3_error
-from .scores import LABELS, Scores, title
+from .scores import Scores, title
 from .tables import pair_table
 
 
@@ -49,7 +50,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
             error, z, p = proportions_test(record["wins"], record["datasets"], record["published"], total)
             rows.append(
                 {
-                    "table": published.name, "protocol": scores.protocol, "model": scores.model, "loss": loss,
+                    "table": published.name, **scores.where(loss),
                     "cell": f"{LABELS[record['by']]} over {LABELS[record['beaten']]}", "ours": record["fraction"],
                     "low": record["low"], "high": record["high"], "published": record["published"],
                     "difference": record["difference"], "standard_error": error, "z": z, "p": p,
@@ -74,7 +75,7 @@ def error_agreement(scores: Scores) -> list[Row]:
                 half = float(scipy_stats.t.ppf(0.975, scores.splits - 1)) * own
                 rows.append(
                     {
-                        "table": "table3", "protocol": scores.protocol, "model": scores.model, "loss": loss,
+                        "table": "table3", **scores.where(loss),
                         "cell": f"{name}, {LABELS[method]}", "ours": ours, "low": ours - half, "high": ours + half,
                         "published": published, "difference": ours - published, "standard_error": error, "z": z,
                         "p": 2 * float(scipy_stats.t.sf(abs(z), freedom)),
@@ -103,40 +104,31 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
         }
         for (table, model, protocol), group in groups.items()
     ]  # fmt: skip
-    shown = tuple(
-        (
-            f"{_name(r['table'])}, {r['model']}, {r['protocol']}", f"{r['agree']} of {r['cells']}",
-            f"{r['agree_holm']} of {r['cells']}", f"{r['mean_difference']:+.3f}",
-            f"{r['mean_absolute_difference']:.3f}",
-        )
-        for r in records
-    )  # fmt: skip
     notes = (
         "A cell agrees if its difference from the published one is within sampling error (p >= 0.05); with Holm's "
         "correction, if it is so among all cells of its table. One cell in twenty may disagree by chance. Fractions in "
         "Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; sound has other "
         "splits, scaling and tests, and may differ for that reason alone.",
     )
-    header = ("table, model, protocol", "agree", "agree (Holm)", "mean diff.", "mean abs.")
-    return Table("agreement", "How many cells agree", header, shown, tuple(records), notes)
+    columns: dict[str, Column] = {
+        "table, model, protocol": lambda r: f"{_name(r['table'])}, {r['model']}, {r['protocol']}",
+        "agree": "{agree} of {cells}", "agree (Holm)": "{agree_holm} of {cells}",
+        "mean diff.": "{mean_difference:+.3f}", "mean abs.": "{mean_absolute_difference:.3f}",
+    }  # fmt: skip
+    return table_of("agreement", "How many cells agree", columns, records, notes)
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
     """The cells of one table that disagree, largest first; a star marks those that do after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
-    digits = 2
-    shown = tuple(
-        (
-            f"{r['cell']} ({r['model']}, {r['loss']})", f"{r['ours']:.{digits}f}",
-            f"{r['low']:.{digits}f} to {r['high']:.{digits}f}", f"{r['published']:.{digits}f}",
-            f"{r['difference']:+.{digits}f}", f"{r['z']:+.1f}{'*' if r['p_holm'] < SIGNIFICANCE else ''}",
-        )
-        for r in apart
-    )  # fmt: skip
     heading = f"{_name(table)}, protocol {protocol}: {len(apart)} of {len(mine)} cells differ"
-    header = ("cell", "ours", "95 % interval", "paper", "difference", "z")
-    return Table(f"differ-{table}-{protocol}", heading, header, shown, tuple(apart), ())
+    columns: dict[str, Column] = {
+        "cell": "{cell} ({model}, {loss})", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
+        "paper": "{published:.2f}", "difference": "{difference:+.2f}",
+        "z": lambda r: f"{r['z']:+.1f}{'*' if r['p_holm'] < SIGNIFICANCE else ''}",
+    }  # fmt: skip
+    return table_of(f"differ-{table}-{protocol}", heading, columns, apart)
 
 
 def _name(table: str) -> str:

@@ -20,10 +20,12 @@ import numpy as np
 from closecall._names import Array, lookup
 from closecall.aggregates import get_aggregate
 from closecall.data.simulate import SIMULATIONS
-from closecall.evaluate.grid import ALPHAS, BASELINES, PARTS, ROW, choose, k_grid
+from closecall.evaluate.grid import ALPHAS, BASELINES, ROW, choose, k_grid
+from closecall.evaluate.protocol import PROTOCOLS
+from closecall.evaluate.splits import PARTS
 from closecall.report.text import no_formula
 
-from .plan import PROTOCOLS, RECIPE, STARTS, Cell
+from .plan import RECIPE, STARTS, Cell
 from .published import LOSSES, METHODS, MODELS
 from .record import Record
 
@@ -162,7 +164,7 @@ def _read(values: dict[str, str], runs: int) -> Line:
 #: Names of a cell -> what they may be. Suites and data sets are the user's to name; a split is any.
 _ALLOWED: dict[str, Sequence[str]] = {
     "model": MODELS,
-    "protocol": PROTOCOLS,
+    "protocol": tuple(PROTOCOLS),
     "start": STARTS,
     "contamination": ("", *SIMULATIONS),
 }

@@ -6,15 +6,14 @@ import numpy as np
 
 from closecall._names import Array
 from closecall.data.synthetic import FIGURE1, example1, example2, figure1
-from closecall.evaluate.grid import k_grid
+from closecall.evaluate.grid import LABELS, k_grid
 from closecall.objective import Problem
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Column, Row, Table, table_of
 from closecall.solvers import Solutions, solve
 from closecall.theory import best_intercept
 
 from .plan import MAX_ITER
 from .published import METHODS
-from .scores import LABELS
 
 #: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
 DRAWS = 10
@@ -124,20 +123,14 @@ def examples_results(max_iter: int = MAX_ITER) -> Table:
             }
             for i, problem in enumerate(problems)
         ]  # fmt: skip
-    rows = tuple(
-        (
-            f"{r['example']}: {LABELS[r['method']]}, k = {r['k']} of {r['n']}",
-            f"{r['errors']:.0f}",
-            f"{r['errors_from_right_side']:.0f}",
-            f"{r['best_possible']:.0f}",
-            f"{1 - r['errors'] / r['n']:.3f}",
-        )
-        for r in records
-    )
     notes = (
         f"Logistic loss, alpha {EXAMPLES_ALPHA:g}, {max_iter} steps. Example 1: n = {EXAMPLE1_SIZE} points a side and "
         f"two outliers at {EXAMPLE1_FAR:g}; theory: 2 errors for close, {2 * EXAMPLE1_SIZE} for average. Example 2: "
         f"{EXAMPLE2_SIZE} points a class; theory: accuracy 0.75 at best, about 0.68 for average.",
     )
-    header = ("example and method", "errors", "from w = 1", "best", "accuracy")
-    return Table("examples", "Examples 1 and 2: training errors", header, rows, tuple(records), notes)
+    columns: dict[str, Column] = {
+        "example and method": lambda r: f"{r['example']}: {LABELS[r['method']]}, k = {r['k']} of {r['n']}",
+        "errors": "{errors:.0f}", "from w = 1": "{errors_from_right_side:.0f}", "best": "{best_possible:.0f}",
+        "accuracy": lambda r: f"{1 - r['errors'] / r['n']:.3f}",
+    }  # fmt: skip
+    return table_of("examples", "Examples 1 and 2: training errors", columns, records, notes)

@@ -8,28 +8,28 @@ import numpy as np
 
 from closecall._names import Array
 from closecall.data.simulate import SIMULATIONS
+from closecall.evaluate.grid import LABELS
 from closecall.report.formats import Row, Table
 
 from .plan import Cell, Size
 from .published import LOSSES, METHODS
-from .scores import LABELS, Hole, Results, gather
+from .scores import Archive, Hole
 
 
-def simulated(cells: list[Cell], size: Size, store: Results) -> tuple[list[Row], list[Hole]]:
+def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
     """One record for each (contamination, level, loss, method) whose cells are all there, and the levels left out."""
     records: list[Row] = []
     holes: list[Hole] = []
     for name, simulation in SIMULATIONS.items():
         for level in simulation.levels:
             group = [cell for cell in cells if (cell.contamination, cell.level) == (name if level else "", level)]
-            for scores in gather(store, group):
+            for scores in archive.gather(group):
                 holes += [Hole(f"{level} {name}", hole.why) for hole in scores.holes]
                 for loss in LOSSES if scores.datasets else ():
                     test = 100 * scores.test(loss)[0]
                     gains = test - test[METHODS.index("average")]
-                    shared = {
-                        "protocol": scores.protocol, "model": scores.model, "loss": loss, "contamination": name,
-                        "level": level, "majority": 100 * majority(size, name, level),
+                    shared = scores.where(loss) | {
+                        "contamination": name, "level": level, "majority": 100 * majority(size, name, level),
                     }  # fmt: skip
                     records += [
                         {

@@ -1,7 +1,4 @@
-"""The paper's figures, drawn with Altair; everything is offline.
-
-Each function takes plain arrays or flat records and returns a chart. :func:`write` saves SVG, PNG and PDF.
-"""
+"""The paper's figures, drawn with Altair. Each function takes scores or flat records and returns a chart."""
 
 from __future__ import annotations
 
@@ -12,15 +9,27 @@ import altair as alt
 import numpy as np
 
 from closecall.evaluate import stats
-from closecall.report.charts import COLOURS, Record, plain_data, tips
+from closecall.evaluate.grid import LABELS
+from closecall.report.charts import (
+    COLOURS,
+    Record,
+    by_loss,
+    by_significance,
+    chart_of,
+    dashed_line,
+    dots,
+    side_by_side,
+    significance,
+    tips,
+)  # fmt: skip
 
 from .published import LOSSES, METHODS
-from .scores import LABELS, Scores, title
+from .scores import PAIR, Scores, title
 
 
-def _method_colour(name: str = "method", **options: Any) -> Any:
+def _method_colour(**options: Any) -> Any:
     scale = alt.Scale(domain=[LABELS[method] for method in METHODS], range=[COLOURS[method] for method in METHODS])
-    return alt.Color(f"{name}:N", scale=scale, title=None, **options)
+    return alt.Color("method:N", scale=scale, title=None, **options)
 
 
 def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
@@ -33,8 +42,8 @@ def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
     """
     panels = []
     for name in dict.fromkeys(point["set"] for point in points):
-        dots = (
-            alt.Chart(plain_data([point for point in points if point["set"] == name]))
+        marks = (
+            chart_of([point for point in points if point["set"] == name])
             .mark_point(size=12, filled=True, opacity=0.6, strokeWidth=0)
             .encode(
                 x=alt.X("side:Q", title=None, axis=None),
@@ -44,12 +53,12 @@ def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
             )
         )
         rules = (
-            alt.Chart(plain_data([{**line, "method": LABELS[line["method"]]} for line in lines if line["set"] == name]))
+            chart_of([{**line, "method": LABELS[line["method"]]} for line in lines if line["set"] == name])
             .mark_rule(strokeWidth=2)
             .encode(y="boundary:Q", color=_method_colour(), tooltip=tips(method="", boundary=".3f", errors="d"))
         )
-        panels.append(alt.layer(dots, rules).properties(width=150, height=220, title=name))
-    return alt.hconcat(*panels)
+        panels.append(alt.layer(marks, rules).properties(width=150, height=220, title=name))
+    return side_by_side(panels)
 
 
 def sizes(records: Sequence[Record]) -> Any:
@@ -60,30 +69,23 @@ def sizes(records: Sequence[Record]) -> Any:
     records : records with ``dataset``, ``suite``, ``rows``, ``features``
     """
     decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
-    return (
-        alt.Chart(plain_data(records))
-        .mark_point(filled=True, size=40, opacity=0.7)
-        .encode(
-            x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples", axis=decades),
-            y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features", axis=decades),
-            color=alt.Color("suite:N", title=None),
-            tooltip=tips(dataset="", rows=",d", features=",d"),
-        )
-        .properties(width=360, height=260)
-    )
+    return dots(
+        records, size=40, opacity=0.7, color=alt.Color("suite:N", title=None),
+        x=alt.X("rows:Q", scale=alt.Scale(type="log"), title="examples", axis=decades),
+        y=alt.Y("features:Q", scale=alt.Scale(type="log"), title="features", axis=decades),
+        tooltip=tips(dataset="", rows=",d", features=",d"),
+    ).properties(width=360, height=260)  # fmt: skip
 
 
 def scatter(scores: Scores) -> Any:
     """Figure 3: test accuracy of close decay against average, one panel for each loss, one point for each set."""
     panels = []
     for loss in LOSSES:
-        means = 100 * scores.test(loss, ("average", "close_decay")).mean(axis=-1)
-        p = stats.compare(scores.test(loss, ("average", "close_decay")), ("average", "close_decay"), scores.protocol)
+        means, p = 100 * scores.test(loss, PAIR).mean(axis=-1), scores.pairs(loss)[PAIR].p
         records = [
             {
                 "dataset": title(name), "average": pair[0], "close_decay": pair[1], "gain": pair[1] - pair[0],
-                "p": p["average", "close_decay"].p[i],
-                "significant": "p < 0.05" if p["average", "close_decay"].p[i] < stats.SIGNIFICANCE else "p >= 0.05",
+                "p": p[i], "significant": significance(p[i]),
             }
             for i, (name, pair) in enumerate(zip(scores.datasets, means, strict=True))
         ]  # fmt: skip
@@ -92,38 +94,25 @@ def scatter(scores: Scores) -> Any:
         axis = alt.Scale(domain=[low, high], nice=False, zero=False)
         x = alt.X("average:Q", title="average, test accuracy (%)", scale=axis)
         y = alt.Y("close_decay:Q", title="close decay, test accuracy (%)", scale=axis)
-        dots = (
-            alt.Chart(plain_data(records))
-            .mark_point(filled=True, size=70, opacity=0.8)
-            .encode(
-                x=x,
-                y=y,
-                color=alt.Color(
-                    "significant:N",
-                    title=None,
-                    scale=alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"]),
-                ),
-                tooltip=tips(dataset="", average=".2f", close_decay=".2f", gain="+.2f", p=".2g"),
-            )
-        )
-        ends = alt.Chart(plain_data([{"average": end, "close_decay": end} for end in (low, high)]))
-        diagonal = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
-        panels.append((diagonal + dots).properties(width=280, height=280, title=loss))
-    return alt.hconcat(*panels)
+        tooltip = tips(dataset="", average=".2f", close_decay=".2f", gain="+.2f", p=".2g")
+        points = dots(records, size=70, opacity=0.8, x=x, y=y, color=by_significance("significant"), tooltip=tooltip)
+        diagonal = dashed_line([{"average": end, "close_decay": end} for end in (low, high)], x, y)
+        panels.append((diagonal + points).properties(width=280, height=280, title=loss))
+    return side_by_side(panels)
 
 
 def chosen_k(scores: Scores) -> Any:
     """Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it; medians over splits."""
-    records = []
-    for loss in LOSSES:
-        fractions = np.median(scores.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
-        test = scores.test(loss, ("average", "close_decay")).mean(axis=-1)
-        for name, fraction, pair in zip(scores.datasets, fractions, test, strict=True):
-            gain = 100 * (pair[1] - pair[0])
-            records.append({"dataset": title(name), "loss": loss, "fraction": fraction, "gain": gain})
-    colour = alt.Color("loss:N", title=None, scale=alt.Scale(domain=list(LOSSES), range=["#0072B2", "#E69F00"]))
+    records = [
+        {"dataset": title(name), "loss": loss, "fraction": fraction, "gain": 100 * gain}
+        for loss in LOSSES
+        for name, fraction, gain in zip(
+            scores.datasets, scores.chosen(loss), scores.pairs(loss)[PAIR].gains, strict=True
+        )
+    ]
+    colour = by_loss(LOSSES)
     panels = [
-        alt.Chart(plain_data([record for record in records if record["loss"] == loss]))
+        chart_of([record for record in records if record["loss"] == loss])
         .mark_bar(opacity=0.8)
         .encode(
             x=alt.X("fraction:Q", bin=alt.Bin(step=0.1, extent=[0, 1]), title=None if place == 0 else "chosen k* / n"),
@@ -135,14 +124,10 @@ def chosen_k(scores: Scores) -> Any:
     ]
     x = alt.X("fraction:Q", title="chosen k* / n (median over splits)", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("gain:Q", title="gain over average (points)")
-    dots = (
-        alt.Chart(plain_data(records))
-        .mark_point(filled=True, size=70, opacity=0.8)
-        .encode(x=x, y=y, color=colour, tooltip=tips(dataset="", loss="", fraction=".3f", gain="+.2f"))
-    )
-    ends = alt.Chart(plain_data([{"fraction": end, "gain": 0} for end in (0, 1)]))
-    zero = ends.mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
-    return alt.hconcat(alt.vconcat(*panels), alt.layer(zero, dots).properties(width=320, height=280, title="(b)"))
+    tooltip = tips(dataset="", loss="", fraction=".3f", gain="+.2f")
+    points = dots(records, size=70, opacity=0.8, x=x, y=y, color=colour, tooltip=tooltip)
+    zero = dashed_line([{"fraction": end, "gain": 0} for end in (0, 1)], x, y)
+    return alt.hconcat(alt.vconcat(*panels), alt.layer(zero, points).properties(width=320, height=280, title="(b)"))
 
 
 def simulations(records: Sequence[Record]) -> Any:
@@ -164,16 +149,12 @@ def simulations(records: Sequence[Record]) -> Any:
             axis = alt.Axis(values=levels, labelOverlap=True, format="d")
             x = alt.X("level:Q", title=f"{name} added", scale=scale, axis=axis)
             y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
-            shown_tips = tips(method="", level="d", accuracy=".2f", majority=".2f")
-            lines = (
-                alt.Chart(plain_data(shown))
-                .mark_line(point=True)
-                .encode(x=x, y=y, color=_method_colour(), tooltip=shown_tips)
-            )
+            tooltip = tips(method="", level="d", accuracy=".2f", majority=".2f")
+            lines = chart_of(shown).mark_line(point=True).encode(x=x, y=y, color=_method_colour(), tooltip=tooltip)
             majority = [{"level": record["level"], "accuracy": record["majority"]} for record in chosen]
-            dotted = alt.Chart(plain_data(majority)).mark_line(strokeDash=[2, 3], color="#555555").encode(x=x, y=y)
+            dotted = chart_of(majority).mark_line(strokeDash=[2, 3], color="#555555").encode(x=x, y=y)
             panels.append((dotted + lines).properties(width=240, height=200, title=f"{name}, {loss}"))
-        rows.append(alt.hconcat(*panels))
+        rows.append(side_by_side(panels))
     return alt.vconcat(*rows)
 
 
@@ -191,34 +172,29 @@ def critical_difference(scores: Scores, loss: str) -> Any:
     y = alt.Y("row:Q", axis=None, scale=alt.Scale(domain=[-len(METHODS) - 0.5 * len(groups), 0.6], zero=False))
     scale = alt.Scale(domain=[1, len(METHODS)], nice=False, zero=False)
     x = alt.X("rank:Q", title="average rank (1 is best)", scale=scale)
-    base = alt.Chart(plain_data(records)).encode(x=x, y=y, color=_method_colour(legend=None))
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(tooltip=tips(method="", rank=".2f"))
+    base = chart_of(records).encode(x=x, y=y, color=_method_colour(legend=None))
+    marks = base.mark_point(filled=True, size=80, opacity=1).encode(tooltip=tips(method="", rank=".2f"))
     names = base.mark_text(align="left", dx=8, fontSize=11).encode(text="method:N")
-    bars = alt.Chart(plain_data(groups)).mark_rule(strokeWidth=4, color="#777777").encode(x=x, x2="high:Q", y=y)
+    bars = chart_of(groups).mark_rule(strokeWidth=4, color="#777777").encode(x=x, x2="high:Q", y=y)
     heading = f"{loss}: critical difference {distance:.2f} on {len(scores.datasets)} data sets"
-    return alt.layer(bars, dots, names).properties(width=360, height=150, title=heading)
+    return alt.layer(bars, marks, names).properties(width=360, height=150, title=heading)
 
 
 def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
     """Gain of close decay over average on each data set (the ``most`` largest in size), by significance."""
-    pair = stats.compare(scores.test(loss, ("average", "close_decay")), ("average", "close_decay"), scores.protocol)
-    one = pair["average", "close_decay"]
-    order = np.argsort(-np.abs(one.gains), kind="stable")[:most]
+    one = scores.pairs(loss)[PAIR]
     records = [
-        {
-            "dataset": title(scores.datasets[i]), "gain": 100 * one.gains[i], "p": one.p[i],
-            "significant": "p < 0.05" if one.p[i] < stats.SIGNIFICANCE else "p >= 0.05",
-        }
-        for i in order
+        {"dataset": title(scores.datasets[i]), "gain": 100 * one.gains[i], "p": one.p[i],
+         "significant": significance(one.p[i])}
+        for i in np.argsort(-np.abs(one.gains), kind="stable")[:most]
     ]  # fmt: skip
-    colours = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], "#999999"])
     return (
-        alt.Chart(plain_data(records))
+        chart_of(records)
         .mark_bar()
         .encode(
             x=alt.X("gain:Q", title="close decay minus average, test accuracy (points)"),
             y=alt.Y("dataset:N", sort=alt.SortField("gain", order="descending"), title=None),
-            color=alt.Color("significant:N", title=None, scale=colours),
+            color=by_significance("significant"),
             tooltip=tips(dataset="", gain="+.2f", p=".2g"),
         )
         .properties(width=360, title=loss)
@@ -237,16 +213,11 @@ def accuracies(scores: Scores, loss: str) -> Any:
         for j, method in enumerate(METHODS)
     ]  # fmt: skip
     one = alt.selection_point(fields=["method"], bind="legend", name=f"method_{loss}")
-    return (
-        alt.Chart(plain_data(records))
-        .mark_point(filled=True, size=50)
-        .encode(
-            x=alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
-            y=alt.Y("dataset:N", sort=alt.EncodingSortField("accuracy", op="max", order="descending"), title=None),
-            color=_method_colour(),
-            opacity=alt.condition(one, alt.value(0.85), alt.value(0.12)),
-            tooltip=tips(dataset="", method="", accuracy=".2f", gain="+.2f"),
-        )
-        .properties(width=300, height=alt.Step(15), title=loss)
-        .add_params(one)
-    )
+    return dots(
+        records, size=50, color=_method_colour(), opacity=None,
+        x=alt.X("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
+        y=alt.Y("dataset:N", sort=alt.EncodingSortField("accuracy", op="max", order="descending"), title=None),
+        tooltip=tips(dataset="", method="", accuracy=".2f", gain="+.2f"),
+    ).encode(opacity=alt.condition(one, alt.value(0.85), alt.value(0.12))).properties(
+        width=300, height=alt.Step(15), title=loss
+    ).add_params(one)  # fmt: skip

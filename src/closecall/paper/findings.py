@@ -11,11 +11,11 @@ from scipy.stats import bootstrap
 
 from closecall._names import Array
 from closecall.evaluate import stats
+from closecall.evaluate.grid import LABELS
 
 from .published import LOSSES, METHODS, PairTable, table3_error
-from .scores import LABELS, Scores, title
+from .scores import PAIR, Scores, title
 
-PAIR = ("average", "close_decay")
 #: Below six sets even a signed-rank test in which all agree has p > 0.05 (exactly 2 / 2**5 for five).
 FEWEST = 6
 SHOWN = 3
@@ -98,9 +98,8 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Ver
     The outcome is that of Wilcoxon's test over the data sets, if there are enough of them and mean and median gain
     agree on the sign; everything else is called no clear difference, whatever the mean.
     """
-    test = scores.test(loss, PAIR)
-    pair = stats.compare(test, PAIR, scores.protocol)
-    means, gains = 100 * test.mean(axis=-1), 100 * pair[PAIR].gains
+    pair = scores.pairs(loss)
+    means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
     wins, losses = (int(pair[order].wins("significant").sum()) for order in (PAIR, PAIR[::-1]))
     p = stats.wilcoxon(means[:, 1], means[:, 0])
     sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0
@@ -192,14 +191,13 @@ def result_rows(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> lis
     for _, scores, _ in _distinct(parts):
         for loss in LOSSES:
             means = 100 * scores.test(loss).mean(axis=-1)
-            pair = stats.compare(scores.test(loss, PAIR), PAIR, scores.protocol)[PAIR]
-            shares = np.median(scores.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
+            pair, shares = scores.pairs(loss)[PAIR], scores.chosen(loss)
             for i, dataset in enumerate(scores.datasets):
                 name = title(dataset)
                 errors = [table3_error(name, loss, m) if scores.model == "linear" else None for m in PAIR]
                 rows.append(
                     {
-                        "data set": name, "protocol": scores.protocol, "model": scores.model, "loss": loss,
+                        "data set": name, **scores.where(loss),
                         "gain": 100 * float(pair.gains[i]), "p": float(pair.p[i]), "k*/n": float(shares[i]),
                         **_beside(means[i], errors),
                         "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from closecall.data import SUITES
-from closecall.report.formats import Row, Table, to_markdown
+from closecall.report.formats import Column, Row, Table, table_of, to_markdown
 from closecall.report.text import escape_markdown, paragraph
 
 from .campaign import Campaign, costs
@@ -132,26 +132,22 @@ def missing_blocks(covered: Sequence[Row]) -> Iterator[str]:
     """The data sets that are not complete yet, each list behind its title."""
     for row in covered:
         if row["missing"]:
-            place = f"{row['suite']}{_SIMULATED[row['what']]}, {row['protocol']}, {row['model']}"
+            place = _covered_name(row)
             names = paragraph(", ".join(map(title, row["missing"])) + ".")
             yield f'??? note "{len(row["missing"])} not complete yet: {place}"\n\n{indented(names)}'
 
 
-_SIMULATED = {"tables": "", "simulations": " (simulated)"}
+def _covered_name(row: Row) -> str:
+    return f"{row['suite']}{' (simulated)' * (row['what'] == 'simulations')}, {row['protocol']}, {row['model']}"
 
 
 def coverage_table(rows: Sequence[Row]) -> Table:
     """What was planned and what is done, a line for each (suite, protocol, model)."""
-    shown = tuple(
-        (
-            f"{row['suite']}{_SIMULATED[row['what']]}, {row['protocol']}, {row['model']}",
-            f"{row['sets_complete']} of {row['sets']}", f"{row['cells_done']} of {row['cells']}", str(row["splits"]),
-            str(row["steps"]),
-        )
-        for row in rows
-    )  # fmt: skip
-    header = ("suite, protocol, model", "sets complete", "cells done", "splits", "steps")
-    return Table("coverage", "Coverage", header, shown, tuple(rows))
+    columns: dict[str, Column] = {
+        "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
+        "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",
+    }  # fmt: skip
+    return table_of("coverage", "Coverage", columns, rows)
 
 
 def _missing(sections: Sequence[Section]) -> Iterator[str]:
@@ -166,19 +162,16 @@ def _missing(sections: Sequence[Section]) -> Iterator[str]:
 def _cost(campaign: Campaign) -> Iterator[str]:
     rows = costs(campaign)
     if rows:
-        shown = tuple(
-            (
-                f"{row['protocol']}, {row['model']}" if row["protocol"] != "all" else "all", str(row["cells"]),
-                f"{row['core_hours']:.2f}", f"{row['median_seconds']:.1f}", f"{row['longest_seconds']:.1f}",
-            )
-            for row in rows
-        )  # fmt: skip
-        header = ("protocol, model", "cells", "core-hours", "median s", "longest s")
+        columns: dict[str, Column] = {
+            "protocol, model": lambda row: "all" if row["protocol"] == "all" else "{protocol}, {model}".format_map(row),
+            "cells": "{cells}", "core-hours": "{core_hours:.2f}", "median s": "{median_seconds:.1f}",
+            "longest s": "{longest_seconds:.1f}",
+        }  # fmt: skip
         notes = (
             "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
             "baselines. Seconds are those in the worker, one core each.",
         )
-        yield wide(Table("cost", "What it cost", header, shown, tuple(rows), notes))
+        yield wide(table_of("cost", "What it cost", columns, rows, notes))
 
 
 def _made(campaign: Campaign) -> Iterator[str]:

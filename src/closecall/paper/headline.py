@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from closecall.evaluate import stats
+from closecall.evaluate.pairs import CRITERIA
+from closecall.evaluate.protocol import PROTOCOLS
 from closecall.report.formats import Row, Table
 
-from .findings import PAIR
 from .published import LOSSES, METHODS, PAIR_TABLES
-from .scores import Scores
+from .scores import PAIR, Scores
 
 HEADLINE = "headline.csv"
 #: What the paper's fractions lead one to expect of close decay against average; outside of it a page opens with that.
@@ -30,16 +31,15 @@ def headline(suite: str, scores: Scores) -> list[Row]:
     """Close decay against average: data sets won and lost, by each protocol's test, for both losses, with intervals."""
     rows: list[Row] = []
     for loss in LOSSES:
-        test = scores.test(loss, PAIR)
-        for rule in stats.RULES:
-            pairs = stats.compare(test, PAIR, rule)
-            for criterion in stats.CRITERIA:
+        for rule in PROTOCOLS:
+            pairs = scores.pairs(loss, rule)
+            for criterion in CRITERIA:
                 for outcome, order in (("wins", PAIR), ("losses", PAIR[::-1])):
                     rows.append(
                         {
                             "suite": suite, "model": scores.model, "protocol": scores.protocol, "test": rule,
                             "loss": loss, "criterion": criterion, "outcome": outcome,
-                            **_counted(int(pairs[order].wins(criterion).sum()), len(test)),
+                            **_counted(int(pairs[order].wins(criterion).sum()), len(scores.datasets)),
                             "published": _published(suite, scores.model, loss, criterion, order),
                             "mean_gain": 100 * float(pairs[PAIR].gains.mean()), "splits": scores.splits,
                             "steps": scores.max_iter,

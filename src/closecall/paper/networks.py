@@ -8,6 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from closecall._names import Array
+from closecall.evaluate.protocol import get_protocol
 from closecall.network.grid import train_grid
 from closecall.objective import Problem
 
@@ -42,7 +43,7 @@ def correct_counts(
             problems,
             max_iter=cell.max_iter,
             seed=seed,
-            penalize_intercept=cell.protocol == "paper",
+            penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
         )
         correct = [(trained.scores(X_part) * y_part > 0).sum(axis=1) for X_part, y_part in zip(X, y, strict=True)]
     return correct, np.asarray(trained.n_iter)

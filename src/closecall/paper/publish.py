@@ -7,14 +7,13 @@ Only the files are read, so whoever has them makes the same pages. What the tabl
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from closecall.report import charts
-from closecall.report.formats import Row, Table, to_csv
+from closecall.report.formats import Column, Row, Table, table_of, to_csv
 from closecall.report.text import escape_markdown, paragraph
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
@@ -24,7 +23,7 @@ from .front import coverage_table, indented, index_page, missing_blocks, wide
 from .headline import HEADLINE, headline
 from .jobs import Job
 from .plan import TARGETS
-from .scores import title
+from .scores import Archive, title
 from .sections import Section, build
 
 CELLS, FIGURES = "cells", "figures"
@@ -86,10 +85,10 @@ def write_pages(
     """
     campaign = read_campaign(folder / CELLS)
     jobs = [job for job in jobs_of(campaign) if job.target.name in targets]
-    parts: list[Part] = []
+    archive, parts = Archive(campaign), list[Part]()
     for job in jobs:
         tell(job.target.name)
-        parts.append(Part(job, build(job, campaign)))
+        parts.append(Part(job, build(job, archive)))
     covered, agreed, first = coverage(jobs, campaign), _agreement(parts), _headline(parts)
     written = list(_write_tables(folder, parts, covered, agreed, first))
     for name in dict.fromkeys(part.job.target.name for part in parts):
@@ -209,29 +208,7 @@ def _write_charts(folder: Path, parts: Sequence[Part]) -> Iterator[Path]:
     for part in parts:
         for name, chart, _ in _charts(part):
             (path,) = charts.write(chart, (folder / FIGURES / name).with_suffix(""), ("svg",))
-            yield _write(path, slim(path.read_text(encoding="utf-8")))
-
-
-_MARK = re.compile(r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" (d="[^"]*"[^>]*)/>')
-_NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
-
-
-def slim(svg: str) -> str:
-    """A picture with fewer bytes: a tenth of a pixel is enough, and what describes marks to a screen reader inside a
-    page is never read in a picture that a page shows as a whole.
-
-    Examples
-    --------
-    >>> slim('<path aria-label="a: 1.234" role="x" d="M1.2345,6" opacity="0.85"/>')
-    '<path d="M1.2,6" opacity="0.85"/>'
-    """
-    svg = re.sub(r' (?:aria-\w+|role|pointer-events|class)="[^"]*"', "", svg)
-    svg = _NUMBERS.sub(lambda found: re.sub(r"-?\d+\.\d\d+", lambda n: f"{float(n[0]):.1f}", found[0]), svg)
-    # A mark that is drawn many times is described once; the places alone remain.
-    often = {mark: f"m{i}" for i, (mark, n) in enumerate(Counter(m[3] for m in _MARK.finditer(svg)).items()) if n > 9}
-    svg = _MARK.sub(lambda m: f'<use href="#{often[m[3]]}" x="{m[1]}" y="{m[2]}"/>' if m[3] in often else m[0], svg)
-    marks = "".join(f'<path id="{name}" {mark}/>' for mark, name in often.items())
-    return re.sub(r"(<svg[^>]*>)", rf"\1<defs>{marks}</defs>", svg, count=1) if often else svg
+            yield _write(path, charts.slim(path.read_text(encoding="utf-8")))
 
 
 def _target_page(parts: Sequence[Part], covered: Sequence[Row], agreed: Sequence[Row]) -> str:
@@ -277,15 +254,11 @@ def _coverage_blocks(parts: Sequence[Part], covered: Sequence[Row]) -> Iterator[
 
 def _cells_table(rows: Sequence[Row], protocol: str) -> Table:
     mine = [row for row in rows if row["protocol"] == protocol]
-    shown = tuple(
-        (
-            f"{r['cell']} ({r['model'][:3]}., {r['loss'][:3]}.)", f"{r['ours']:.2f}",
-            f"{r['low']:.2f} to {r['high']:.2f}", f"{r['published']:.2f}", f"{r['difference']:+.2f}", f"{r['p']:.3f}",
-        )
-        for r in mine
-    )  # fmt: skip
-    header = ("cell", "ours", "95 % interval", "paper", "diff.", "p")
-    return Table("cells", f"Every cell beside the paper's, protocol {protocol}", header, shown, tuple(mine))
+    columns: dict[str, Column] = {
+        "cell": "{cell} ({model:.3}., {loss:.3}.)", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
+        "paper": "{published:.2f}", "diff.": "{difference:+.2f}", "p": "{p:.3f}",
+    }  # fmt: skip
+    return table_of("cells", f"Every cell beside the paper's, protocol {protocol}", columns, mine)
 
 
 def _comparison_page(agreed: Sequence[Row]) -> str:

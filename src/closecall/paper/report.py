@@ -15,6 +15,7 @@ from closecall.report.html import Chart, place, render, to_json
 from .findings import FORMATS, findings, result_rows
 from .jobs import Job, from_json
 from .plan import TARGETS
+from .scores import Archive
 from .sections import Section, build
 from .store import Store
 from .walk import figure1_walks
@@ -61,9 +62,9 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
     jobs : sequence of Job, optional
         All jobs of the store unless given.
     """
-    sections = []
+    archive, sections = Archive(store), list[Section]()
     for job, apart in _told_apart(stored_jobs(store) if jobs is None else jobs):
-        section = build(job, store)
+        section = build(job, archive)
         if apart:
             section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])
             section.title += f" ({', '.join(apart)})"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -12,14 +13,13 @@ from closecall._names import Array
 from closecall.data import DataError
 from closecall.data.sources import resolve
 from closecall.data.tables import OPENML100
-from closecall.evaluate.grid import BASELINES, PARTS, choose
+from closecall.evaluate.grid import BASELINES, choose
+from closecall.evaluate.pairs import Pair, compare, win_fractions
+from closecall.evaluate.splits import PARTS
 
 from .plan import Cell
 from .published import LOSSES, METHODS
 from .record import Record
-
-#: What a reader sees for each method.
-LABELS = {**{method: method.replace("_", " ") for method in METHODS}, **BASELINES}
 
 
 def title(dataset: str) -> str:
@@ -35,6 +35,12 @@ def title(dataset: str) -> str:
     except DataError:  # a name that cannot be resolved can still be spoken of
         return dataset
     return OPENML100[int(rest)][1] if source == "openml100" and rest.isdigit() else rest
+
+
+#: The methods that every cell of a linear model runs.
+RUN = (*METHODS, *BASELINES)
+#: The comparison that the paper is about: what is beaten, and by what.
+PAIR = ("average", "close_decay")
 
 
 class Results(Protocol):
@@ -55,7 +61,7 @@ class Hole:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scores:
     """The chosen rows of one (protocol, model), over the data sets whose splits are all there.
 
@@ -87,6 +93,29 @@ class Scores:
     def splits(self) -> int:
         return self.values["test"].shape[-1]
 
+    @cached_property
+    def _compared(self) -> dict[tuple[str, str], dict[tuple[str, str], Pair]]:
+        return {}
+
+    def pairs(self, loss: str, test: str = "") -> dict[tuple[str, str], Pair]:
+        """Every ordered pair (base, better) of methods, compared once by the protocol's own test, or another's."""
+        key = loss, test or self.protocol
+        if key not in self._compared:
+            self._compared[key] = compare(self.test(loss, self.methods), self.methods, key[1])
+        return self._compared[key]
+
+    def fractions(self, loss: str, criterion: str) -> Array:
+        """The paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i."""
+        return win_fractions(self.pairs(loss), METHODS, criterion)
+
+    def where(self, loss: str) -> dict[str, str]:
+        """What a record about one loss begins with."""
+        return {"protocol": self.protocol, "model": self.model, "loss": loss}
+
+    def chosen(self, loss: str) -> Array:
+        """The median over splits of the k*/n that validation chose for close decay (datasets,)."""
+        return np.median(self.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
+
     def test(self, loss: str, methods: Sequence[str] = METHODS) -> Array:
         """Test accuracies (datasets, methods, splits)."""
         return self.of("test", loss, methods)
@@ -96,27 +125,55 @@ class Scores:
         return self.values[what][LOSSES.index(loss)][:, [self.methods.index(method) for method in methods]]
 
 
-def gather(store: Results, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
-    """Collect the chosen rows of the cells, one :class:`Scores` for each (protocol, model) among them.
+class Archive:
+    """Finished results, each record unpacked once and the same cells gathered once, however many sections ask."""
 
-    Parameters
-    ----------
-    store : Store or other Results
-    cells : sequence of Cell
-        Of one start and one contamination; data sets with a missing or failed cell become holes.
-    holes : sequence of Hole
-        Data sets that could not even be planned.
-    """
-    done, failures = store.done(), store.failures()
-    groups: dict[tuple[str, str], dict[str, list[Cell]]] = {}
-    for cell in cells:
-        groups.setdefault((cell.protocol, cell.model), {}).setdefault(cell.dataset, []).append(cell)
-    found = []
-    for (protocol, model), datasets in sorted(groups.items()):
-        complete = {name: group for name, group in datasets.items() if all(cell.key in done for cell in group)}
-        missing = [_hole(name, group, done, failures) for name, group in datasets.items() if name not in complete]
-        found.append(_scores(store, protocol, model, complete, (*holes, *missing)))
-    return found
+    def __init__(self, results: Results) -> None:
+        self.results, self.done, self.failures = results, results.done(), results.failures()
+        self._chosen: dict[str, Record] = {}
+        self._gathered: dict[tuple[tuple[Cell, ...], tuple[Hole, ...]], list[Scores]] = {}
+
+    def chosen(self, cells: Sequence[Cell]) -> list[Record]:
+        """The records of finished cells, with the rows that validation chose only."""
+        new = [cell for cell in cells if cell.key not in self._chosen]
+        for cell, record in zip(new, self.results.records(cell.key for cell in new), strict=True):
+            self._chosen[cell.key] = replace(record, rows=choose(record.rows, cell.protocol))
+        return [self._chosen[cell.key] for cell in cells]
+
+    def gather(self, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
+        """Collect the chosen rows of the cells, one :class:`Scores` for each (protocol, model) among them.
+
+        Parameters
+        ----------
+        cells : sequence of Cell
+            Of one start and one contamination; data sets with a missing or failed cell become holes.
+        holes : sequence of Hole
+            Data sets that could not even be planned.
+        """
+        key = tuple(cells), tuple(holes)
+        if key not in self._gathered:
+            groups: dict[tuple[str, str], dict[str, list[Cell]]] = {}
+            for cell in cells:
+                groups.setdefault((cell.protocol, cell.model), {}).setdefault(cell.dataset, []).append(cell)
+            self._gathered[key] = [
+                self._scores(protocol, model, datasets, holes) for (protocol, model), datasets in sorted(groups.items())
+            ]
+        return self._gathered[key]
+
+    def _scores(self, protocol: str, model: str, datasets: dict[str, list[Cell]], holes: Sequence[Hole]) -> Scores:
+        complete = {name: group for name, group in datasets.items() if all(cell.key in self.done for cell in group)}
+        missing = [
+            _hole(name, group, self.done, self.failures) for name, group in datasets.items() if name not in complete
+        ]
+        chosen = {name: self.chosen(sorted(group, key=lambda cell: cell.split)) for name, group in complete.items()}
+        max_iter = max((cell.max_iter for cells in complete.values() for cell in cells), default=0)
+        return _scores(protocol, model, chosen, (*holes, *missing), max_iter)
+
+
+def gather(results: Results | Archive, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
+    """The scores of the cells; see :meth:`Archive.gather`."""
+    archive = results if isinstance(results, Archive) else Archive(results)
+    return archive.gather(cells, holes)
 
 
 def _hole(name: str, cells: list[Cell], done: set[str], failures: dict[str, str]) -> Hole:
@@ -131,18 +188,17 @@ def _hole(name: str, cells: list[Cell], done: set[str], failures: dict[str, str]
 
 
 def _scores(
-    store: Results, protocol: str, model: str, groups: dict[str, list[Cell]], holes: tuple[Hole, ...]
+    protocol: str, model: str, groups: dict[str, list[Record]], holes: tuple[Hole, ...], max_iter: int
 ) -> Scores:
-    splits = max((len(cells) for cells in groups.values()), default=0)
-    methods = tuple(LABELS)
+    splits = max(map(len, groups.values()), default=0)
+    methods = RUN
     shape = (len(LOSSES), len(groups), len(methods), splits)
     values = {name: np.full(shape, np.nan) for name in (*PARTS, "k", "alpha")}
     sizes = np.zeros((len(groups), 2), dtype=int)
-    for place, cells in enumerate(groups.values()):
-        ordered = sorted(cells, key=lambda cell: cell.split)
-        for split, record in enumerate(store.records(cell.key for cell in ordered)):
+    for place, records in enumerate(groups.values()):
+        for split, record in enumerate(records):
             sizes[place] = sum(record.sizes), record.features
-            for row in choose(record.rows, protocol):
+            for row in record.rows:
                 # A baseline with a loss of its own stands beside both of the paper's.
                 at = [LOSSES.index(row["loss"])] if row["loss"] else range(len(LOSSES))
                 index = (at, place, methods.index(row["method"]), split)
@@ -150,7 +206,6 @@ def _scores(
                     values[part][index] = row[part] / size
                 values["k"][index] = row["k"] / record.sizes[0]
                 values["alpha"][index] = row["alpha"]
-    max_iter = max((cell.max_iter for cells in groups.values() for cell in cells), default=0)
     # A baseline that is not there for every data set and split has no place in a table of means.
     kept = [i for i in range(len(methods)) if i < len(METHODS) or not np.isnan(values["test"][:, :, i]).any()]
     values = {name: array[:, :, kept] for name, array in values.items()}

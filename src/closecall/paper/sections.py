@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from closecall.evaluate.stats import CRITERIA
+from closecall.evaluate.pairs import CRITERIA
 from closecall.report import charts
 from closecall.report.formats import Row, Table
 
@@ -17,7 +18,7 @@ from .figure5 import simulated, simulation_gains, simulation_table
 from .jobs import Job
 from .plan import STARTS
 from .published import LOSSES, PAIR_TABLES, PairTable
-from .scores import Results, Scores, gather, title
+from .scores import PAIR, Archive, Results, Scores, title
 from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
 
 
@@ -60,18 +61,22 @@ class Section:
         self.charts[stem], self.captions[stem] = chart, caption
 
 
-def build(job: Job, store: Results) -> Section:
-    """The section of a job, from what the store has so far."""
+def build(job: Job, results: Results | Archive) -> Section:
+    """The section of a job, from what there is so far."""
+    archive = results if isinstance(results, Archive) else Archive(results)
     section = Section(job.name, job.target.title, " and ".join(job.suites))
-    _BUILDERS[job.target.name](section, job, store)
+    if job.target.protocols and not job.target.simulations:
+        _gather(section, job, archive)
+    for add in _PARTS[job.target.name]:
+        add(section, job, archive)
     for hole in job.holes:
         section.notes.append(f"Not at hand: {title(hole.dataset)}: {hole.why}")
     return section
 
 
-def _complete(section: Section, job: Job, store: Results) -> list[Scores]:
+def _gather(section: Section, job: Job, archive: Archive) -> None:
     """The scores that have at least one complete data set; the notes say what is missing."""
-    found = gather(store, job.cells(), job.holes)
+    found = archive.gather(job.cells(), job.holes)
     for scores in found:
         missing = [hole for hole in scores.holes if hole not in job.holes]
         where = f"under {scores.protocol}, {scores.model}"
@@ -80,27 +85,18 @@ def _complete(section: Section, job: Job, store: Results) -> list[Scores]:
             notes.insert(0, f"No data set is complete yet {where}: run it again.")
         section.notes += [note for note in notes if note not in section.notes]
     section.scores = [scores for scores in found if scores.datasets]
-    section.published = _published(job)
-    return section.scores
+    section.published = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]
 
 
-def _published(job: Job, criterion: str | None = None) -> list[PairTable]:
-    """The paper's tables on the very suite of this job."""
-    tables = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]
-    return [table for table in tables if criterion in (None, table.criterion)]
-
-
-def _suite(section: Section, job: Job, store: Results, criteria: tuple[str, ...] = CRITERIA) -> None:
-    found = _complete(section, job, store)
-    published = _published(job)
-    for scores in found:
-        section.tables += suite_tables(scores, published, criteria=criteria)
-        section.tables += _start_tables(job, store, scores)
+def _suite(section: Section, job: Job, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
+    for scores in section.scores:
+        section.tables += suite_tables(scores, section.published, criteria=criteria)
+        section.tables += _start_tables(job, archive, scores)
         _suite_charts(section, scores)
-    for protocol in dict.fromkeys(scores.protocol for scores in found):
-        parts = [scores for scores in found if scores.protocol == protocol]
+    for protocol in dict.fromkeys(scores.protocol for scores in section.scores):
+        parts = [scores for scores in section.scores if scores.protocol == protocol]
         for criterion in criteria:
-            paper = next((table for table in published if table.criterion == criterion), None)
+            paper = next((table for table in section.published if table.criterion == criterion), None)
             notes = [note for scores in parts for note in notes_on(scores)]
             section.latex[f"{criterion}-{protocol}"] = pairs_latex(parts, criterion, paper, notes)
 
@@ -132,49 +128,34 @@ def _suite_charts(section: Section, scores: Scores) -> None:
         )
 
 
-def _start_tables(job: Job, store: Results, scores: Scores) -> list[Table]:
-    """How much the start matters, wherever the store has the same cells from another start, on the splits it has."""
+def _start_tables(job: Job, archive: Archive, scores: Scores) -> list[Table]:
+    """How much the start matters, wherever the same cells are there from another start, on the splits they have."""
     if scores.model != "linear":
         return []
-    done = store.done()
     mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
     tables = []
     for other in (start for start in STARTS if start != job.options.start):
-        found = [cell for cell in mine if replace(cell, start=other).key in done]
+        found = [cell for cell in mine if replace(cell, start=other).key in archive.done]
         # Fewer splits do for a question like this; both sides are then averaged over those alone.
         splits = max((cell.split for cell in found), default=-1) + 1
         shared = [cell for cell in mine if cell.split < splits]
-        for again in gather(store, [replace(cell, start=other) for cell in shared]):
+        for again in archive.gather([replace(cell, start=other) for cell in shared]):
             if again.datasets:
-                same = scores if splits == scores.splits else gather(store, shared)[0]
+                same = scores if splits == scores.splits else archive.gather(shared)[0]
                 tables += [start_table(same, again, (job.options.start, other), loss) for loss in LOSSES]
     return tables
 
 
-def _significant(section: Section, job: Job, store: Results) -> None:
-    _suite(section, job, store, ("significant", "joint"))
-
-
-def _points(section: Section, job: Job, store: Results) -> None:
-    _suite(section, job, store, ("points", "joint"))
-
-
-def _overview(section: Section, job: Job, store: Results) -> None:
-    _suite(section, job, store)
-    _scatter(section, job, store)
-    _chosen(section, job, store)
-
-
-def _errors(section: Section, job: Job, store: Results) -> None:
-    for scores in _complete(section, job, store):
+def _errors(section: Section, job: Job, archive: Archive) -> None:
+    for scores in section.scores:
         beside = job.suites == ("fan8",) and scores.model == "linear"
         section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
         section.tables += [method_table(scores, loss) for loss in LOSSES]
-        section.tables += _start_tables(job, store, scores)
+        section.tables += _start_tables(job, archive, scores)
 
 
-def _scatter(section: Section, job: Job, store: Results) -> None:
-    for scores in _complete(section, job, store):
+def _scatter(section: Section, job: Job, archive: Archive) -> None:
+    for scores in section.scores:
         section.draw(
             f"scatter-{scores.protocol}-{scores.model}",
             figures.scatter(scores),
@@ -183,13 +164,12 @@ def _scatter(section: Section, job: Job, store: Results) -> None:
         )
 
 
-def _figure3(section: Section, job: Job, store: Results) -> None:
-    _scatter(section, job, store)
-    section.tables += [error_table(scores, loss) for scores in _complete(section, job, store) for loss in LOSSES]
+def _error_tables(section: Section, job: Job, archive: Archive) -> None:
+    section.tables += [error_table(scores, loss) for scores in section.scores for loss in LOSSES]
 
 
-def _chosen(section: Section, job: Job, store: Results) -> None:
-    for scores in _complete(section, job, store):
+def _chosen(section: Section, job: Job, archive: Archive) -> None:
+    for scores in section.scores:
         section.draw(
             f"chosen-k-{scores.protocol}-{scores.model}",
             figures.chosen_k(scores),
@@ -200,17 +180,13 @@ def _chosen(section: Section, job: Job, store: Results) -> None:
 
 
 def _chosen_table(scores: Scores) -> Table:
-    records: list[Row] = []
-    for loss in LOSSES:
-        fractions = np.median(scores.of("k", loss, ("close_decay",))[:, 0], axis=-1)
-        test = scores.test(loss, ("average", "close_decay")).mean(axis=-1)
-        records += [
-            {
-                "protocol": scores.protocol, "model": scores.model, "loss": loss, "dataset": title(name),
-                "k_over_n": float(fraction), "gain": float(pair[1] - pair[0]),
-            }
-            for name, fraction, pair in zip(scores.datasets, fractions, test, strict=True)
-        ]  # fmt: skip
+    records: list[Row] = [
+        scores.where(loss) | {"dataset": title(name), "k_over_n": float(fraction), "gain": float(gain)}
+        for loss in LOSSES
+        for name, fraction, gain in zip(
+            scores.datasets, scores.chosen(loss), scores.pairs(loss)[PAIR].gains, strict=True
+        )
+    ]
     edges = ((0.0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.999), (0.999, 1.0))
     rows = []
     for low, high in edges:
@@ -226,7 +202,7 @@ def _chosen_table(scores: Scores) -> Table:
     return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
 
 
-def _figure1(section: Section, job: Job, store: Results) -> None:
+def _figure1(section: Section, job: Job, archive: Archive) -> None:
     points, lines, table = figure1.figure1_results(job.options.max_iter or job.target.max_iter)
     section.tables.append(table)
     section.draw(
@@ -237,11 +213,11 @@ def _figure1(section: Section, job: Job, store: Results) -> None:
     )
 
 
-def _examples(section: Section, job: Job, store: Results) -> None:
+def _examples(section: Section, job: Job, archive: Archive) -> None:
     section.tables.append(figure1.examples_results(job.options.max_iter or job.target.max_iter))
 
 
-def _figure2(section: Section, job: Job, store: Results) -> None:
+def _figure2(section: Section, job: Job, archive: Archive) -> None:
     records: list[Row] = [
         {"dataset": title(size.name), "suite": size.suite, "rows": size.rows, "features": size.features}
         for size in job.sizes
@@ -260,12 +236,12 @@ def _figure2(section: Section, job: Job, store: Results) -> None:
     section.tables.append(Table("figure2", "Sizes of the data sets at hand", header, tuple(rows), tuple(records)))
 
 
-def _figure5(section: Section, job: Job, store: Results) -> None:
+def _figure5(section: Section, job: Job, archive: Archive) -> None:
     for size in job.sizes:
         cells = [cell for cell in job.cells() if cell.dataset == size.name]
         for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
             chosen = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
-            records, holes = simulated(chosen, size, store)
+            records, holes = simulated(chosen, size, archive)
             section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
             if records:
                 stem = f"figure5-{title(size.name)}-{protocol}-{model}"
@@ -280,18 +256,20 @@ def _figure5(section: Section, job: Job, store: Results) -> None:
                 section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
 
 
-Builder = Callable[[Section, Job, Results], None]
-_BUILDERS: dict[str, Builder] = {
-    "overview": _overview,
-    "figure1": _figure1,
-    "examples": _examples,
-    "figure2": _figure2,
-    "table1": _significant,
-    "table2": _significant,
-    "table3": _errors,
-    "figure3": _figure3,
-    "figure4": _chosen,
-    "figure5": _figure5,
-    "table4": _points,
-    "table5": _points,
+Add = Callable[[Section, Job, Archive], None]
+_SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in ("significant", "points"))
+#: What each target's section consists of.
+_PARTS: dict[str, tuple[Add, ...]] = {
+    "overview": (_suite, _scatter, _chosen),
+    "figure1": (_figure1,),
+    "examples": (_examples,),
+    "figure2": (_figure2,),
+    "table1": (_SIGNIFICANT,),
+    "table2": (_SIGNIFICANT,),
+    "table3": (_errors,),
+    "figure3": (_scatter, _error_tables),
+    "figure4": (_chosen,),
+    "figure5": (_figure5,),
+    "table4": (_POINTS,),
+    "table5": (_POINTS,),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,29 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     records: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+
+
+#: A cell of a record: a format such as ``"{gain:+.2f}"``, or a function of the record.
+Column = str | Callable[[Row], str]
+
+
+def table_of(
+    name: str, title: str, columns: Mapping[str, Column], records: Sequence[Row], notes: Sequence[str] = ()
+) -> Table:
+    """A table with a row for each record.
+
+    Examples
+    --------
+    >>> table_of("t", "T", {"set": "{name}", "gain": "{gain:+.1f}"}, [{"name": "a", "gain": 0.5}]).rows
+    (('a', '+0.5'),)
+    """
+    rows = tuple(
+        tuple(cell.format_map(record) if isinstance(cell, str) else cell(record) for cell in columns.values())
+        for record in records
+    )
+    return Table(name, title, tuple(columns), rows, tuple(records), tuple(notes))
+
+
 
 
 def to_csv(table: Table) -> str:

@@ -105,3 +105,14 @@ def escape_latex(text: str) -> str:
     """
     escaped = "".join(_LATEX.get(character, character) for character in visible(text))
     return re.sub(r"-(?=-)", "-{}", escaped)  # two hyphens would become a dash
+
+
+def p_value(p: float) -> str:
+    """A p-value for a table.
+
+    Examples
+    --------
+    >>> p_value(0.0312), p_value(1e-9)
+    ('0.0312', '< 0.0001')
+    """
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"

@@ -16,9 +16,10 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from closecall._names import Array, lookup
-from closecall.data.simulate import shares
+from closecall.aggregates import AGGREGATES
 from closecall.evaluate.baselines import sklearn_baselines
-from closecall.evaluate.grid import ALPHAS, BASELINES, PARTS, ROW, choose, k_grid
+from closecall.evaluate.grid import ALPHAS, ROW, choose, grid, looks_at, rows_of
+from closecall.evaluate.splits import PARTS, stratified
 from closecall.linear import Diagnosis, diagnose
 from closecall.linear.fitting import Options, exact_intercepts, fit_models
 from closecall.linear.race import hits
@@ -29,19 +30,9 @@ from closecall.objective import Problem
 from .model import Preprocessor
 from .table import Table, check_classes
 
-SHARES = (50, 25, 25)
 #: A class needs this many rows to be in all three parts.
 LEAST = 4
 TREE = "gradient_boosting"
-#: The methods in words.
-NAMES = {
-    "average": "average", "maximal": "maximal", "top": "top-k", "atk": "average top-k", "close": "close-k",
-    "close_decay": "close-k, decay", "trimmed": "trimmed", "ranked_range": "ranked range",
-    "average_top_two": "average, top-two", "close_decay_top_two": "close-k, decay, top-two",
-    **BASELINES, "tuned_threshold": "TunedThresholdCV", TREE: "HistGradientBoosting",
-}  # fmt: skip
-#: Shares of the largest losses that `trimmed` and `ranked_range` leave out.
-TRIMS = (0.01, 0.1)
 #: What is also solved jointly. A joint solve costs several times what one-vs-rest does, hence every second alpha only.
 JOINT = ("average", "close_decay")
 JOINT_ALPHAS = ALPHAS[1::2]
@@ -88,7 +79,7 @@ def run_splits(
         raise ValueError(f"--splits must be 2 or more, not {splits}: an interval needs them")
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
     for split in range(splits):
-        parts = divide(codes, np.random.default_rng([seed, split]))
+        parts = stratified(codes, np.random.default_rng([seed, split]))
         recipe = Preprocessor.fit(table.frame.iloc[parts[0]], table.columns)
         X = [recipe.matrix(table.frame.iloc[part]) for part in parts]
         y = [codes[part] for part in parts]
@@ -98,49 +89,14 @@ def run_splits(
         yield Split(choose(np.concatenate(found), "sound"), len(parts[0]), len(parts[2]))
 
 
-def divide(codes: Array, rng: np.random.Generator) -> list[Array]:
-    """Rows of the training, validation and test part, each class divided 50/25/25 by itself.
-
-    Examples
-    --------
-    >>> [len(part) for part in divide(np.repeat([0, 1, 2], [8, 4, 4]), np.random.default_rng(0))]
-    [8, 4, 4]
-    """
-    parts: list[list[Array]] = [[], [], []]
-    for code in np.unique(codes):
-        members = rng.permutation(np.flatnonzero(codes == code))
-        train, validation, _ = shares(len(members), SHARES)
-        for part, rows in zip(parts, np.split(members, [train, train + validation]), strict=True):
-            part.append(rows)
-    return [np.sort(np.concatenate(part)) for part in parts]
-
-
-def grid(n: int, loss: str = "logistic") -> list[tuple[Problem, float]]:
-    """Every aggregate at every k and alpha for n training rows, with how many examples each looks at."""
-    settings: list[tuple[str, int | None, float | None, float]] = [
-        ("average", None, None, n),
-        ("maximal", None, None, 1),
-    ]
-    settings += [(method, k, None, k) for method in ("top", "atk", "close", "close_decay") for k in k_grid(n)]
-    settings += [("trimmed", None, m, n * (1 - m)) for m in TRIMS]
-    settings += [("ranked_range", max(2, n // 2), m, n // 2 - n * m) for m in TRIMS]
-    return [
-        (Problem(loss, method, k, alpha, m), float(looks))
-        for method, k, m, looks in settings
-        for alpha in ALPHAS
-    ]  # fmt: skip
-
-
 def _solved(
-    X: Sequence[Array], y: Sequence[Array], settings: Sequence[tuple[Problem, float]], options: Options
+    X: Sequence[Array], y: Sequence[Array], problems: list[Problem], options: Options
 ) -> tuple[Array, Any, Training]:
-    """Rows of the settings with their counts of correct predictions, the models, and what they were trained on."""
-    problems = [problem for problem, _ in settings]
+    """Rows of the problems with their counts of correct predictions, the models, and what they were trained on."""
     training = check_training(BaseEstimator(), X[0], y[0], None, None)
     models = fit_models(training, problems, options)
-    rows = np.zeros(len(problems), ROW)
-    rows["loss"], rows["method"] = [p.loss for p in problems], [p.aggregate for p in problems]
-    rows["k"], rows["alpha"] = [looks for _, looks in settings], [p.alpha for p in problems]
+    rows = rows_of(problems)
+    rows["k"] = [looks_at(problem, len(y[0])) for problem in problems]
     for part, X_part, y_part in zip(PARTS, X, y, strict=True):
         rows[part] = hits(X_part, y_part, models.coef, models.intercept).sum(axis=1)
     return rows, models, training
@@ -148,8 +104,7 @@ def _solved(
 
 def _aggregates(X: Sequence[Array], y: Sequence[Array], losses: Sequence[str], max_iter: int) -> Array:
     options = Options(max_iter, 1e-3, True, False, "ovr", dtype=np.float32)
-    settings = [setting for loss in losses for setting in grid(len(y[0]), loss)]
-    rows, models, training = _solved(X, y, settings, options)
+    rows, models, training = _solved(X, y, grid(len(y[0]), tuple(AGGREGATES), losses), options)
     average = rows["method"] == "average"
     moved = rows[average]
     moved["method"] = "average_exact_intercept"
@@ -161,8 +116,8 @@ def _aggregates(X: Sequence[Array], y: Sequence[Array], losses: Sequence[str], m
 
 def _joint(X: Sequence[Array], y: Sequence[Array], loss: str, max_iter: int) -> Array:
     options = Options(max_iter, 1e-3, True, False, "top_two", dtype=np.float32)
-    settings = [(p, k) for p, k in grid(len(y[0]), loss) if p.aggregate in JOINT and p.alpha in JOINT_ALPHAS]
-    rows, _, _ = _solved(X, y, settings, options)
+    problems = [problem for problem in grid(len(y[0]), JOINT, [loss]) if problem.alpha in JOINT_ALPHAS]
+    rows, _, _ = _solved(X, y, problems, options)
     rows["method"] = np.char.add(rows["method"], "_top_two")
     return rows
 

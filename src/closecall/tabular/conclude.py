@@ -13,10 +13,11 @@ import numpy as np
 from scipy import stats
 
 from closecall._names import Array
-from closecall.evaluate.grid import BASELINES
-from closecall.evaluate.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
+from closecall.evaluate.grid import BASELINES, LABELS
+from closecall.evaluate.pairs import POINTS
+from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 
-from .compare import NAMES, TREE, Split
+from .compare import TREE, Split
 from .table import Table
 
 VERDICTS = {
@@ -155,7 +156,7 @@ def conclude(table: Table, splits: Sequence[Split], loss: str = "logistic") -> C
 
 
 def _place(pair: tuple[str, str]) -> tuple[int, str]:
-    return list(NAMES).index(pair[0]), pair[1]
+    return list(LABELS).index(pair[0]), pair[1]
 
 
 def _result(method: str, loss: str, splits: Sequence[Split]) -> Result:
@@ -164,7 +165,7 @@ def _result(method: str, loss: str, splits: Sequence[Split]) -> Result:
     k, alpha = chosen[_often([repr(pair) for pair in chosen])]
     accuracies = tuple(float(row["test"] / split.test) for row, split in zip(rows, splits, strict=True))
     ks, alphas = zip(*chosen, strict=True)
-    return Result(named(method, loss), NAMES[method], accuracies, k, alpha, loss, ks, alphas)
+    return Result(named(method, loss), LABELS[method], accuracies, k, alpha, loss, ks, alphas)
 
 
 def _often(values: Sequence[str]) -> int:

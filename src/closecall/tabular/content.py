@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from closecall.evaluate.grid import LABELS
 from closecall.linear import Diagnosis
 
 from .columns import texts
@@ -83,8 +84,8 @@ def family(result: Result) -> str:
     """What kind of method it is, as in :data:`closecall.tabular.figures.FAMILIES`."""
     if not result.loss:
         return "tree" if result.method == TREE else "scikit-learn"
-    head = result.label.split(",")[0]
-    return head if head in ("close-k", "average") else "other aggregates"
+    families = {"average": "average", LABELS["close"]: "close-k", LABELS["close_decay"]: "close-k"}
+    return families.get(result.label.split(",")[0], "other aggregates")
 
 
 def spread(comparison: Comparison) -> tuple[list[Record], list[Record]]:

@@ -18,13 +18,13 @@ pytest.importorskip("altair", reason="install closecall[plots]")
 import pandas as pd
 
 from closecall.aggregates import AGGREGATES
+from closecall.data.columns import Column
+from closecall.data.sheet import Sheet as Table
 from closecall.evaluate.grid import BASELINES, ROW
 from closecall.linear.diagnosis import Diagnosis, Finding
-from closecall.tabular.columns import Column
 from closecall.tabular.compare import JOINT, TREE, Split
 from closecall.tabular.conclude import conclude
 from closecall.tabular.report import Findings, to_html
-from closecall.tabular.table import Table
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from closecall.data import DataError, NotAtHandError, data_directory, load_dataset, remote, sources
-from closecall.data.tables import OPENML100, PMLB94
+from closecall.data.catalogue import OPENML100, PMLB94
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from closecall.data import SUITES, available, load_dataset
+from closecall.data.catalogue import FAN8, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 from closecall.data.sources import resolve
-from closecall.data.tables import FAN8, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 
 
 def test_sizes_of_the_suites() -> None:

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from closecall.data import DataError
+from closecall.data.columns import Column, columns_of, numbers
+from closecall.data.sheet import Sheet as Table, sniff
 from closecall.evaluate.grid import LABELS, grid
 from closecall.evaluate.splits import stratified
 from closecall.evaluate.stats import corrected_test
 from closecall.report.text import shown
-from closecall.tabular.columns import Column, columns_of, numbers
 from closecall.tabular.compare import TREE
 from closecall.tabular.conclude import Result, judge
 from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
 from closecall.tabular.output import cell
-from closecall.tabular.table import Table, read, sniff, stream
+from closecall.tabular.table import read, stream
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
 

@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow", reason="install closecall[bench]")
 from closecall import load_model
 from closecall._arrays import ArchiveError, read_arrays
 from closecall._budget import Budget, BudgetError
-from closecall.data import DataError
+from closecall.data import DataError, sheet as tables
 from closecall.evaluate.grid import ROW
 from closecall.paper import exchange
 from closecall.paper.compact import CompactError
@@ -31,7 +31,6 @@ from closecall.paper.record import unpack
 from closecall.paper.salvage import salvage
 from closecall.paper.schema import MAX_RECORD
 from closecall.paper.store import Store, StoreError
-from closecall.tabular import table as tables
 from closecall.tabular.table import read, stream
 from tests.stress.hostile_files import forge, npy
 from tests.stress.hostile_stores import make_store

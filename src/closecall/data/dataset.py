@@ -18,6 +18,8 @@ import numpy as np
 from closecall._budget import LIMIT
 from closecall._names import Array
 
+from .encode import encoded, plan_of
+
 #: `encode` refuses to build a matrix of more bytes than this: one-hot columns of free text would fill the memory.
 MATRIX_BYTES = LIMIT
 
@@ -176,7 +178,7 @@ class Dataset:
         parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
         if not len(parts[0]):
             raise DataError(f"data set {self.name!r}: no training rows to learn an encoding from")
-        plans = [_plan(parts[0][:, j], values is not None) for j, values in enumerate(self.categories)]
+        plans = [plan_of(parts[0][:, j], values is not None) for j, values in enumerate(self.categories)]
         width = sum(1 if levels is None else len(levels) for _, levels in plans)
         need = 8 * width * sum(map(len, parts))
         if need > MATRIX_BYTES:
@@ -184,7 +186,12 @@ class Dataset:
                 f"data set {self.name!r}: one-hot encoding gives {width} columns, {need / 2**30:.1f} GiB; "
                 "drop nominal columns with many values (identifiers, free text)"
             )
-        return tuple(_apply(part, plans, width) for part in parts)
+        return tuple(
+            np.hstack([encoded(part[:, j], *plan) for j, plan in enumerate(plans)])
+            if width
+            else np.empty((len(part), 0))
+            for part in parts
+        )
 
     def frame(self) -> Any:
         """The features as a pandas frame, nominal columns as strings; the labels are ``np.array(classes)[y]``."""
@@ -198,34 +205,6 @@ class Dataset:
                 column[known] = np.array(values, dtype=object)[self.X[known, j].astype(int)]
             columns[name] = column
         return pd.DataFrame(columns)
-
-
-#: What fills a missing value, and the codes that get a column each (None: the number itself).
-_Plan = tuple[float, Array | None]
-
-
-def _plan(column: Array, nominal: bool) -> _Plan:
-    known = column[~np.isnan(column)]
-    if not nominal:
-        return (float(known.mean()) if len(known) else 0.0), None
-    levels, counts = np.unique(known, return_counts=True)
-    fill = float(levels[counts.argmax()]) if len(levels) else -1.0
-    # With two levels the second column would be the first one's complement: twice the cost, nothing new.
-    return fill, levels[1:] if len(levels) <= 2 else levels
-
-
-def _apply(part: Array, plans: list[_Plan], width: int) -> Array:
-    matrix = np.empty((len(part), width))
-    at = 0
-    for j, (fill, levels) in enumerate(plans):
-        column = np.where(np.isnan(part[:, j]), fill, part[:, j])
-        if levels is None:
-            matrix[:, at] = column
-            at += 1
-        else:
-            matrix[:, at : at + len(levels)] = column[:, None] == levels
-            at += len(levels)
-    return matrix
 
 
 def need_pandas() -> Any:

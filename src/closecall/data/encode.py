@@ -19,3 +19,29 @@ def moments(X: Array) -> tuple[Array, Array]:
     # A constant column's deviation is rounding noise, not exactly zero: left alone, it becomes zero by its mean.
     constant = scale <= 10 * np.finfo(float).eps * np.maximum(np.abs(mean), np.finfo(float).tiny)
     return mean, np.where(constant, 1, scale)
+
+
+def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
+    """What fills a missing value, and the codes that get a column each (None: the number itself).
+
+    A missing number becomes the mean, a missing code the most frequent one. With two codes the second column would be
+    the first one's complement: twice the cost, nothing new.
+
+    Examples
+    --------
+    >>> fill, levels = plan_of(np.array([0.0, 2.0, 2.0, np.nan]), nominal=True)
+    >>> fill, levels.tolist()
+    (2.0, [2.0])
+    """
+    known = column[~np.isnan(column)]
+    if not nominal:
+        return (float(known.mean()) if len(known) else 0.0), None
+    levels, counts = np.unique(known, return_counts=True)
+    fill = float(levels[counts.argmax()]) if len(levels) else -1.0
+    return fill, levels[1:] if len(levels) <= 2 else levels
+
+
+def encoded(column: Array, fill: float, levels: Array | None) -> Array:
+    """The columns (samples, width) that a plan makes of one; a code without a column of its own is all zeros."""
+    filled = np.where(np.isnan(column), fill, column)[:, None]
+    return filled if levels is None else (filled == levels).astype(float)

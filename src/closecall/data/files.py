@@ -85,7 +85,7 @@ def read_bounded(file: Readable, what: object, limit: int) -> bytes:
         raise DataError(f"{what}: {error}") from None
 
 
-def read_table(path: Path, target: str, nominal: Collection[str] = (), missing: Collection[str] = ("",)) -> Any:
+def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
     """A CSV, TSV or Parquet file as a pandas frame; the target and the nominal columns are read as text."""
     kind = suffix_of(path)
     if not kind:
@@ -93,12 +93,10 @@ def read_table(path: Path, target: str, nominal: Collection[str] = (), missing: 
     if kind == ".parquet":
         return read_parquet(path, LIMIT)
     separator = SEPARATORS[kind]
-    return parse_table(read_bytes(path, separator=separator), separator, path, target, nominal, missing)
+    return parse_table(read_bytes(path, separator=separator), separator, path, target, nominal)
 
 
-def parse_table(
-    raw: bytes, separator: str, what: object, target: str, nominal: Collection[str], missing: Collection[str]
-) -> Any:
+def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: Collection[str]) -> Any:
     """A table's bytes as a pandas frame, with an error for whatever pandas would quietly repair."""
     pd = need_pandas()
     try:
@@ -116,7 +114,7 @@ def parse_table(
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
                 io.BytesIO(raw), sep=separator, dtype=text, index_col=False, encoding="utf-8-sig",
-                keep_default_na=False, na_values=list(missing), low_memory=False, **exact,
+                keep_default_na=False, na_values=[""], low_memory=False, **exact,
             )  # fmt: skip
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error

@@ -12,9 +12,9 @@ from typing import Any
 
 from closecall._budget import LIMIT
 
+from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import DataError, Dataset, NotAtHandError
 from .files import from_frame, read_bounded, read_table, sha256_of, staged
-from .tables import PMLB94, PMLB_GONE, pmlb_today
 
 #: Seconds without an answer after which a download is given up.
 TIMEOUT = 60

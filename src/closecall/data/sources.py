@@ -8,18 +8,19 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from closecall._budget import Budget
 from closecall._names import lookup
 
+from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 from .dataset import DataError, Dataset
 from .embedded import EMBEDDED, embedded
-from .files import MISSING, expanded, from_frame, read_bytes, read_table, sha256_of, suffix_of
+from .files import SEPARATORS, from_frame, read_bytes, read_table, sha256_of, suffix_of
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
-from .tables import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
+from .sheet import read_file
 
 #: What a name may consist of. No separator and no leading dot: a name never leaves the data directory.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
@@ -93,7 +94,7 @@ def load_dataset(
     name: str | os.PathLike[str],
     data_dir: str | os.PathLike[str] | None = None,
     *,
-    target: str = "target",
+    target: str = "",
     download: bool = True,
 ) -> Dataset:
     """Load a data set by name or path.
@@ -107,7 +108,7 @@ def load_dataset(
     data_dir : path, optional
         See `data_directory`.
     target : str
-        The target column of a file.
+        The target column of a file; found by its name (target, class, label, y) or taken as the last one if empty.
     download : bool
         Whether a PMLB or OpenML set that is not in the data directory may be fetched into it.
 
@@ -254,10 +255,10 @@ def _load_fan8(name: str, request: Request) -> Dataset:
 
 
 def _load_file(name: str, request: Request) -> Dataset:
-    path = expanded(name)
-    frame = read_table(path, request.target, missing=MISSING)
-    title = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
-    return from_frame(frame, request.target, name=title, source="file", version="")
+    if not suffix_of(name):
+        raise DataError(f"{name}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
+    title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
+    return replace(read_file(name, request.target).dataset(), name=title)
 
 
 #: Every source by the word before the colon.

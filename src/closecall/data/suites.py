@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from closecall._names import lookup
 
+from .catalogue import FAN8, FAN8_FILES, OPENML100, PMLB94, PMLB_GONE
 from .embedded import EMBEDDED
 from .sources import at_hand, resolve
-from .tables import FAN8, FAN8_FILES, OPENML100, PMLB94, PMLB_GONE
 
 #: Every suite by name; its members are names that `load_dataset` takes. ``fan8`` has nine: both germans.
 SUITES: dict[str, tuple[str, ...]] = {

@@ -11,8 +11,8 @@ import numpy as np
 
 from closecall._names import Array
 from closecall.data import DataError
+from closecall.data.catalogue import OPENML100
 from closecall.data.sources import resolve
-from closecall.data.tables import OPENML100
 from closecall.evaluate.grid import BASELINES, choose
 from closecall.evaluate.pairs import Pair, compare, win_fractions
 from closecall.evaluate.splits import PARTS

@@ -245,7 +245,7 @@ def predict(
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
-    from .columns import quoted
+    from closecall.data.columns import quoted
 
     missing = [name for name in copied if name not in names]
     if missing:
@@ -270,7 +270,7 @@ class _Tally:
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """The header and the rows of predictions for one piece, counted."""
-        from .columns import texts
+        from closecall.data.columns import texts
 
         labels, scores = model.predict(frame, self.strange)
         self.predicted.update(labels.tolist())

@@ -17,6 +17,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from closecall._names import Array, lookup
 from closecall.aggregates import AGGREGATES
+from closecall.data.sheet import Sheet
 from closecall.evaluate.baselines import sklearn_baselines
 from closecall.evaluate.grid import ALPHAS, ROW, choose, grid, looks_at, rows_of
 from closecall.evaluate.splits import PARTS, stratified
@@ -28,7 +29,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 
 from .model import Preprocessor
-from .table import Table, check_classes
+from .table import check_classes
 
 #: A class needs this many rows to be in all three parts.
 LEAST = 4
@@ -47,7 +48,7 @@ class Split(NamedTuple):
 
 
 def run_splits(
-    table: Table,
+    table: Sheet,
     splits: int = 10,
     *,
     losses: Sequence[str] = ("logistic",),
@@ -59,7 +60,7 @@ def run_splits(
 
     Parameters
     ----------
-    table : Table
+    table : Sheet
     splits : int
     losses : sequence of str
         Every aggregate is solved with each of them.
@@ -140,7 +141,7 @@ def _tree(X: Sequence[Array], y: Sequence[Array]) -> Array:
     return rows
 
 
-def diagnosis_of(table: Table) -> Diagnosis:
+def diagnosis_of(table: Sheet) -> Diagnosis:
     """The four difficult cases on the whole table."""
     X: Any = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     return diagnose(X, table.labels.astype(str))

@@ -13,12 +13,12 @@ import numpy as np
 from scipy import stats
 
 from closecall._names import Array
+from closecall.data.sheet import Sheet
 from closecall.evaluate.grid import BASELINES, LABELS
 from closecall.evaluate.pairs import POINTS
 from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 
 from .compare import TREE, Split
-from .table import Table
 
 VERDICTS = {
     "close-k": "use close-k",
@@ -136,12 +136,12 @@ def named(method: str, loss: str) -> str:
     return method if loss in ("", "logistic") else f"{method}_{loss}"
 
 
-def conclude(table: Table, splits: Sequence[Split], loss: str = "logistic") -> Comparison:
+def conclude(table: Sheet, splits: Sequence[Split], loss: str = "logistic") -> Comparison:
     """Rank the methods over the splits and say what to use.
 
     Parameters
     ----------
-    table : Table
+    table : Sheet
     splits : sequence of Split
         As :func:`closecall.tabular.compare.run_splits` yields them.
     loss : str

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from closecall.data.columns import texts
+from closecall.data.sheet import Sheet
 from closecall.evaluate.grid import LABELS
 from closecall.linear import Diagnosis
 
-from .columns import texts
 from .compare import TREE
 from .conclude import Comparison, Difference, Result, against, named, p_value, questions
-from .table import Table
 
 #: Column of the result table -> how its numbers are written; the others are text.
 FORMATS = {
@@ -191,7 +191,7 @@ def cases(diagnosis: Diagnosis) -> list[Record]:
     ]
 
 
-def reading(table: Table) -> str:
+def reading(table: Sheet) -> str:
     """The classes, and what becomes of missing values."""
     counts = Counter(map(str, table.labels)).most_common()
     listed = ", ".join(f"{name} ({count})" for name, count in counts[:12])
@@ -199,7 +199,7 @@ def reading(table: Table) -> str:
     return f"Target {table.target!r}: {listed}{more}. Missing numbers become the mean, missing names the most frequent."
 
 
-def described(table: Table) -> list[tuple[str, ...]]:
+def described(table: Sheet) -> list[tuple[str, ...]]:
     """A row for each column of the table: how it was read, and why not."""
     used = {column.name: column for column in table.columns}
     rows: list[tuple[str, ...]] = []

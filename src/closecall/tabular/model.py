@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from closecall._names import Array, lookup
+from closecall.data.columns import DATES, Column, numbers, quoted, texts
 from closecall.data.dataset import MATRIX_BYTES, DataError, in_order
+from closecall.data.encode import encoded, moments
+from closecall.data.sheet import Sheet
 from closecall.linear import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV
 from closecall.linear.persistence import TABLE, read_model
-
-from .columns import DATES, Column, numbers, quoted, texts
-from .table import Table
 
 T = TypeVar("T")
 FORMAT = 1
@@ -86,10 +86,7 @@ class Preprocessor:
         steps = tuple(_step(frame[column.name], column) for column in columns)
         plain = cls(steps, np.zeros(_width(steps)), np.ones(_width(steps)))
         X = plain.matrix(frame)
-        mean, scale = X.mean(axis=0), X.std(axis=0)
-        # A constant column's deviation is rounding noise, not exactly zero.
-        constant = scale <= 10 * np.finfo(float).eps * np.maximum(np.abs(mean), np.finfo(float).tiny)
-        return cls(steps, mean, np.where(constant, 1.0, scale))
+        return cls(steps, *moments(X))
 
     def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
         """The matrix (rows, features) of a frame; ``strange`` counts values by column that training never saw."""
@@ -129,15 +126,14 @@ def _step(values: Any, column: Column) -> Step:
 
 def _apply(values: Any, step: Step) -> tuple[Array, int]:
     """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
+    text = texts(values)
     if not step.levels:
         found = numbers(values, step.column)
-        missing = np.isnan(found)
-        odd = int(missing.sum() - texts(values).isna().sum()) if missing.any() and values.dtype.kind in "OU" else 0
-        return np.where(missing, step.fill, found)[:, None], odd
-    text = texts(values).fillna(step.fill).to_numpy(dtype=object)
+        odd = int(np.isnan(found).sum() - text.isna().sum()) if values.dtype.kind in "OU" else 0
+        return encoded(found, float(step.fill), None), odd
     place = {level: number for number, level in enumerate(step.levels)}
-    codes = np.array([place.get(value, -1) for value in text], dtype=int)
-    return (codes[:, None] == np.arange(step.first, len(step.levels))).astype(float), int((codes < 0).sum())
+    codes = np.array([place.get(value, -1) for value in text.fillna(step.fill).to_numpy(dtype=object)], dtype=float)
+    return encoded(codes, -1.0, np.arange(step.first, len(step.levels))), int((codes < 0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,13 +154,13 @@ class TableModel:
 
     @classmethod
     def fit(
-        cls, table: Table, classifier: str = "close-k-cv", *, loss: str = "logistic", multiclass: str = "top_two"
+        cls, table: Sheet, classifier: str = "close-k-cv", *, loss: str = "logistic", multiclass: str = "top_two"
     ) -> TableModel:
         """Fit the preprocessing and a classifier of :data:`CLASSIFIERS` to a table.
 
         Parameters
         ----------
-        table : Table
+        table : Sheet
         classifier : str
         loss : str
             Of the close-k classifiers.

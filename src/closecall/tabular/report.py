@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from closecall.data.dataset import DataError
+from closecall.data.sheet import Sheet
 from closecall.evaluate.environment import environment
 from closecall.linear import Diagnosis
 from closecall.report.text import shown
@@ -21,7 +22,6 @@ from . import content
 from .conclude import Comparison, named
 from .content import Record
 from .output import cell, opened
-from .table import Table
 
 #: Where the page goes unless the user says.
 FOLDER = "closecall-compare"
@@ -44,14 +44,14 @@ class Findings:
 
     Parameters
     ----------
-    table : Table
+    table : Sheet
     comparison : Comparison
     diagnosis : Diagnosis
     arguments : sequence of str
         The command's, for those who want to repeat it.
     """
 
-    table: Table
+    table: Sheet
     comparison: Comparison
     diagnosis: Diagnosis
     arguments: Sequence[str]

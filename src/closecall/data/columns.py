@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from closecall._names import Array
-from closecall.data.dataset import DataError, need_pandas
-from closecall.data.files import MISSING
+
+from .dataset import DataError, need_pandas
+from .files import MISSING
 
 #: Names by which a target column is known, most telling first.
 TARGETS = ("target", "class", "label", "y")

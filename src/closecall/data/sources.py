@@ -18,7 +18,7 @@ from closecall._names import lookup
 from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 from .dataset import DataError, Dataset
 from .embedded import EMBEDDED, embedded
-from .files import SEPARATORS, from_frame, read_bytes, read_table, sha256_of, suffix_of
+from .files import SEPARATORS, expanded, from_frame, read_bytes, read_table, sha256_of, suffix_of
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 from .sheet import read_file
 

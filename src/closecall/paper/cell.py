@@ -109,14 +109,22 @@ def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    from .networks import correct_counts
+    """One network for each problem, all from the same random point, drawn from the cell's stream ``start``."""
+    from closecall.network.grid import train_grid
 
     problems = grid(division.sizes[0])
     rows = rows_of(problems)
-    correct, rows["n_iter"] = correct_counts(division.X, division.y, problems, cell)
-    for part, counts in zip(PARTS, correct, strict=True):
-        rows[part] = counts
-    rows["objective"] = np.nan
+    trained = train_grid(
+        division.X[0],
+        division.y[0],
+        problems,
+        max_iter=cell.max_iter,
+        seed=int(rng_for(cell, "start").integers(2**31)),
+        penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
+    )
+    for part, X, y in zip(PARTS, division.X, division.y, strict=True):
+        rows[part] = (trained.scores(X) * y > 0).sum(axis=1)
+    rows["n_iter"], rows["objective"] = trained.n_iter, np.nan
     return rows
 
 

@@ -62,8 +62,6 @@ def table_of(
     return Table(name, title, tuple(columns), rows, tuple(records), tuple(notes))
 
 
-
-
 def to_csv(table: Table) -> str:
     """All records, unrounded.
 

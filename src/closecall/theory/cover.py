@@ -138,8 +138,9 @@ def _give_up(
 
 def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> tuple[float, Array | None]:
     """A lower bound on the weight of a cover, and the lightest cover found, if any (samples,)."""
-    ends = np.cumsum([0, *map(len, conflicts)])
-    members = (np.ones(ends[-1]), np.concatenate(conflicts), ends)
+    # SciPy 1.13 hands the indices to HiGHS as they are, and HiGHS takes 32 bits.
+    ends = np.cumsum([0, *map(len, conflicts)], dtype=np.int32)
+    members = (np.ones(ends[-1]), np.concatenate(conflicts).astype(np.int32), ends)
     heaviest = float(weights.max())
     result = milp(
         weights / heaviest,

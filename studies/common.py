@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,8 +23,11 @@ from closecall.paper.plan import Cell, Task
 from closecall.paper.record import Record
 from closecall.paper.run import drive
 from closecall.paper.store import Store
+from closecall.report.formats import markdown_rows
 
 ROOT = Path(__file__).parents[1]
+#: No name is cut on a page that scrolls.
+WIDE = 1000
 Row = dict[str, Any]
 Array = np.ndarray
 
@@ -232,18 +234,8 @@ def _number(text: str) -> Any:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; the first column is text, the others stand right.
-
-    Examples
-    --------
-    >>> print(markdown(["method", "error"], [["close", "1.0"]]))
-    | method | error |
-    |---|--:|
-    | close | 1.0 |
-    """
-    rule = "|---|" + "--:|" * (len(header) - 1)
-    lines = [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in (header, *rows)]
-    return "\n".join([lines[0], rule, *lines[1:]])
+    """A Markdown table of cells that may have markup of their own."""
+    return markdown_rows([[str(cell).replace("|", r"\|") for cell in row] for row in (header, *rows)], WIDE)
 
 
 def signed(value: float, error: float | None = None, digits: int = 2) -> str:
@@ -267,11 +259,11 @@ def of_sets(count: float, total: float) -> str:
 
 def save_chart(chart: Any, path: Path) -> None:
     """Save an Altair chart as SVG on white, so that it can be read on a dark page too."""
+    from closecall.report.charts import slim, write
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    chart.configure(background="white", font="sans-serif").save(str(path))
-    # Half of the file is what a screen reader would say of each mark; the page's table says it better.
-    text = re.sub(r' (?:aria-[a-z]+|role|class|pointer-events|xmlns:xlink)="[^"]*"', "", path.read_text())
-    path.write_text(re.sub(r"(\d\.\d\d)\d{3,}", r"\1", text) + "\n")
+    write(chart.configure(background="white", font="sans-serif"), path.with_suffix(""), ("svg",))
+    path.write_text(slim(path.read_text()) + "\n")
 
 
 def interval_chart(rows: Sequence[Row], *, label: str, title: str, zero: bool = True) -> Any:

@@ -103,7 +103,20 @@ def to_markdown(table: Table, width: int = WIDTH) -> str:
     A note.
     <BLANKLINE>
     """
-    cells = [[escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)]
+    body = markdown_rows([[escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)], width)
+    return "\n\n".join([f"## {escape_markdown(table.title)}", body, *map(paragraph, table.notes)]) + "\n"
+
+
+def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
+    """The lines of a table from cells that are Markdown already; the first row is the header.
+
+    Examples
+    --------
+    >>> print(markdown_rows([["set", "gain"], ["*monk3*", "+1.0"]]))
+    | set     | gain |
+    |:--------|-----:|
+    | *monk3* | +1.0 |
+    """
     columns = list(zip(*cells, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]
     widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
@@ -116,9 +129,7 @@ def to_markdown(table: Table, width: int = WIDTH) -> str:
         for name, row in zip(names, cells, strict=True)
     ]
     rule = "|:" + "-" * (widths[0] + 1) + "|" + "".join("-" * (each + 1) + ":|" for each in widths[1:])
-    notes = list(map(paragraph, table.notes))
-    head = f"## {escape_markdown(table.title)}"
-    return "\n\n".join([head, "\n".join([body[0], rule, *body[1:]]), *notes]) + "\n"
+    return "\n".join([body[0], rule, *body[1:]])
 
 
 def _cut(text: str, width: int) -> str:

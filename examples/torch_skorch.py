@@ -1,4 +1,7 @@
-"""Close-k with skorch: the loss is the criterion, the schedule a callback, the result a scikit-learn classifier."""
+"""Close-k with skorch: the loss is the criterion, the schedule a callback, the result a scikit-learn classifier.
+
+``AggregateNetClassifier`` turns logits into probabilities, which skorch's own net does under torch's losses only.
+"""
 
 import numpy as np
 import torch
@@ -6,24 +9,11 @@ from sklearn.datasets import make_moons
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from skorch import NeuralNetClassifier
-from skorch.callbacks import Callback
 
-from closecall.nn import CloseKLoss, KDecay, ResidualMLP
+from closecall.nn import CloseKLoss, ResidualMLP
+from closecall.nn.integrations.skorch import AggregateNetClassifier, ScheduleCallback
 
 EPOCHS = 15
-
-
-class Decay(Callback):
-    """Let the criterion's k fall over the epochs of a fit."""
-
-    def on_train_begin(self, net: NeuralNetClassifier, **kwargs: object) -> None:
-        """A new schedule for each fit."""
-        self.schedule_ = KDecay(net.criterion_, total_steps=net.max_epochs)
-
-    def on_epoch_end(self, net: NeuralNetClassifier, **kwargs: object) -> None:
-        """The next epoch's k."""
-        self.schedule_.step()
 
 
 def main() -> dict[str, float]:
@@ -33,7 +23,7 @@ def main() -> dict[str, float]:
     scores = {}
     for k in (0.5, None):
         torch.manual_seed(0)
-        net = NeuralNetClassifier(
+        net = AggregateNetClassifier(
             ResidualMLP,
             module__features=2,
             module__hidden=16,
@@ -45,7 +35,7 @@ def main() -> dict[str, float]:
             lr=0.02,
             batch_size=128,
             max_epochs=EPOCHS,
-            callbacks=[Decay()],
+            callbacks=[ScheduleCallback()],
             train_split=None,
             verbose=0,
         )

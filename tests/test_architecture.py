@@ -41,7 +41,7 @@ OUTSIDE = {
     "linear": {"sklearn", "matplotlib", "threadpoolctl"},
     "model_selection": {"sklearn"},
     "network": {"sklearn"},
-    "nn": {"torch"},
+    "nn": {"torch", "lightning", "transformers", "accelerate", "skorch"},
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
     "evaluate": {"sklearn", "threadpoolctl"},
     "report": {"altair", "vl_convert", "jinja2", "rich"},

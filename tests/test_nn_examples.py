@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +31,40 @@ def test_skorch() -> None:
     assert min(results_of("torch_skorch").values()) > 0.85
 
 
-def test_lightning_style() -> None:
-    assert results_of("torch_lightning")["accuracy"] > 0.9
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
+def test_lightning(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason='needs Lightning: pip install "closecall[integrations]"')
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    main = runpy.run_path(str(EXAMPLES / "torch_lightning.py"))["main"]
+    results = main(default_root_dir=tmp_path, **quiet)
+    assert results["accuracy"] > 0.9
+    assert results["steps"] == 10 * 1000 / (25 * 2)  # steps of the optimiser, not of the loader
 
 
-def test_lightning_style_module_resumes() -> None:
-    module_class = runpy.run_path(str(EXAMPLES / "torch_lightning.py"))["CloseKModule"]
-    first, second = (module_class(features=2, classes=3, total_steps=90) for _ in range(2))
-    for _ in range(45):
-        first.on_train_batch_end(None, None, 0)
-    checkpoint: dict[str, Any] = {}
-    first.on_save_checkpoint(checkpoint)
-    second.on_load_checkpoint(checkpoint)
-    assert second.schedule.k_at(100) == first.schedule.k_at(100) < 100
+def printed(name: str, processes: int) -> str:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--processes", str(processes)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_segmentation_in_one_process_and_in_two() -> None:
+    example = runpy.run_path(str(EXAMPLES / "torch_segmentation.py"))
+    results = example["main"]()
+    assert results["hard pixels by image"] > results["mean"] > 0
+    assert printed("torch_segmentation", 2) == show(example, results)
+
+
+def test_detection_in_one_process_and_in_two() -> None:
+    example = runpy.run_path(str(EXAMPLES / "torch_detection.py"))
+    results = example["main"]()
+    assert results["mined 3:1"][0] > results["mean"][0]
+    assert printed("torch_detection", 2) == show(example, results)
+
+
+def show(example: dict[str, Any], results: Any) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        example["show"](results)
+    return out.getvalue()
 
 
 def test_images() -> None:

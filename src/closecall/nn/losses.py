@@ -136,6 +136,8 @@ def logit_losses(
     check_loss(name)
     if logits.shape == (*targets.shape, 1):
         logits = logits.squeeze(-1)
+    if logits.dtype not in (torch.float32, torch.float64):
+        logits = logits.float()  # margins of half-precision logits would be tied, and their losses rounded
     one_logit = logits.shape == targets.shape
     soft = one_logit and name == "cross_entropy" and logits.ndim > 1 and targets.is_floating_point()
     if name in CLASS_LOSSES and not soft and logits.ndim != targets.ndim + 1:

@@ -90,7 +90,8 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
             mask = counted if mask is None else mask & counted
             targets = torch.where(counted, targets, torch.ones_like(targets))  # 1 is valid in every coding
         if mask is not None:  # nothing of what does not count may reach a gradient, not even times zero
-            shown = mask if logits.ndim == mask.ndim else mask.unsqueeze(-1 if logits.shape[:-1] == mask.shape else 1)
+            classes = -1 if logits.shape == (*mask.shape, 1) else 1
+            shown = mask if logits.ndim == mask.ndim else mask.unsqueeze(classes)
             logits = torch.where(shown, logits, torch.zeros_like(logits))
         options = {"weight": self.weight, "pos_weight": self.pos_weight, "label_smoothing": self.label_smoothing}
         found = logit_losses(self.loss, logits, targets, **options)  # type: ignore[arg-type]

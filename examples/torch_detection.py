@@ -1,0 +1,101 @@
+"""Detection-like: anchors of which nearly all are background, mined three negatives to one positive.
+
+Generated images with a few bright or dark spots; every fourth pixel is an anchor with the class of the spot it lies on,
+or none. The mean over all anchors is nearly all background; ``HardNegatives`` keeps every positive and the three
+hardest negatives for each, image by image, and divides by the positives as single-shot detectors do. Prints the share
+of spots that are found with their class, and the false alarms for each image.
+
+With ``--processes 2`` the batches are divided between two processes and the result is the same.
+"""
+
+import argparse
+import tempfile
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from closecall.nn import HardNegatives, logit_losses
+
+SIZE, IMAGES, BATCH, STEPS, STRIDE = 32, 64, 8, 160, 4
+
+
+def make_images(seed: int) -> tuple[Tensor, Tensor]:
+    """Images (images, 1, size, size) and the anchors' classes (images, anchors): 0 nothing, 1 bright, 2 dark."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = 0.5 * torch.randn(IMAGES, 1, SIZE, SIZE, generator=generator)
+    cells = SIZE // STRIDE
+    targets = torch.zeros(IMAGES, cells, cells, dtype=torch.int64)
+    for image, anchors in zip(inputs, targets, strict=True):
+        for row, column in torch.randint(cells, (2, 2), generator=generator).tolist():
+            kind = int(torch.randint(1, 3, (), generator=generator))
+            spot = slice(STRIDE * row + 1, STRIDE * row + 3), slice(STRIDE * column + 1, STRIDE * column + 3)
+            image[0][spot] += 1.0 if kind == 1 else -1.0
+            anchors[row, column] = kind
+    return inputs, targets.flatten(1)
+
+
+def total(positives: Tensor, group: Any) -> Tensor:
+    """How many positives there are in the joined batch."""
+    found = positives.sum().float()
+    if group is not None:
+        dist.all_reduce(found)
+    return found.clamp(min=1)
+
+
+def train(mined: bool, group: Any, rank: int, world: int) -> tuple[float, float]:
+    """Share of the spots found in new images, and false alarms for each image."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 3, STRIDE, stride=STRIDE), nn.Flatten(2)
+    )
+    network = model if group is None else nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ratio = 3.0 if mined else float(SIZE * SIZE)  # with a ratio this large every negative is kept
+    reducer = HardNegatives(ratio, dim=1, reduction="sum" if mined else "mean", group=group)
+    (inputs, targets), generator = make_images(seed=0), torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        rows = torch.randint(IMAGES, (BATCH,), generator=generator).tensor_split(world)[rank]
+        positives = targets[rows] > 0
+        value = reducer(logit_losses("cross_entropy", network(inputs[rows]), targets[rows]).losses, positives=positives)
+        optimizer.zero_grad()
+        (value / total(positives, group) if mined else value).backward()
+        optimizer.step()
+    inputs, targets = make_images(seed=1000)
+    with torch.no_grad():
+        predicted = model(inputs).argmax(dim=1)
+    spots = targets > 0
+    return float((predicted == targets)[spots].float().mean()), float((predicted > 0)[~spots].sum() / IMAGES)
+
+
+def work(rank: int, world: int, folder: str) -> None:
+    """One of several processes."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
+    results = main("world", rank, world)
+    if rank == 0:
+        show(results)
+    dist.destroy_process_group()
+
+
+def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, tuple[float, float]]:
+    """Spots found and false alarms, with the mean and with mining."""
+    return {name: train(mined, group, rank, world) for name, mined in (("mean", False), ("mined 3:1", True))}
+
+
+def show(results: dict[str, tuple[float, float]]) -> None:
+    """Print them."""
+    for name, (found, alarms) in results.items():
+        print(f"{name:12} found {100 * found:.2f} %   false alarms {alarms:.3f} an image")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--processes", type=int, default=1)
+    processes = parser.parse_args().processes
+    if processes == 1:
+        show(main())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(work, args=(processes, folder), nprocs=processes)

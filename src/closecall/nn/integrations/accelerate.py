@@ -1,0 +1,36 @@
+"""Accelerate: a schedule that goes on when the optimiser does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AcceleratedSchedule:
+    """A schedule whose :meth:`step` counts only where gradients were synchronised and the optimiser really stepped.
+
+    Call it in every iteration, like a scheduler that ``accelerator.prepare`` returned. Register it and the reducer
+    (for its memory) with ``accelerator.register_for_checkpointing``.
+
+    Parameters
+    ----------
+    schedule : CountSchedule
+    accelerator : accelerate.Accelerator
+    """
+
+    def __init__(self, schedule: Any, accelerator: Any) -> None:
+        if not hasattr(accelerator, "sync_gradients"):
+            raise TypeError(f"this is not an Accelerator: {accelerator!r}")
+        self.schedule, self.accelerator = schedule, accelerator
+
+    def step(self) -> None:
+        """Go on to the next step, if the optimiser did."""
+        if self.accelerator.sync_gradients and not self.accelerator.optimizer_step_was_skipped:
+            self.schedule.step()
+
+    def state_dict(self) -> dict[str, int]:
+        """The schedule's state."""
+        return dict(self.schedule.state_dict())
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Take up a saved position."""
+        self.schedule.load_state_dict(state)

@@ -1,0 +1,57 @@
+"""Lightning: a callback that moves the schedules of a module's reducers and logs what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:
+    Callback = None
+
+Make = Callable[[Any, Any], Any]
+
+
+class ScheduleCallback(Callback or object):  # type: ignore[misc]
+    """Step a schedule once for each step of the optimiser, not of the loader, and log the reducer's k.
+
+    The reducer belongs into the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
+    Lightning's checkpoint, and ``ckpt_path=`` resumes both.
+
+    Parameters
+    ----------
+    make : callable
+        ``(trainer, module) -> schedule``, called as training begins, when the number of steps is known:
+        ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
+    log : str or None
+        The name under which the weight taken in the last batch is logged; with ``_threshold`` behind it, the loss at
+        which the selection ended. None logs nothing.
+    """
+
+    def __init__(self, make: Make, *, log: str | None = "k") -> None:
+        if Callback is None:
+            raise ImportError('ScheduleCallback needs Lightning: pip install "closecall[integrations]"')
+        super().__init__()
+        self.make, self.name, self.schedule, self._seen = make, log, None, 0
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Make the schedule; a position that a checkpoint has brought is taken up."""
+        self.schedule = self.make(trainer, pl_module)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Where the run stands."""
+        self._seen = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Log, and go on if the optimiser has gone on."""
+        assert self.schedule is not None
+        reducer = self.schedule.reducer
+        if self.name and reducer.last_k is not None:
+            pl_module.log(self.name, float(reducer.last_k))
+            edge = reducer.last_threshold
+            if isinstance(edge, float) and edge == edge:
+                pl_module.log(f"{self.name}_threshold", edge)
+        if trainer.global_step > self._seen:
+            self._seen = trainer.global_step
+            self.schedule.step()

@@ -1,0 +1,115 @@
+"""skorch: a classifier net whose probabilities are probabilities, and a callback for schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..schedule import KDecay
+
+try:
+    from skorch import NeuralNetClassifier
+    from skorch.callbacks import Callback
+    from skorch.dataset import get_len
+except ImportError:
+    NeuralNetClassifier = Callback = None
+
+NEEDED = 'needs skorch: pip install "closecall[integrations]"'
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Probabilities (samples, classes) of logits (samples, classes), (samples, 1) or (samples,).
+
+    Examples
+    --------
+    >>> probabilities(torch.tensor([0.0, 0.0])).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    if logits.ndim > 1 and logits.shape[1] > 1:
+        return logits.softmax(dim=1)
+    positive = logits.reshape(len(logits)).sigmoid()
+    return torch.stack([1 - positive, positive], dim=1)
+
+
+def accelerator_of(net: Any) -> Any:
+    """The accelerator of a net with skorch's ``AccelerateMixin``, which may accumulate batches; else None."""
+    return getattr(net, "accelerator", None)
+
+
+class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[misc]
+    """skorch's classifier for losses on logits: ``AggregateNetClassifier(Module, criterion=CloseKLoss, ...)``.
+
+    skorch knows what to do with the outputs under torch's own losses only; under any other it takes logits for
+    probabilities. Here the logits, one for each class or one in all, are turned into probabilities.
+
+    With ``AccelerateMixin`` in front (``class Net(AccelerateMixin, AggregateNetClassifier)``) and accumulation, skorch
+    clears the gradients before the last batch of each step, and loses those of the batches before it. Here they are
+    cleared after the step.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if NeuralNetClassifier is None:
+            raise ImportError(f"AggregateNetClassifier {NEEDED}")
+        super().__init__(*args, **kwargs)
+
+    def _zero_grad_optimizer(self, set_to_none: bool | None = None) -> None:
+        if not self._accumulates():
+            super()._zero_grad_optimizer(set_to_none)
+
+    def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
+        """Clear gradients that were accumulated, once the optimiser has stepped."""
+        super().on_batch_end(net, batch=batch, training=training, **kwargs)
+        if training and self._accumulates() and accelerator_of(self).sync_gradients:
+            super()._zero_grad_optimizer()
+
+    def _accumulates(self) -> bool:
+        return getattr(accelerator_of(self), "gradient_accumulation_steps", 1) > 1
+
+    def _get_predict_nonlinearity(self) -> Callable[[Any], Any]:
+        if self.predict_nonlinearity != "auto":
+            return super()._get_predict_nonlinearity()
+        return probabilities
+
+
+class ScheduleCallback(Callback or object):  # type: ignore[misc]
+    """Make a schedule for the criterion's reducer as a fit begins, and step it.
+
+    Parameters
+    ----------
+    make : callable
+        ``(criterion, total_steps) -> schedule``; by default the paper's decay.
+    per : {"epoch", "batch"}
+        What a step is; batches that are accumulated into one step of the optimiser are one.
+    """
+
+    def __init__(self, make: Callable[[Any, int], Any] = KDecay, per: str = "epoch") -> None:
+        if Callback is None:
+            raise ImportError(f"ScheduleCallback {NEEDED}")
+        if per not in ("epoch", "batch"):
+            raise ValueError(f"per={per!r} is not known; choose 'epoch' or 'batch'")
+        self.make, self.per = make, per
+
+    def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:
+        """A new schedule for a new criterion; a further ``partial_fit`` goes on with the one it has."""
+        schedules = net.criterion_.reducer.schedules
+        if schedules:
+            self.schedule_ = next(iter(schedules.values()))
+            return
+        batches = 1
+        if self.per == "batch":
+            batches = 1 if net.batch_size == -1 else -(-get_len(X) // net.batch_size)
+            batches = -(-batches // getattr(accelerator_of(net), "gradient_accumulation_steps", 1))
+        self.schedule_ = self.make(net.criterion_, net.max_epochs * batches)
+
+    def on_batch_end(self, net: Any, training: bool = False, **kwargs: Any) -> None:
+        """The next batch's count, once the optimiser has stepped."""
+        if self.per == "batch" and training and getattr(accelerator_of(net), "sync_gradients", True):
+            self.schedule_.step()
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        """The next epoch's count."""
+        if self.per == "epoch":
+            self.schedule_.step()

@@ -1,0 +1,104 @@
+"""Hugging Face's Trainer: a ``compute_loss_func`` that accumulates rightly, and a callback for its schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..modules import AggregateLoss
+
+try:
+    from transformers import TrainerCallback
+except ImportError:
+    TrainerCallback = None
+
+#: Where a checkpoint keeps the loss's own state.
+STATE = "closecall_loss.pt"
+
+
+class TrainerLoss:
+    """A loss on logits as the Trainer's ``compute_loss_func``.
+
+    The Trainer does not divide such a loss by the number of accumulated batches but says how many targets they have
+    together, ``num_items_in_batch``. A batch's mean therefore counts by its share of these.
+
+    Parameters
+    ----------
+    loss : AggregateLoss
+        With ``ignore_index=-100`` for padded targets; ``group`` needs ``average_tokens_across_devices=False``.
+    shift : bool
+        For causal language models, whose targets are the next tokens.
+
+    Examples
+    --------
+    >>> from closecall.nn import AverageLoss
+    >>> loss = TrainerLoss(AverageLoss("cross_entropy"))
+    >>> logits, labels = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])
+    >>> round(loss({"logits": logits}, labels, num_items_in_batch=16).item(), 4)
+    0.1733
+    """
+
+    def __init__(self, loss: AggregateLoss, *, shift: bool = False) -> None:
+        if loss.reducer.reduction == "none":
+            raise ValueError("the Trainer needs one number: reduction='mean' or 'sum'")
+        self.loss, self.shift = loss, shift
+
+    def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+        """Logits (samples, classes) or (samples, length, classes) and labels (samples, ...) -> one number."""
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        self.loss.to(logits.device)
+        if self.shift:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        if logits.ndim == labels.ndim + 1 and logits.ndim > 2:
+            logits = logits.movedim(-1, 1)
+        value = self.loss(logits, labels)
+        if num_items_in_batch is None or self.loss.reducer.reduction == "sum":
+            return value
+        ignored = self.loss.ignore_index
+        items = labels.numel() if ignored is None else (labels != ignored).sum()
+        return value * (items / num_items_in_batch)
+
+
+class ScheduleCallback(TrainerCallback or object):  # type: ignore[misc]
+    """Step a schedule once for each step of the optimiser, log the reducer's k, save and resume both.
+
+    Parameters
+    ----------
+    schedule : CountSchedule
+    log : str or None
+        The name under which the weight taken in the last batch is logged.
+    """
+
+    def __init__(self, schedule: Any, *, log: str | None = "k") -> None:
+        if TrainerCallback is None:
+            raise ImportError('ScheduleCallback needs transformers: pip install "closecall[integrations]"')
+        super().__init__()
+        self.schedule, self.log = schedule, log
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Where the run stands; the memory, if the checkpoint has it."""
+        path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE
+        if state.global_step and path.exists():
+            self.schedule.reducer.load_state_dict(torch.load(path, weights_only=True))
+        self.schedule.move_to(state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The optimiser has gone on."""
+        self.schedule.step()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The reducer's state goes into the checkpoint's folder."""
+        if state.is_world_process_zero:
+            path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE
+            torch.save(self.schedule.reducer.state_dict(), path)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """What was taken, beside the loss."""
+        taken = self.schedule.reducer.last_k
+        if self.log and logs is not None and taken is not None and "loss" in logs:
+            logs[self.log] = float(taken)
+            if state.log_history:
+                state.log_history[-1][self.log] = float(taken)

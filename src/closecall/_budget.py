@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 #: Bytes that one call may make of a file: unpacked text and arrays, and the objects built from them.
 LIMIT = 1 << 30
+#: What a process that reads a hostile file takes at most: copies on the way from bytes to arrays, and the libraries.
+PEAK = 4 * LIMIT
 #: What parts of JSON become at most: a dictionary, a list, and a place in either with a number or the head of a string.
 #: A character takes four bytes at most.
 JSON_PARTS = {"{": 240, "[": 72, ",": 104, ":": 104}

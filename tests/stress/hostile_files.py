@@ -205,9 +205,10 @@ _TABLE = {
 }  # fmt: skip
 
 
-def forge(header: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+def forge(header: dict[str, Any] | bytes, arrays: dict[str, Any]) -> bytes:
     """A model file whose checksum is right, whatever its content."""
-    stored = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **arrays}
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    stored = {"header": np.frombuffer(text, dtype=np.uint8), **arrays}
     stored["checksum"] = np.frombuffer(persistence._checksum(stored), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **stored)

@@ -10,6 +10,8 @@ import pytest
 
 from closecall.data.synthetic import FIGURE1, figure1
 from closecall.objective import Problem
+from closecall.paper.figure5 import simulation_gains
+from closecall.paper.figures import simulations
 from closecall.paper.findings import findings, judge, result_rows
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.report import to_json
@@ -103,3 +105,17 @@ def test_what_reaches_a_script_element_cannot_leave_it() -> None:
     assert json.loads(text) == {"name": hostile}
     assert not set("<>&\u2028\x00") & set(text)
     assert visible("\x07\u202e\u200bé=cmd") == "\\x07\\u202e\\u200bé=cmd"
+
+
+def test_a_single_split_has_no_standard_error_and_still_a_figure() -> None:
+    records = [
+        {
+            "contamination": "outliers", "level": level, "loss": "logistic", "method": method, "accuracy": 90.0,
+            "standard_error": float("nan"), "gain": 1.0, "gain_error": float("nan"), "majority": 60.0,
+            "protocol": "paper", "model": "linear",
+        }
+        for level in (0, 256)
+        for method in ("close", "close_decay", "average")
+    ]  # fmt: skip
+    assert "NaN" not in json.dumps(simulations(records).to_dict(), allow_nan=False)
+    assert simulation_gains("figure5", records).rows[0][1] == "256: +1.0 (1 of 1)"

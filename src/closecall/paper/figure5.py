@@ -101,4 +101,5 @@ def _most(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     last, ahead = max(rows, key=lambda row: row["level"]), sum(row["gain"] > 0 for row in rows)
-    return f"{last['level']}: {last['gain']:+.1f} ±{last['gain_error']:.1f} ({ahead} of {len(rows)})"
+    error = f" ±{last['gain_error']:.1f}" if np.isfinite(last["gain_error"]) else ""  # one split has none
+    return f"{last['level']}: {last['gain']:+.1f}{error} ({ahead} of {len(rows)})"

@@ -34,8 +34,9 @@ def chart_of(records: Sequence[Record]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    # A control character in a text makes vl-convert abort the whole process.
-    return value.item() if isinstance(value, np.generic) else visible(value)
+    # JSON has no NaN, and a control character in a text makes vl-convert abort the whole process.
+    value = value.item() if isinstance(value, np.generic) else visible(value)
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def dots(records: Sequence[Record], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:

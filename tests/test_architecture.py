@@ -44,9 +44,9 @@ OUTSIDE = {
     "nn": {"torch", "lightning", "transformers", "accelerate", "skorch"},
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
     "evaluate": {"sklearn", "threadpoolctl"},
-    "report": {"altair", "vl_convert", "jinja2", "rich"},
-    "tabular": {"sklearn", "altair", "typer", "rich"},
-    "paper": {"altair", "dask", "distributed", "threadpoolctl", "typer"},
+    "report": {"altair", "vl_convert", "jinja2"},
+    "tabular": {"sklearn", "altair"},
+    "paper": {"altair", "dask", "distributed", "threadpoolctl"},
     "cli": {"typer", "rich", "click"},
 }
 #: Neighbours that do not know each other: linear and the networks; what is shown and what is measured; one's own table
@@ -122,6 +122,8 @@ def test_imports_point_upwards(path: Path) -> None:
         ("report/charts.py", "from closecall.evaluate import stats"),
         ("report/html.py", "import pandas"),
         ("paper/engines.py", "import torch"),
+        ("paper/plan.py", "import typer"),
+        ("tabular/report.py", "from closecall.cli.console import out"),
     ],
 )
 def test_a_wrong_import_is_caught(room: str, source: str) -> None:

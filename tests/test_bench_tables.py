@@ -389,7 +389,7 @@ def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
 
 def test_synthetic_sections_tell_what_is_true() -> None:
     """Close decay reaches the optimum of the ambiguous set within an error or two; average is tens of errors off."""
-    points, lines, table = synthetic.figure1_results(300, draws=3)
+    points, lines, table = synthetic.figure1_shown(synthetic.solve_figure1(300, draws=3), 300)
     excess = {
         (row[0], method): float(cell) for row in table.rows for method, cell in zip(METHODS, row[1:-1], strict=True)
     }
@@ -399,7 +399,7 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     assert len(points) == 500 + 500 + 501 + 500
     assert {(line["set"], line["method"]) for line in lines} == {(p["set"], m) for p in points for m in METHODS}
     assert figures.boundaries(points, lines).to_dict()["$schema"]
-    examples = synthetic.examples_results(300)
+    examples = synthetic.examples_shown(synthetic.solve_examples(300), 300)
     one = {r["method"]: r for r in examples.records if r["example"] == "1"}
     assert one["average"]["errors"] == 2 * synthetic.EXAMPLE1_SIZE
     assert one["close"]["errors_from_right_side"] == one["close"]["best_possible"] == 2

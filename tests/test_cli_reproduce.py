@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import sqlite3
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,8 @@ import pytest
 pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
 
-from closecall import cli
+from closecall import cli, solvers
+from closecall.paper import figure1, scores, store
 
 
 class Result:
@@ -134,3 +139,52 @@ def test_version_and_help(call) -> None:  # type: ignore[no-untyped-def]
     assert told.code == 0
     assert "--protocol" in told.out
     assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_report_runs_nothing_and_asks_each_question_once(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    """Figure 1 and the examples are solved by the run; the report unpacks a record once and compares a pair once."""
+    place = ("--out", str(tmp_path / "out"))
+    assert call("reproduce", "figure1", "examples", "overview", *SMALL, *place).code == 0
+    tables = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.csv")}
+    assert {"figure1.csv", "examples.csv"} <= {path.name for path in tables}
+
+    def runs(*arguments: object, **options: object) -> None:
+        raise AssertionError("the report solved something")
+
+    counts: Counter[str] = Counter()
+
+    def counted(module: object, name: str) -> None:
+        real = getattr(module, name)
+
+        def run(*arguments: object) -> object:
+            counts[name] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, run)
+
+    for module in (figure1, solvers):
+        monkeypatch.setattr(module, "solve", runs)
+    counted(scores, "compare")
+    counted(store, "unpack")
+    assert call("report", *place).code == 0
+    assert {path: path.read_bytes() for path in tables} == tables
+    assert counts == {"compare": 2, "unpack": 4}  # two losses; four cells
+
+
+def test_a_store_without_the_solved_targets_says_so(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    place = ("--out", str(tmp_path / "out"))
+    assert call("reproduce", "examples", "--max-iter", "20", *place).code == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "out" / "store.sqlite")) as connection, connection:
+        connection.execute("DELETE FROM meta WHERE name LIKE 'solved %'")
+    assert call("report", *place).code == 0
+    assert "closecall reproduce examples" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_help_has_everyday_commands_first(call) -> None:  # type: ignore[no-untyped-def]
+    text = call("--help").out
+    names = ("compare", "fit", "predict", "reproduce", "report", "plan", "status", "datasets", "Maintenance", "salvage",
+             "export", "import", "publish")  # fmt: skip
+    places = [re.search(rf"^│ {name}\b|─ {name} ─", text, re.M) for name in names]
+    assert all(places)
+    starts = [place.start() for place in places if place]
+    assert starts == sorted(starts)

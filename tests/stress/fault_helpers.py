@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from closecall._signals import stoppable
+from closecall.cli.exits import explain
 from closecall.paper.engines import Happening, Local, Work
-from closecall.paper.faults import explain
 from closecall.paper.plan import Cell, Task
 from closecall.paper.record import Record, pack
 from closecall.paper.run import drive

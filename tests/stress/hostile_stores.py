@@ -16,7 +16,6 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,12 @@ from unittest import mock
 import numpy as np
 
 from closecall import cli
+from closecall.cli.exits import UNEXPECTED
 from closecall.evaluate.grid import ROW
-from closecall.paper.faults import UNEXPECTED
 from closecall.paper.plan import Cell
 from closecall.paper.record import Record
 from closecall.paper.report import stored_jobs
 from closecall.paper.store import RECORD, RUN, Store, StoreError, digest
-from closecall.paper.walk import figure1_walks
 from closecall.report import charts
 from tests.stress.hostile_files import NASTY, flip, json_like, nasty, refusing, spoil, table_text
 from tests.stress.torture_numbers import Finding, Refused
@@ -225,9 +223,8 @@ def run_command(arguments: list[str], folder: Path) -> tuple[Any, str]:
             mock.patch.object(sys, "argv", ["closecall", *arguments]),
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,x\n2,y\n"))),
             mock.patch.dict(os.environ, {"CLOSECALL_DATA": str(folder), "COLUMNS": "80"}),
-            mock.patch("closecall.cli.drive", _no_work),
+            mock.patch("closecall.cli.paper.drive", _no_work),
             mock.patch.object(charts.write, "__defaults__", (("svg",),)),  # PNG and PDF take seconds
-            mock.patch("closecall.paper.report.figure1_walks", _walks),
             contextlib.redirect_stdout(told),
             contextlib.redirect_stderr(told),
         ):
@@ -243,11 +240,6 @@ def run_command(arguments: list[str], folder: Path) -> tuple[Any, str]:
     told.flush()
     words = told.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
     return ("a traceback" if UNEXPECTED in words else code), words
-
-
-@cache
-def _walks() -> Any:
-    return figure1_walks()
 
 
 def _no_work(*given: Any) -> Iterator[Any]:

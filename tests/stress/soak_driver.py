@@ -18,7 +18,7 @@ def main() -> None:
     _signals.answer()  # as the command does before it loads anything
     from closecall import cli
 
-    cli._write_report = lambda store, folder, as_json: Path("left out")
+    cli.paper._write_report = lambda store, folder, as_json: Path("left out")
     cli.main()
 
 

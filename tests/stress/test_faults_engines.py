@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from closecall import cli
+from closecall.cli.exits import explain
 from closecall.paper import engines as execute
 from closecall.paper.engines import Dask, EngineError, Local
-from closecall.paper.faults import explain
 from closecall.paper.run import drive
 from closecall.paper.store import Store
 from tests.bench_helpers import tasks

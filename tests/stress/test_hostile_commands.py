@@ -26,7 +26,8 @@ pytest.importorskip("altair", reason="install closecall[bench,plots]")
 from closecall import AggregateLossClassifier, cli, load_model
 from closecall.__main__ import ADDRESS_SPACE
 from closecall._signals import AGAIN, KEPT
-from closecall.paper import engines, faults
+from closecall.cli import exits
+from closecall.paper import engines
 from closecall.paper.compact import spell, unspell
 from closecall.paper.engines import Dask, EngineError
 from closecall.paper.plan import Cell
@@ -196,7 +197,7 @@ def test_plain_progress_lines_are_text(capsys: pytest.CaptureFixture[str]) -> No
         Event("lost", work, "", 0, 1, 2, 0.5, None),
         Event("finished", None, "", 1, 1, 2, 1.0, None),
     ]
-    cli._show_lines(iter(events))
+    cli.paper._show_lines(iter(events))
     told = capsys.readouterr().out
     assert len(told.splitlines()) == 4
     assert not [character for character in told if not (character.isprintable() or character == "\n")]
@@ -247,7 +248,7 @@ def test_signals_are_answered_before_anything_is_loaded(command: str, going_on: 
 def test_an_interrupted_fit_keeps_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for command, words in (("fit", AGAIN), ("compare", AGAIN), ("reproduce", KEPT)):
         monkeypatch.setattr(sys, "argv", ["closecall", command])
-        assert faults.explain(KeyboardInterrupt()) == (f"interrupted; {words}", 2)
+        assert exits.explain(KeyboardInterrupt()) == (f"interrupted; {words}", 2)
 
 
 def test_a_reader_that_leaves(tmp_path: Path) -> None:
@@ -293,10 +294,10 @@ def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.M
     def broken(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(cli, "available", broken)
+    monkeypatch.setattr(cli.paper, "available", broken)
     code, told = run_command(["datasets", "embedded"], tmp_path)
     assert code == "a traceback"
     assert "Traceback" not in told
     assert "RuntimeError: nobody thought of this" in " ".join(told.split())
-    assert faults.explain(RuntimeError("x"))[1] == cli.BAD_REQUEST
+    assert exits.explain(RuntimeError("x"))[1] == cli.BAD_REQUEST
     assert os.environ.get("CLOSECALL_TRACEBACK") is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from closecall._names import Array
@@ -12,8 +14,10 @@ from closecall.report.formats import Column, Row, Table, table_of
 from closecall.solvers import Solutions, solve
 from closecall.theory import best_intercept
 
+from .jobs import Job
 from .plan import MAX_ITER
 from .published import METHODS
+from .store import Store
 
 #: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
 DRAWS = 10
@@ -29,8 +33,11 @@ def _least_errors(X: Array, y: Array) -> float:
     return min(float(best_intercept(sign * X[:, 0], y)[1]) for sign in (1, -1))
 
 
-def figure1_results(max_iter: int = MAX_ITER, draws: int = DRAWS) -> tuple[list[Row], list[Row], Table]:
-    """Points and boundaries of one draw, and a table of training errors over many, for the four sets of Figure 1.
+Content = dict[str, list[Row]]
+
+
+def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
+    """The points of one draw and the training errors over many, for the four sets of Figure 1.
 
     Logistic loss, fitted on the first column alone. For each method the k with the fewest training errors counts,
     equals going to the larger k: the question is what the objective can reach, and there is no validation part.
@@ -44,8 +51,7 @@ def figure1_results(max_iter: int = MAX_ITER, draws: int = DRAWS) -> tuple[list[
                 rows = zip(X.tolist(), y.tolist(), strict=True)
                 points += [{"set": name, "x": x, "side": side, "label": int(label)} for (x, side), label in rows]
             records += [{"set": name, "draw": seed, **record} for record in _solve_draw(X[:, :1], y, max_iter)]
-    lines = [r for r in records if r["draw"] == 0 and r["alpha"] == FIGURE1_ALPHAS[0]]
-    return points, lines, _figure1_table(records, max_iter, draws)
+    return {"points": points, "records": records}
 
 
 def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
@@ -77,8 +83,11 @@ def _boundary(solutions: Solutions, i: int) -> float | None:
     return -float(solutions.intercept[i]) / slope if slope else None
 
 
-def _figure1_table(records: list[Row], max_iter: int, draws: int) -> Table:
-    rows = []
+def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
+    """Points and boundaries of one draw, and a table of training errors above the best possible."""
+    records, rows = content["records"], []
+    lines = [r for r in records if r["draw"] == 0 and r["alpha"] == FIGURE1_ALPHAS[0]]
+    draws = len({r["draw"] for r in records})
     for name in FIGURE1:
         for alpha in FIGURE1_ALPHAS:
             mine = [r for r in records if (r["set"], r["alpha"]) == (name, alpha)]
@@ -93,10 +102,10 @@ def _figure1_table(records: list[Row], max_iter: int, draws: int) -> Table:
     )
     header = ("set", *(LABELS[method] for method in METHODS), "best")
     title = "Figure 1: training errors above the best possible"
-    return Table("figure1", title, header, tuple(rows), tuple(records), notes)
+    return content["points"], lines, Table("figure1", title, header, tuple(rows), tuple(records), notes)
 
 
-def examples_results(max_iter: int = MAX_ITER) -> Table:
+def solve_examples(max_iter: int = MAX_ITER) -> Content:
     """Training errors on Examples 1 and 2, from the least-squares start and from the right side of the problem.
 
     In Example 1 the theory speaks of minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
@@ -123,6 +132,11 @@ def examples_results(max_iter: int = MAX_ITER) -> Table:
             }
             for i, problem in enumerate(problems)
         ]  # fmt: skip
+    return {"records": records}
+
+
+def examples_shown(content: Content, max_iter: int) -> Table:
+    """The errors on Examples 1 and 2 as a table."""
     notes = (
         f"Logistic loss, alpha {EXAMPLES_ALPHA:g}, {max_iter} steps. Example 1: n = {EXAMPLE1_SIZE} points a side and "
         f"two outliers at {EXAMPLE1_FAR:g}; theory: 2 errors for close, {2 * EXAMPLE1_SIZE} for average. Example 2: "
@@ -133,4 +147,16 @@ def examples_results(max_iter: int = MAX_ITER) -> Table:
         "errors": "{errors:.0f}", "from w = 1": "{errors_from_right_side:.0f}", "best": "{best_possible:.0f}",
         "accuracy": lambda r: f"{1 - r['errors'] / r['n']:.3f}",
     }  # fmt: skip
-    return table_of("examples", "Examples 1 and 2: training errors", columns, records, notes)
+    return table_of("examples", "Examples 1 and 2: training errors", columns, content["records"], notes)
+
+
+#: Targets that are solved at once, without cells.
+SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "examples": solve_examples}
+
+
+def keep_solved(jobs: Iterable[Job], store: Store) -> None:
+    """Solve what such jobs ask for and the store does not have, and keep it there: the report then runs nothing."""
+    for job in jobs:
+        steps = job.options.max_iter or job.target.max_iter
+        if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:
+            store.keep(job.target.name, steps, SOLVED[job.target.name](steps))

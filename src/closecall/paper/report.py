@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from closecall.report import charts
 from closecall.report.formats import to_csv, to_latex, to_markdown
-from closecall.report.html import Chart, place, render, to_json
+from closecall.report.html import Chart, place, read, render, to_json
 
 from .findings import FORMATS, findings, result_rows
 from .jobs import Job, from_json
@@ -18,7 +19,6 @@ from .plan import TARGETS
 from .scores import Archive
 from .sections import Section, build
 from .store import Store
-from .walk import figure1_walks
 
 
 def stored_jobs(store: Store) -> list[Job]:
@@ -130,7 +130,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     results = result_rows(parts)
     columns = _columns(results)
     runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
-    walks = figure1_walks()
+    walks = read("walk.json")
     return render(
         "report.html.jinja",
         charts=[chart for each in charts.values() for chart in each],
@@ -139,8 +139,8 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         sections=sections,
         findings=findings(parts),
         holes=list(dict.fromkeys(note for section in sections for note in section.notes)),
-        walk=walks,
-        walk_data=to_json(walks),
+        walk=json.loads(walks),
+        walk_data=to_json(json.loads(walks)),
         drawn=charts,
         results=results,
         columns=columns,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -130,6 +131,9 @@ class Archive:
 
     def __init__(self, results: Results) -> None:
         self.results, self.done, self.failures = results, results.done(), results.failures()
+        #: What a store keeps beside its records; other results keep nothing.
+        self.kept: Callable[[str, int], Any] | None = getattr(results, "kept", None)
+        self.understood: Callable[[], AbstractContextManager[None]] = getattr(results, "understood", nullcontext)
         self._chosen: dict[str, Record] = {}
         self._gathered: dict[tuple[tuple[Cell, ...], tuple[Hole, ...]], list[Scores]] = {}
 

@@ -203,7 +203,12 @@ def _chosen_table(scores: Scores) -> Table:
 
 
 def _figure1(section: Section, job: Job, archive: Archive) -> None:
-    points, lines, table = figure1.figure1_results(job.options.max_iter or job.target.max_iter)
+    steps = job.options.max_iter or job.target.max_iter
+    content = _solved(section, job, archive)
+    if content is None:
+        return
+    with archive.understood():
+        points, lines, table = figure1.figure1_shown(content, steps)
     section.tables.append(table)
     section.draw(
         "figure1",
@@ -214,7 +219,19 @@ def _figure1(section: Section, job: Job, archive: Archive) -> None:
 
 
 def _examples(section: Section, job: Job, archive: Archive) -> None:
-    section.tables.append(figure1.examples_results(job.options.max_iter or job.target.max_iter))
+    content = _solved(section, job, archive)
+    if content is not None:
+        with archive.understood():
+            section.tables.append(figure1.examples_shown(content, job.options.max_iter or job.target.max_iter))
+
+
+def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
+    """What was solved for a target without cells: kept by the run, or solved here where nothing is kept."""
+    name, steps = job.target.name, job.options.max_iter or job.target.max_iter
+    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
+    if content is None:
+        section.notes.append(f"{job.target.title} is not in this store; `closecall reproduce {name}` computes it.")
+    return content
 
 
 def _figure2(section: Section, job: Job, archive: Archive) -> None:

@@ -239,6 +239,18 @@ class Store:
         with self.transaction():
             self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
 
+    def keep(self, name: str, steps: int, content: Any) -> None:
+        """Keep what was solved at once, without cells, such as Figure 1."""
+        with self.transaction():
+            values = [f"solved {name} {steps}", json.dumps(content)]
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+
+    def kept(self, name: str, steps: int) -> Any:
+        """What :meth:`keep` kept, or None."""
+        found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
+        with self.understood():
+            return json.loads(found[0][0]) if found else None
+
     def done(self) -> set[str]:
         """Keys of the finished cells."""
         return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}

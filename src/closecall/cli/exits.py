@@ -1,50 +1,28 @@
-"""What ends a command early -> a message that says how to go on, and an exit code; the command ``salvage``."""
+"""What ends a command early -> a message that says how to go on, and an exit code.
+
+0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import sys
 import traceback
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from closecall._signals import INCOMPLETE, KEPT, going_on
-from closecall.report.text import shown
+from closecall import _signals
+from closecall._signals import KEPT, going_on
+from closecall.paper.engines import EngineError
+from closecall.paper.store import StoreError, StoreFault
 
-from .engines import EngineError
-from .store import StoreError, StoreFault
-
-BAD_REQUEST = 3
+COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, 3
 #: typer turns Ctrl-C into this exit code.
 _INTERRUPTED = 130
 UNEXPECTED = "an error of its own, which should be reported (CLOSECALL_TRACEBACK=1 shows where)"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command()(salvage)
-
-
-def salvage(
-    output: Annotated[Path, typer.Option("--out", help="Folder of the result store.")] = Path("closecall-results"),
-    as_json: Annotated[bool, typer.Option("--json", help="What was done as a line of JSON.")] = False,
-) -> None:
-    """Save every whole record of a damaged result store; the damaged file is kept beside the new one."""
-    from .salvage import salvage as save
-
-    found = save(output / "store.sqlite")
-    if as_json:
-        line = {"kind": "salvaged", "kept": found.kept, "lost": found.lost, "aside": str(found.aside)}
-        print(json.dumps(line))
-    else:
-        print(f"{found.kept} records kept, {found.lost} damaged; the damaged store is {shown(found.aside)}")
-        print("`closecall reproduce` with the same arguments runs what is missing")
 
 
 def explain(error: BaseException) -> tuple[str, int]:
@@ -61,6 +39,8 @@ def explain(error: BaseException) -> tuple[str, int]:
     """
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return f"interrupted; {going_on()}", INCOMPLETE
+    if isinstance(error, SystemExit):  # Rich ends so when the reader of a help page went away
+        return "", error.code if isinstance(error.code, int) else BAD_REQUEST
     if isinstance(error, BrokenPipeError):  # as in `closecall ... | head`; nothing more can be said there
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table as RichTable
 
 from closecall._names import lookup
-from closecall.report.console import Console
-from closecall.report.text import shown
+from closecall.tabular.output import opened, write_rows
 
-from .output import opened, write_rows
-
-# Neither numbers coloured nor :names: made pictures: what is shown is a stranger's text.
-out = Console()
-err = Console(stderr=True)
+from .console import Console, DataDir, Json, err, out, plain, print_notes, say, words
 
 Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
 Target = Annotated[str, typer.Option(help="The column to predict; target, class, label, y or the last unless said.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
 Keep = Annotated[list[str] | None, typer.Option(help="Use this column although it looks like an identifier.")]
 Seed = Annotated[int, typer.Option(help="Of everything drawn at random.")]
-DataDir = Annotated[str | None, typer.Option(help="Data directory; else CLOSECALL_DATA, else the user's cache.")]
-Json = Annotated[bool, typer.Option("--json", help="Results as JSON lines on standard output.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the three commands to an application."""
-    for command in (compare, fit, predict):
-        app.command()(command)
 
 
 def compare(
@@ -59,16 +44,16 @@ def compare(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare every aggregate, scikit-learn's baselines and a tree on a table, and say what to use."""
-    from .compare import diagnosis_of, run_splits
-    from .conclude import conclude
-    from .report import Findings, as_records, check_packages, make_folder, page_path, write
-    from .table import read
+    from closecall.tabular.compare import diagnosis_of, run_splits
+    from closecall.tabular.conclude import conclude
+    from closecall.tabular.report import Findings, as_records, check_packages, make_folder, page_path, write
+    from closecall.tabular.table import read
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
     if missing and report:  # asked for by name: say so before the work, not after
         raise ValueError(missing)
-    losses = list(dict.fromkeys(word.strip() for word in loss.split(",") if word.strip())) or ["logistic"]
+    losses = list(dict.fromkeys(words(loss))) or ["logistic"]
     table = read(data, target, drop=drop or (), keep=keep or (), data_dir=data_dir).sample(rows, seed)
     if page and not missing:
         make_folder(page)
@@ -80,15 +65,15 @@ def compare(
     if as_json:
         *others, verdict = records
         for record in (*others, *([{"kind": "report", "path": path}] if path else ()), verdict):
-            _say(record)
+            say(record)
     else:
         _print_facts(table, out)
         _print_ranking(found.comparison, splits)
         _print_verdict(found)
         if path:
-            out.print(f"report: [bold]{escape(shown(path))}[/]", soft_wrap=True)
+            out.print(f"report: [bold]{plain(path)}[/]", soft_wrap=True)
     if missing:
-        err.print(escape(shown(missing)), soft_wrap=True)
+        err.print(plain(missing), soft_wrap=True)
 
 
 def _print_verdict(found: Any) -> None:
@@ -130,20 +115,15 @@ def _counted(count: int, thing: str) -> str:
 
 def _print_facts(table: Any, console: Console) -> None:
     facts = _facts(table)
-    classes = [f"{shown(name)} ({count})" for name, count in facts["classes"].items()]
+    classes = [f"{name} ({count})" for name, count in facts["classes"].items()]
     more = f" and {len(classes) - 6} more" if len(classes) > 6 else ""
     kinds = ", ".join(f"{count} {kind}" for kind, count in facts["columns"].items())
-    console.print(f"{escape(shown(table.name))}: {len(table.labels)} rows, columns: {kinds}", style="bold")
-    console.print(f"target {escape(shown(table.target))}: {escape(', '.join(classes[:6]))}{more}")
+    console.print(f"{plain(table.name)}: {len(table.labels)} rows, columns: {kinds}", style="bold")
+    console.print(f"target {plain(table.target)}: {plain(', '.join(classes[:6]))}{more}")
     if facts["rows_with_missing_values"]:
         console.print(f"missing values are filled in, in {_counted(facts['rows_with_missing_values'], 'row')}")
-    _print_notes(table.notes, console)
+    print_notes(table.notes, console)
     console.print()
-
-
-def _print_notes(notes: Iterable[str], console: Console) -> None:
-    for note in notes:
-        console.print(f"note: {escape(shown(note))}", style="yellow")
 
 
 def _print_ranking(found: Any, splits: int) -> None:
@@ -164,10 +144,6 @@ def _print_ranking(found: Any, splits: int) -> None:
     )
 
 
-def _say(record: dict[str, Any], file: Any = None) -> None:
-    print(json.dumps(record), file=file or sys.stdout)
-
-
 def fit(
     data: Data,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
@@ -185,9 +161,8 @@ def fit(
     """Fit preprocessing and a classifier to a table and save both in one file."""
     from closecall.linear.fitting import MULTICLASS
     from closecall.losses import LOSSES
-
-    from .model import CLASSIFIERS, TableModel
-    from .table import check_classes, read
+    from closecall.tabular.model import CLASSIFIERS, TableModel
+    from closecall.tabular.table import check_classes, read
 
     # Before a large table is read.
     lookup(CLASSIFIERS, classifier, "classifier"), lookup(LOSSES, loss, "loss")
@@ -201,13 +176,13 @@ def fit(
     kind, alpha = (fitted.aggregate_, fitted.alpha_) if searched else (fitted.aggregate, fitted.alpha)
     report = getattr(fitted, "guard_report_", {}).get("reason", "")
     if as_json:
-        _say({"kind": "model", "path": str(output), "classifier": classifier, "aggregate": kind, "loss": fitted.loss,
+        say({"kind": "model", "path": str(output), "classifier": classifier, "aggregate": kind, "loss": fitted.loss,
               "multiclass": multiclass, "alpha": alpha,
               "k": float(fitted.k_), "why": report, "table": _facts(table)})  # fmt: skip
         return
     _print_facts(table, err)
-    err.print(f"fitted {kind} with k = {fitted.k_:g}, alpha = {alpha:g}" + (f": {escape(report)}" if report else ""))
-    out.print(escape(shown(output)), soft_wrap=True)
+    err.print(f"fitted {kind} with k = {fitted.k_:g}, alpha = {alpha:g}" + (f": {plain(report)}" if report else ""))
+    out.print(plain(output), soft_wrap=True)
 
 
 def predict(
@@ -220,8 +195,8 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the classes of a table, piece by piece, however long it is."""
-    from .model import TableModel
-    from .table import stream
+    from closecall.tabular.model import TableModel
+    from closecall.tabular.table import stream
 
     loaded, tally = TableModel.load(model), _Tally()
     try:
@@ -236,10 +211,10 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if as_json:
-        _say({"kind": "summary", "rows": tally.rows, "accuracy": tally.accuracy, "predicted": dict(tally.predicted),
+        say({"kind": "summary", "rows": tally.rows, "accuracy": tally.accuracy, "predicted": dict(tally.predicted),
               "notes": tally.told(), "out": output})  # fmt: skip
         return
-    _print_notes(tally.told(), err)
+    print_notes(tally.told(), err)
     known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
     err.print(f"{_counted(tally.rows, 'row')} predicted{known}")
 

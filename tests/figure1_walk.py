@@ -1,4 +1,6 @@
-"""Algorithm 1 step by step on the sets of Figure 1: what the report's slider shows.
+"""Algorithm 1 step by step on the sets of Figure 1: what the report's slider shows, kept in templates/walk.json.
+
+``python -m tests.figure1_walk`` writes that file again.
 
 The solver keeps only where it ends. This is the same way, walked slowly enough to watch: the average loss is minimised
 while k = n, then the steps of :mod:`closecall.solvers.reference` follow the falling k.
@@ -7,8 +9,10 @@ while k = n, then the steps of :mod:`closecall.solvers.reference` follow the fal
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,3 +172,8 @@ def _compact(frame: Frame) -> list[Any]:
 
 def _cut(frame: Frame) -> float | None:
     return round(-frame.intercept / frame.slope, 4) if frame.slope else None
+
+
+if __name__ == "__main__":
+    place = Path(__file__).parents[1] / "src" / "closecall" / "report" / "templates" / "walk.json"
+    place.write_text(json.dumps(figure1_walks(), separators=(",", ":")) + "\n", encoding="utf-8")

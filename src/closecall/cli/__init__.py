@@ -1,0 +1,13 @@
+"""The command ``closecall``: arguments -> calls; results -> plain text, a bar, CSV or JSON lines; exit codes."""
+
+try:
+    from .exits import BAD_REQUEST, COMPLETE, FAILED, INCOMPLETE
+    from .main import app, main
+except ModuleNotFoundError as error:
+    if str(error.name).partition(".")[0] not in ("typer", "rich", "click"):
+        raise
+    raise SystemExit(
+        f'the command closecall needs more packages ({error}): pip install "closecall[bench,plots]"'
+    ) from None
+
+__all__ = ["BAD_REQUEST", "COMPLETE", "FAILED", "INCOMPLETE", "app", "main"]

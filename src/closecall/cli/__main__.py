@@ -1,0 +1,5 @@
+"""``python -m closecall.cli``."""
+
+from . import main
+
+main()

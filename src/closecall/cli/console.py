@@ -1,0 +1,84 @@
+"""What is said on a terminal: consoles, names that stay text, tables; and the options that commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console as RichConsole
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from closecall.report.formats import Row, Table
+from closecall.report.text import shown
+
+RESULTS = Path("closecall-results")
+Out = Annotated[Path, typer.Option("--out", help="Folder of the result store, the tables, figures and the report.")]
+DataDir = Annotated[str | None, typer.Option(help="Data directory; else CLOSECALL_DATA, else the user's cache.")]
+Json = Annotated[bool, typer.Option("--json", help="Events or results as JSON lines on standard output.")]
+
+
+class Console(RichConsole):
+    """Rich's console without pictures for ``:names:``; a reader that goes away is a ``BrokenPipeError``."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Let the command say what it means; Rich would end it with the exit code 1."""
+        raise BrokenPipeError
+
+
+out, err = Console(), Console(stderr=True)
+
+
+def plain(value: object) -> str:
+    """A name or message as plain text for a console: neither its markup nor its control characters act."""
+    return escape(shown(value))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """What stands between commas.
+
+    Examples
+    --------
+    >>> words("a, b,")
+    ('a', 'b')
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def say(record: Row) -> None:
+    """A line of JSON on standard output."""
+    print(json.dumps(record))
+
+
+def print_table(table: Table) -> None:
+    """A table with its title."""
+    grid = RichTable()
+    for place, name in enumerate(table.header):
+        grid.add_column(plain(name), justify="right" if place else "left")
+    for row in table.rows:
+        grid.add_row(*map(plain, row))
+    # Above the table, not as its title, which would be broken to the table's width.
+    out.print(plain(table.title), style="bold", soft_wrap=True)
+    out.print(grid)
+
+
+def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Records as a table, or as lines of JSON."""
+    if as_json:
+        for record in records:
+            say(record)
+    elif records:
+        rows = tuple(tuple(map(str, record.values())) for record in records)
+        print_table(Table("", heading, tuple(name.replace("_", " ") for name in records[0]), rows, ()))
+
+
+def print_notes(notes: Iterable[str], console: Console) -> None:
+    """What the user should know."""
+    for note in notes:
+        console.print(f"note: {plain(note)}", style="yellow")

@@ -1,0 +1,63 @@
+"""All commands in one application: everyday ones first, maintenance apart."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from closecall import __version__
+from closecall._signals import stoppable
+
+from . import exits, maintenance, paper, tables
+from .console import err, plain
+
+app = typer.Typer(
+    help="Classifiers trained on the close calls: on your own table, and on every table and figure of the paper.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+#: Panel of the help -> its commands, by name.
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Everyday": {
+        "compare": tables.compare, "fit": tables.fit, "predict": tables.predict, "reproduce": paper.reproduce,
+        "report": paper.report,
+    },
+    "Looking": {"plan": paper.plan, "status": paper.status, "datasets": paper.datasets},
+    "Maintenance": {
+        "salvage": maintenance.salvage, "export": maintenance.export, "import": maintenance.import_,
+        "publish": maintenance.publish,
+    },
+}  # fmt: skip
+for _panel, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(_command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"closecall {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """The entry point: runs the command and turns what went wrong into a message and an exit code."""
+    with stoppable():
+        try:
+            code = exits.finish(app(standalone_mode=False))
+            sys.stdout.flush()  # here a reader that went away can still be answered
+        except BaseException as error:
+            message, code = exits.explain(error)
+            if message:
+                err.print(plain(message), style="red", soft_wrap=True)
+    raise SystemExit(code)

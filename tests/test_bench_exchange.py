@@ -22,7 +22,7 @@ from closecall.paper.compact import HEADER, PLACES, CompactError, spell, unspell
 from closecall.paper.engines import Happening, Work
 from closecall.paper.exchange import RUNS, Imported, export_store, import_folder, read_folder
 from closecall.paper.jobs import Job, prepare
-from closecall.paper.plan import TARGETS, Cell, Options, Size, Task
+from closecall.paper.plan import TARGETS, Cell, RunOptions, Size, Task
 from closecall.paper.record import Record
 from closecall.paper.run import drive
 from closecall.paper.scores import Hole, gather
@@ -37,7 +37,7 @@ CHECKSUM = "ab" * 32
 def job_of(names: tuple[str, ...] = ("embedded:monk3", "embedded:corral"), splits: int = 3) -> Job:
     sizes = tuple(Size("embedded", name, CHECKSUM, sum(SIZES), 6, 200) for name in names)
     holes = (Hole("openml100:219", "save it as /somebody/data/openml/151"),)
-    return Job(TARGETS["overview"], ("embedded",), Options(splits), sizes, holes)
+    return Job(TARGETS["overview"], ("embedded",), RunOptions(splits), sizes, holes)
 
 
 def record_of(cell: Cell, seed: int = 0) -> Record:
@@ -315,7 +315,7 @@ def inline(tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
 
 def test_commands_and_no_finished_cell_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = Options(splits=2, max_iter=5, protocols=("sound",))
+    options = RunOptions(splits=2, max_iter=5, protocols=("sound",))
     (job,) = prepare(["overview"], options, only=["parity5"])
     with Store("first/store.sqlite", write=True) as store:
         first = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))

@@ -21,11 +21,11 @@ from closecall.paper.exchange import export_store
 from closecall.paper.figure5 import simulation_gains, standard_error
 from closecall.paper.headline import fill, headline, readme_block, shortfalls
 from closecall.paper.jobs import Job
-from closecall.paper.plan import TARGETS, Cell, Options, Size
+from closecall.paper.plan import TARGETS, Cell, RunOptions, Size
 from closecall.paper.publish import MARK, write_pages
 from closecall.paper.published import LOSSES, METHODS, get_table
 from closecall.paper.record import Record
-from closecall.paper.scores import RUN, Hole, Scores
+from closecall.paper.scores import ALL_METHODS, Hole, Scores
 from closecall.paper.sections import build
 from closecall.paper.store import Store
 
@@ -36,7 +36,7 @@ NAMES = ("pmlb:monk3", "pmlb:adult", "pmlb:flare")
 def job_of(target: str, names: tuple[str, ...], splits: int = 3, suite: str = "pmlb94") -> Job:
     sizes = tuple(Size(suite, name, "ab" * 32, 100, 4, 40) for name in names)
     holes = (Hole("pmlb:titanic", "not at hand: <b>save it as /else/pmlb/titanic"),) if suite == "pmlb94" else ()
-    return Job(TARGETS[target], (suite,), Options(splits), sizes, holes)
+    return Job(TARGETS[target], (suite,), RunOptions(splits), sizes, holes)
 
 
 def record_of(cell: Cell) -> Record:
@@ -101,11 +101,11 @@ def test_sensitivity_to_the_start_is_told_on_the_splits_there_are(tmp_path: Path
 
 def made(names: tuple[str, ...], gain: float = 0.0) -> Scores:
     """Accuracies of 0.8 with noise over 25 splits; close decay is ahead by ``gain``."""
-    shape = (len(LOSSES), len(names), len(RUN), 25)
+    shape = (len(LOSSES), len(names), len(ALL_METHODS), 25)
     test = 0.8 + 0.02 * np.random.default_rng(0).standard_normal(shape)
     test[:, :, METHODS.index("close_decay")] += gain
     values = dict.fromkeys(("train", "validation", "test", "k", "alpha"), test)
-    return Scores("paper", "linear", names, np.tile([554, 6], (len(names), 1)), tuple(RUN), values, (), 1000)
+    return Scores("paper", "linear", names, np.tile([554, 6], (len(names), 1)), tuple(ALL_METHODS), values, (), 1000)
 
 
 def test_agreement_of_fractions_is_a_test_of_two_proportions() -> None:

@@ -14,7 +14,7 @@ from closecall.paper.figure5 import simulation_gains
 from closecall.paper.figures import simulations
 from closecall.paper.findings import findings, judge, result_rows
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
-from closecall.paper.scores import RUN, Scores
+from closecall.paper.scores import ALL_METHODS, Scores
 from closecall.report.html import read, to_json
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
@@ -24,11 +24,11 @@ from tests.figure1_walk import ALPHA, STEPS, figure1_walks, walk
 def made(shift: float, count: int, splits: int = 25) -> Scores:
     """Close decay ahead of average by ``shift`` plus noise far smaller, on every data set."""
     rng = np.random.default_rng(1)
-    shape = (len(LOSSES), count, len(RUN), splits)
+    shape = (len(LOSSES), count, len(ALL_METHODS), splits)
     values = {name: 0.7 + 0.002 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
     values["test"][:, :, METHODS.index("close_decay")] += shift
     names = ("pmlb:monk3", *(f"pmlb:set{i}" for i in range(1, count)))
-    return Scores("sound", "linear", names, np.tile([554, 6], (count, 1)), tuple(RUN), values, (), 300)
+    return Scores("sound", "linear", names, np.tile([554, 6], (count, 1)), tuple(ALL_METHODS), values, (), 300)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from closecall.evaluate.grid import ROW, choose, k_grid
-from closecall.paper.plan import TARGETS, Cell, Options, Size, cells_for, get_targets, rng_for
+from closecall.paper.plan import TARGETS, Cell, RunOptions, Size, cells_for, get_targets, rng_for
 from closecall.paper.record import Record, pack, unpack
 from closecall.paper.store import Store, StoreError
 from tests.bench_helpers import tasks, toy_rows
@@ -149,16 +149,20 @@ def test_k_grid_is_the_papers() -> None:
 
 def test_plans() -> None:
     sizes = [Size("pmlb94", "small", "a", 100, 3), Size("pmlb94", "large", "b", 5000, 30)]
-    planned = cells_for(TARGETS["table1"], sizes, Options(splits=2, protocols=("paper",), models=("linear", "network")))
+    planned = cells_for(
+        TARGETS["table1"], sizes, RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
+    )
     assert len(planned) == 2 * 2 * 2
     assert [task.cost for task in planned] == sorted((task.cost for task in planned), reverse=True)
     assert {task.cell.protocol for task in planned} == {"paper"}
     # Tables 1 and 4 ask two questions of the same cells.
-    again = cells_for(TARGETS["table4"], sizes, Options(splits=2, protocols=("paper",), models=("linear", "network")))
+    again = cells_for(
+        TARGETS["table4"], sizes, RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
+    )
     assert {task.cell.key for task in planned} == {task.cell.key for task in again}
     levels = [("outliers", 0), ("outliers", 8)]
-    assert len(cells_for(TARGETS["figure5"], sizes[:1], Options(splits=3), levels)) == 2 * 3 * 2
-    assert cells_for(TARGETS["figure2"], sizes, Options(protocols=("sound",))) == []
+    assert len(cells_for(TARGETS["figure5"], sizes[:1], RunOptions(splits=3), levels)) == 2 * 3 * 2
+    assert cells_for(TARGETS["figure2"], sizes, RunOptions(protocols=("sound",))) == []
     assert len({target.name for target in get_targets(["all", "table1"])}) == 11
 
 
@@ -173,4 +177,4 @@ def test_plans() -> None:
 )
 def test_bad_options_are_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Options(**given)  # type: ignore[arg-type]
+        RunOptions(**given)  # type: ignore[arg-type]

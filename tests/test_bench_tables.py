@@ -20,11 +20,11 @@ from closecall.evaluate.grid import ROW
 from closecall.evaluate.pairs import compare, win_fractions
 from closecall.paper import figure1 as synthetic, figures, tables
 from closecall.paper.jobs import Job, from_json, prepare
-from closecall.paper.plan import TARGETS, Cell, Options, Size
+from closecall.paper.plan import TARGETS, Cell, RunOptions, Size
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.record import Record
 from closecall.paper.report import stored_jobs, write_report
-from closecall.paper.scores import RUN, Hole, Scores, gather, title
+from closecall.paper.scores import ALL_METHODS, Hole, Scores, gather, title
 from closecall.paper.sections import build
 from closecall.paper.store import Store
 from closecall.paper.tables import pairs_latex
@@ -37,12 +37,12 @@ HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
 def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare"), protocol: str = "sound") -> Scores:
     """Scores in which close decay is ahead by 10 points on the first set and level on the others."""
     rng = np.random.default_rng(0)
-    shape = (len(LOSSES), len(names), len(RUN), 25)
+    shape = (len(LOSSES), len(names), len(ALL_METHODS), 25)
     values = {name: 0.7 + 0.02 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
     values["test"][:, 0, METHODS.index("close_decay")] += 0.1
     sizes = np.tile([554, 6], (len(names), 1))
     holes = (Hole("openml100:3", "not at hand"), Hole(HOSTILE, "1 of 25 cells failed, e.g. ValueError: <b>"))
-    return Scores(protocol, "linear", names, sizes, tuple(RUN), values, holes, 300)
+    return Scores(protocol, "linear", names, sizes, tuple(ALL_METHODS), values, holes, 300)
 
 
 def all_tables(scores: Scores) -> list[Table]:
@@ -97,8 +97,8 @@ def test_method_table_counts_wins_and_gaps() -> None:
     assert (decay["wins"], decay["losses"], decay["joint_wins"]) == (1, 0, 1)
     gap = scores.of("train", "hinge", ("close_decay",)).mean() - scores.test("hinge", ("close_decay",)).mean()
     assert decay["gap"] == pytest.approx(gap)
-    assert [record["method"] for record in table.records] == list(RUN)
-    assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(RUN) + 1) / 2)
+    assert [record["method"] for record in table.records] == list(ALL_METHODS)
+    assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(ALL_METHODS) + 1) / 2)
 
 
 def test_across_table_is_wilcoxon_with_holm() -> None:
@@ -234,7 +234,7 @@ def toy_store(
 ) -> tuple[Store, Job]:
     """A store with made-up rows for every cell of an overview but the last data set's last split, which failed."""
     sizes = tuple(Size("embedded", name, str(i), 100, 4, 40) for i, name in enumerate(names))
-    options = Options(splits=splits, protocols=protocols)
+    options = RunOptions(splits=splits, protocols=protocols)
     job = Job(TARGETS["overview"], ("embedded",), options, sizes, (Hole("embedded:gone", "no file"),))
     store = Store(path, write=True)
     store.begin_run(
@@ -337,7 +337,7 @@ def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
     store, job = toy_store(tmp_path / "s.sqlite", names, protocols=("paper",))
 
     def ask(splits: int, protocol: str, sizes: tuple[Size, ...]) -> None:
-        options = Options(splits=splits, protocols=(protocol,))
+        options = RunOptions(splits=splits, protocols=(protocol,))
         store.begin_run({"jobs": [replace(job, options=options, sizes=sizes, holes=()).as_json()]}, {})
 
     def shown() -> list[tuple[int, tuple[str, ...] | None, int]]:
@@ -365,7 +365,7 @@ def test_an_empty_job_says_so(tmp_path: Path) -> None:
 
 
 def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
-    (job,) = prepare(["figure5"], Options(splits=2, protocols=("sound",)), suite="embedded", only=["wdbc"])
+    (job,) = prepare(["figure5"], RunOptions(splits=2, protocols=("sound",)), suite="embedded", only=["wdbc"])
     with Store(tmp_path / "s.sqlite", write=True) as store:
         store.begin_run({}, {})
         for cell in job.cells():

@@ -11,7 +11,7 @@ import pytest
 
 from closecall.evaluate.grid import ROW
 from closecall.paper.jobs import Job, prepare
-from closecall.paper.plan import TARGETS, Options, Size
+from closecall.paper.plan import TARGETS, RunOptions, Size
 from closecall.paper.published import LOSSES, METHODS
 from closecall.paper.record import Record
 from closecall.paper.report import to_html
@@ -46,7 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A report on made-up records: hostile names, a hole, a failure, and Figure 5's curves."""
     folder = tmp_path_factory.mktemp("report")
     sizes = tuple(Size("embedded", name, str(i), 1000, 4, 400) for i, name in enumerate(NAMES))
-    options = Options(splits=3, protocols=("sound",))
+    options = RunOptions(splits=3, protocols=("sound",))
     overview = Job(TARGETS["overview"], ("embedded",), options, sizes, (Hole("embedded:gone", "no <b>file</b>"),))
     (curves,) = prepare(["figure5"], options, suite="embedded", only=["wdbc"])
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from closecall.objective import Problem
 from closecall.paper.cell import run_cell
 from closecall.paper.engines import Local
 from closecall.paper.jobs import prepare
-from closecall.paper.plan import Options, Task
+from closecall.paper.plan import RunOptions, Task
 from closecall.paper.record import Record
 from closecall.solvers.batched import SMALL_DESIGN, solve
 
@@ -24,7 +24,7 @@ POINTS = 1.0
 
 @pytest.fixture(scope="module")
 def tasks() -> list[Task]:
-    (job,) = prepare(["overview"], Options(splits=2, max_iter=12), only=["monk3"])
+    (job,) = prepare(["overview"], RunOptions(splits=2, max_iter=12), only=["monk3"])
     return job.tasks()
 
 

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from closecall.data import SUITES, available, data_directory
 from closecall.paper.engines import Dask, Engine, Local
 from closecall.paper.jobs import Job, prepare
-from closecall.paper.plan import MAX_ITER, SPLITS, STARTS, TARGETS, Options
+from closecall.paper.plan import MAX_ITER, SPLITS, STARTS, TARGETS, RunOptions
 from closecall.paper.published import LOSSES
 from closecall.paper.run import Event, drive
 from closecall.paper.scores import Archive, title
@@ -54,7 +54,7 @@ def _requested(
 ) -> list[Job]:
     """The jobs that the arguments ask for, their data sets looked at."""
     protocols = None if protocol in ("", "both") else words(protocol)
-    options = Options(splits, max_iter, protocols, words(models), start)
+    options = RunOptions(splits, max_iter, protocols, words(models), start)
     with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
 
         def tell(name: str) -> None:

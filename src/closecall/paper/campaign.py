@@ -15,7 +15,7 @@ from closecall.report.formats import Row
 from .compact import Line
 from .exchange import read_folder
 from .jobs import Job, from_json
-from .plan import FIGURE5_SET, STARTS, TARGETS, Cell, Options, Size, Target
+from .plan import FIGURE5_SET, STARTS, TARGETS, Cell, RunOptions, Size, Target
 from .published import MODELS
 from .record import Record
 from .scores import Hole, title
@@ -125,7 +125,7 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
                 for protocol in job.options.protocols or job.target.protocols:
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
-                        options = Options(variant.splits, variant.max_iter, (protocol,), (model,))
+                        options = RunOptions(variant.splits, variant.max_iter, (protocol,), (model,))
                         cells = Job(job.target, (suite,), options, members, ()).cells()
                         left = {cell.dataset for cell in cells if cell.key not in finished}
                         counts[variant] = len(members) - len(left)
@@ -161,7 +161,7 @@ def _jobs(
     variants: dict[_Place, _Variant],
 ) -> Iterator[Job]:
     if not target.suites:
-        yield Job(target, (), Options(), (), ())
+        yield Job(target, (), RunOptions(), (), ())
         return
     at_hand = [suite for suite in target.suites if suite in sizes]
     if not target.protocols:
@@ -177,7 +177,7 @@ def _jobs(
             for way, suites in alike.items():
                 ways.setdefault((way, tuple(suites)), []).append(protocol)
     for (way, together), protocols in ways.items():
-        options = Options(way.splits, way.max_iter, tuple(protocols), (model,)) if way else Options()
+        options = RunOptions(way.splits, way.max_iter, tuple(protocols), (model,)) if way else RunOptions()
         chosen = tuple(size for suite in together for size in _members(suite, sizes, target))
         left = tuple(hole for suite in together if not target.simulations for hole in holes.get(suite, {}).values())
         yield Job(target, together, options, chosen, left)

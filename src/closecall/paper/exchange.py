@@ -25,7 +25,7 @@ from .store import Store
 
 FORMAT = 1
 RUNS = "runs.json"
-#: Options whose values say where files lie or who computes: a matter of the machine, not of the result.
+#: RunOptions whose values say where files lie or who computes: a matter of the machine, not of the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
 #: What a line of a file and a data set or hole of a job become in memory. Jobs point to data sets and runs to jobs, so
 #: that a short file could ask for very many.

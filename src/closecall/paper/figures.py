@@ -12,7 +12,6 @@ from closecall.evaluate import stats
 from closecall.evaluate.grid import LABELS
 from closecall.report.charts import (
     COLOURS,
-    Record,
     by_loss,
     by_significance,
     chart_of,
@@ -22,6 +21,7 @@ from closecall.report.charts import (
     significance,
     tips,
 )  # fmt: skip
+from closecall.report.formats import Row
 
 from .published import LOSSES, METHODS
 from .scores import PAIR, Scores, title
@@ -32,7 +32,7 @@ def _method_colour(**options: Any) -> Any:
     return alt.Color("method:N", scale=scale, title=None, **options)
 
 
-def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
+def boundaries(points: Sequence[Row], lines: Sequence[Row]) -> Any:
     """Figure 1: the points of each set and where each aggregate puts its boundary along the vertical axis.
 
     Parameters
@@ -61,7 +61,7 @@ def boundaries(points: Sequence[Record], lines: Sequence[Record]) -> Any:
     return side_by_side(panels)
 
 
-def sizes(records: Sequence[Record]) -> Any:
+def sizes(records: Sequence[Row]) -> Any:
     """Figure 2: rows and features of the data sets.
 
     Parameters
@@ -130,7 +130,7 @@ def chosen_k(scores: Scores) -> Any:
     return alt.hconcat(alt.vconcat(*panels), alt.layer(zero, points).properties(width=320, height=280, title="(b)"))
 
 
-def simulations(records: Sequence[Record]) -> Any:
+def simulations(records: Sequence[Row]) -> Any:
     """Figure 5: accuracy against the number of added examples, one panel for each contamination and loss.
 
     Parameters

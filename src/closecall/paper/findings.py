@@ -29,7 +29,7 @@ HEADLINES = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """Close decay against average for one loss.
 
     Parameters
@@ -58,14 +58,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Summary:
     """The verdicts of one (suite, protocol, model)."""
 
     heading: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Judgement, ...]
 
 
-def findings(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[Finding]:
+def findings(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[Summary]:
     """One finding for each distinct set of results; targets on the same suite share theirs.
 
     Parameters
@@ -73,7 +73,7 @@ def findings(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[F
     parts : sequence of (suite, Scores, published tables)
     """
     return [
-        Finding(_heading(suite, scores), tuple(judge(scores, loss, published) for loss in LOSSES))
+        Summary(_heading(suite, scores), tuple(judge(scores, loss, published) for loss in LOSSES))
         for suite, scores, published in _distinct(parts)
     ]
 
@@ -92,7 +92,7 @@ def _heading(suite: str, scores: Scores) -> str:
     return f"{suite}: {scores.protocol} protocol, {scores.model} model, {sets}, {scores.splits} splits"
 
 
-def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Verdict:
+def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
     """What won, by how much, how sure.
 
     The outcome is that of Wilcoxon's test over the data sets, if there are enough of them and mean and median gain
@@ -112,7 +112,7 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Ver
         _best(scores, loss),
         *_papers(scores, loss, published),
     ]
-    return Verdict(
+    return Judgement(
         loss, outcome, wins, len(gains) - wins - losses, losses, float(gains.mean()), tuple(filter(None, sentences))
     )
 

@@ -11,7 +11,7 @@ from closecall.data import SUITES, DataError, load_dataset
 from closecall.data.simulate import SIMULATIONS
 from closecall.data.sources import resolve
 
-from .plan import FIGURE5_SET, Cell, Options, Size, Target, Task, cells_for, from_plain, get_targets
+from .plan import FIGURE5_SET, Cell, RunOptions, Size, Target, Task, cells_for, from_plain, get_targets
 from .scores import Hole, title
 
 LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for level in simulation.levels)
@@ -25,7 +25,7 @@ class Job:
     ----------
     target : Target
     suites : tuple of str
-    options : Options
+    options : RunOptions
     sizes : tuple of Size
         The data sets at hand.
     holes : tuple of Hole
@@ -34,7 +34,7 @@ class Job:
 
     target: Target
     suites: tuple[str, ...]
-    options: Options
+    options: RunOptions
     sizes: tuple[Size, ...]
     holes: tuple[Hole, ...]
 
@@ -107,7 +107,7 @@ def from_json(content: dict[str, Any]) -> Job:
     return Job(
         get_targets([content["target"]])[0],
         tuple(content["suites"]),
-        from_plain(Options, options),
+        from_plain(RunOptions, options),
         tuple(from_plain(Size, size) for size in content["sizes"]),
         tuple(from_plain(Hole, hole) for hole in content["holes"]),
     )
@@ -115,7 +115,7 @@ def from_json(content: dict[str, Any]) -> Job:
 
 def prepare(
     targets: Iterable[str],
-    options: Options,
+    options: RunOptions,
     *,
     suite: str | None = None,
     only: Sequence[str] = (),
@@ -128,7 +128,7 @@ def prepare(
     Parameters
     ----------
     targets : iterable of str
-    options : Options
+    options : RunOptions
     suite : str, optional
         Instead of the targets' own suites.
     only : sequence of str
@@ -142,7 +142,7 @@ def prepare(
 
     Examples
     --------
-    >>> (job,) = prepare(["overview"], Options(splits=2), only=["monk3"])
+    >>> (job,) = prepare(["overview"], RunOptions(splits=2), only=["monk3"])
     >>> job.sizes[0].rows, len(job.tasks())
     (554, 4)
     """

@@ -229,7 +229,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """What the user may change: splits, steps (None: the target's own), protocols (None: likewise), models, start."""
 
     splits: int = SPLITS
@@ -251,7 +251,7 @@ class Options:
 
 
 def cells_for(
-    target: Target, sizes: Sequence[Size], options: Options, levels: Sequence[tuple[str, int]] = ()
+    target: Target, sizes: Sequence[Size], options: RunOptions, levels: Sequence[tuple[str, int]] = ()
 ) -> list[Task]:
     """The cells of a target on the data sets at hand, largest first.
 
@@ -260,14 +260,14 @@ def cells_for(
     target : Target
     sizes : sequence of Size
         The data sets at hand.
-    options : Options
+    options : RunOptions
     levels : sequence of (contamination, level)
         Figure 5's, for a target of simulations.
 
     Examples
     --------
     >>> size = Size("embedded", "monk3", "abc", 554, 6)
-    >>> tasks = cells_for(TARGETS["overview"], [size], Options(splits=3))
+    >>> tasks = cells_for(TARGETS["overview"], [size], RunOptions(splits=3))
     >>> len(tasks), {task.cell.protocol for task in tasks} == set(PROTOCOLS)
     (6, True)
     """

@@ -39,7 +39,7 @@ def title(dataset: str) -> str:
 
 
 #: The methods that every cell of a linear model runs.
-RUN = (*METHODS, *BASELINES)
+ALL_METHODS = (*METHODS, *BASELINES)
 #: The comparison that the paper is about: what is beaten, and by what.
 PAIR = ("average", "close_decay")
 
@@ -195,7 +195,7 @@ def _scores(
     protocol: str, model: str, groups: dict[str, list[Record]], holes: tuple[Hole, ...], max_iter: int
 ) -> Scores:
     splits = max(map(len, groups.values()), default=0)
-    methods = RUN
+    methods = ALL_METHODS
     shape = (len(LOSSES), len(groups), len(methods), splits)
     values = {name: np.full(shape, np.nan) for name in (*PARTS, "k", "alpha")}
     sizes = np.zeros((len(groups), 2), dtype=int)

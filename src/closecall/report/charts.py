@@ -13,6 +13,7 @@ import numpy as np
 
 from closecall._budget import address_space
 
+from .formats import Row
 from .text import visible
 
 #: Okabe & Ito's colours, which all eyes can tell apart; the same method has the same colour everywhere.
@@ -25,10 +26,9 @@ COLOURS = {
 }
 LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 FORMATS = ("svg", "png", "pdf")
-Record = dict[str, Any]
 
 
-def chart_of(records: Sequence[Record]) -> Any:
+def chart_of(records: Sequence[Row]) -> Any:
     """A chart without marks; its data are plain values, not a frame: its JSON is then exactly what is written here."""
     return alt.Chart(alt.Data(values=[{name: _plain(value) for name, value in r.items()} for r in records]))
 
@@ -39,13 +39,13 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def dots(records: Sequence[Record], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:
+def dots(records: Sequence[Row], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:
     """A filled point for each record."""
     look = {} if opacity is None else {"opacity": opacity}
     return chart_of(records).mark_point(filled=True, size=size, **look).encode(**encodings)
 
 
-def dashed_line(records: Sequence[Record], x: Any, y: Any) -> Any:
+def dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:
     """A thin dashed line through two points."""
     return chart_of(records).mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
 

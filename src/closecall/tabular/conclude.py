@@ -92,7 +92,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Conclusion:
     """What :func:`conclude` makes of the splits: results best first, the verdict, the same in words, and its reason."""
 
     results: tuple[Result, ...]
@@ -136,7 +136,7 @@ def named(method: str, loss: str) -> str:
     return method if loss in ("", "logistic") else f"{method}_{loss}"
 
 
-def conclude(table: Sheet, splits: Sequence[Split], loss: str = "logistic") -> Comparison:
+def conclude(table: Sheet, splits: Sequence[Split], loss: str = "logistic") -> Conclusion:
     """Rank the methods over the splits and say what to use.
 
     Parameters
@@ -152,7 +152,7 @@ def conclude(table: Sheet, splits: Sequence[Split], loss: str = "logistic") -> C
     verdict, text, reason = judge({result.method: result for result in results}, loss)
     _, counts = np.unique(table.labels.astype(str), return_counts=True)
     ranked = tuple(sorted(results, key=lambda result: -result.mean))
-    return Comparison(ranked, verdict, text, reason, float(counts.max() / counts.sum()), splits[0].training, loss)
+    return Conclusion(ranked, verdict, text, reason, float(counts.max() / counts.sum()), splits[0].training, loss)
 
 
 def _place(pair: tuple[str, str]) -> tuple[int, str]:

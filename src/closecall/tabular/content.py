@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -12,9 +11,10 @@ from closecall.data.columns import texts
 from closecall.data.sheet import Sheet
 from closecall.evaluate.grid import LABELS
 from closecall.linear import Diagnosis
+from closecall.report.formats import Row
 
 from .compare import TREE
-from .conclude import Comparison, Difference, Result, against, named, p_value, questions
+from .conclude import Conclusion, Difference, Result, against, named, p_value, questions
 
 #: Column of the result table -> how its numbers are written; the others are text.
 FORMATS = {
@@ -22,14 +22,13 @@ FORMATS = {
     "its p": ".2g", "k / n": ".3f", "alpha": "g",
 }  # fmt: skip
 KINDS = {"number": "number", "date": "date, as days", "nominal": "names, a column each"}
-Record = dict[str, Any]
 #: How many methods a sentence names.
 SHOWN = 5
 #: How many columns the page lists.
 LISTED = 300
 
 
-def cards(comparison: Comparison) -> list[Record]:
+def cards(comparison: Conclusion) -> list[Row]:
     """The summary: what the verdict rests on, and the best of all."""
     gain, tree = questions(comparison.found, comparison.loss)
     found = comparison.found
@@ -41,7 +40,7 @@ def cards(comparison: Comparison) -> list[Record]:
     ]  # fmt: skip
 
 
-def _card(heading: str, each: Difference, found: dict[str, Result], unit: str) -> Record:
+def _card(heading: str, each: Difference, found: dict[str, Result], unit: str) -> Row:
     first, second = (np.array(found[name].accuracies) for name in (each.method, each.reference))
     tally = [int((first > second).sum()), int((first == second).sum()), int((first < second).sum())]
     outcome = "level" if not each.sure else "ahead" if each.mean > 0 else "behind"
@@ -59,7 +58,7 @@ def _card(heading: str, each: Difference, found: dict[str, Result], unit: str) -
     }  # fmt: skip
 
 
-def _best(comparison: Comparison) -> Record:
+def _best(comparison: Conclusion) -> Row:
     best, *_ = comparison.results
     close = {each.method for each in against(comparison.results, best).values() if not each.sure}
     near = [label(result) for result in comparison.results if result.method in close]
@@ -88,7 +87,7 @@ def family(result: Result) -> str:
     return families.get(result.label.split(",")[0], "other aggregates")
 
 
-def spread(comparison: Comparison) -> tuple[list[Record], list[Record]]:
+def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     """Every method over the splits: summaries, best first, and single splits, in percent."""
     summaries, splits = [], []
     for result in comparison.results:
@@ -108,7 +107,7 @@ def written(value: float) -> str:
     return "" if math.isnan(value) else f"{value:g}"
 
 
-def moves(comparison: Comparison, reference: Result) -> tuple[list[Record], list[Record]]:
+def moves(comparison: Conclusion, reference: Result) -> tuple[list[Row], list[Row]]:
     """Every method minus a reference: summaries, best first, and single splits, in points."""
     found = against(comparison.results, reference)
     names = {result.method: label(result) for result in comparison.results}
@@ -127,13 +126,13 @@ def moves(comparison: Comparison, reference: Result) -> tuple[list[Record], list
     return summaries, splits
 
 
-def tuned(comparison: Comparison) -> list[Result]:
+def tuned(comparison: Conclusion) -> list[Result]:
     """The results of close-k, by name, the loss of the verdict first."""
     found = [result for result in comparison.results if family(result) == "close-k"]
     return sorted(found, key=lambda result: (result.label, result.loss != comparison.loss, result.loss))
 
 
-def choices(comparison: Comparison) -> list[Record]:
+def choices(comparison: Conclusion) -> list[Row]:
     """How often each k and alpha was chosen."""
     return [
         {"method": result.label, "loss": result.loss, "k": k, "alpha": alpha, "splits": count}
@@ -142,7 +141,7 @@ def choices(comparison: Comparison) -> list[Record]:
     ]
 
 
-def gains(comparison: Comparison) -> list[Record]:
+def gains(comparison: Conclusion) -> list[Row]:
     """What each split gained over the average of the same loss, and the share of the rows that k was."""
     records = []
     for result in tuned(comparison):
@@ -157,7 +156,7 @@ def gains(comparison: Comparison) -> list[Record]:
     return records
 
 
-def rows(comparison: Comparison) -> list[Record]:
+def rows(comparison: Conclusion) -> list[Row]:
     """The result table."""
     losses = dict.fromkeys([comparison.loss, *(result.loss for result in comparison.results if result.loss)])
     over = {loss: against(comparison.results, comparison.found[named("average", loss)]) for loss in losses}
@@ -182,7 +181,7 @@ def trial(diagnosis: Diagnosis) -> str:
     return f"{line[:1].upper()}{line[1:]}."
 
 
-def cases(diagnosis: Diagnosis) -> list[Record]:
+def cases(diagnosis: Diagnosis) -> list[Row]:
     """The four difficult cases."""
     findings = (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity)
     return [

@@ -12,7 +12,6 @@ import altair as alt
 
 from closecall.report.charts import (
     COLOURS,
-    Record,
     by_loss,
     by_significance,
     chart_of,
@@ -22,6 +21,7 @@ from closecall.report.charts import (
     significance,
     tips,
 )  # fmt: skip
+from closecall.report.formats import Row
 
 #: What kind of method it is -> its colour; the same hues as in the other figures.
 FAMILIES = {
@@ -34,12 +34,12 @@ FAMILIES = {
 _WIDTH = 330
 
 
-def _names(summaries: Sequence[Record]) -> Any:
+def _names(summaries: Sequence[Row]) -> Any:
     order = [record["method"] for record in summaries]
     return alt.Y("method:N", sort=order, title=None, axis=alt.Axis(labelLimit=205))
 
 
-def ranking(summaries: Sequence[Record], splits: Sequence[Record], majority: float) -> Any:
+def ranking(summaries: Sequence[Row], splits: Sequence[Row], majority: float) -> Any:
     """Accuracy of every method: a dot for each split, the mean and its interval; dotted the largest class, if near.
 
     Parameters
@@ -77,7 +77,7 @@ def ranking(summaries: Sequence[Record], splits: Sequence[Record], majority: flo
     return alt.layer(chance, bars, means, points).properties(width=420, height=alt.Step(19)).add_params(one)
 
 
-def differences(summaries: Sequence[Record], splits: Sequence[Record], reference: str) -> Any:
+def differences(summaries: Sequence[Row], splits: Sequence[Row], reference: str) -> Any:
     """Every method minus a reference on the same splits: a dot for each split, the mean and its interval.
 
     Parameters
@@ -105,14 +105,14 @@ def differences(summaries: Sequence[Record], splits: Sequence[Record], reference
     )
 
 
-def _by_method(records: Sequence[Record], draw: Callable[[list[Record]], Any]) -> Any:
+def _by_method(records: Sequence[Row], draw: Callable[[list[Row]], Any]) -> Any:
     names = dict.fromkeys(record["method"] for record in records)
     return side_by_side(
         [draw([record for record in records if record["method"] == name]).properties(title=name) for name in names]
     )
 
 
-def chosen(records: Sequence[Record], n: int) -> Any:
+def chosen(records: Sequence[Row], n: int) -> Any:
     """How often validation chose each k and alpha, one panel for each method.
 
     Parameters
@@ -125,7 +125,7 @@ def chosen(records: Sequence[Record], n: int) -> Any:
     names = {k: f"{k:g} = n" if k == n else f"{k:g}" for k in sorted({record["k"] for record in records})}
     alphas = [f"{alpha:g}" for alpha in sorted({record["alpha"] for record in records}, reverse=True)]
 
-    def draw(mine: list[Record]) -> Any:
+    def draw(mine: list[Row]) -> Any:
         shown = [{**record, "k": names[record["k"]], "alpha": f"{record['alpha']:g}"} for record in mine]
         places = list(names.values())
         return chart_of(shown).mark_point(filled=True, opacity=0.85).encode(
@@ -140,7 +140,7 @@ def chosen(records: Sequence[Record], n: int) -> Any:
     return _by_method(records, draw)
 
 
-def gain_by_k(records: Sequence[Record]) -> Any:
+def gain_by_k(records: Sequence[Row]) -> Any:
     """What each split gained over the average loss against the share of the examples that k was.
 
     Parameters
@@ -154,7 +154,7 @@ def gain_by_k(records: Sequence[Record]) -> Any:
     y = alt.Y("gain:Q", title="points above average")
     tooltip = tips(method="", loss="", split="d", share=".3f", gain="+.2f")
 
-    def draw(mine: list[Record]) -> Any:
+    def draw(mine: list[Row]) -> Any:
         points = dots(mine, size=60, opacity=0.7, x=x, y=y, color=by_loss(losses), tooltip=tooltip)
         return alt.layer(level(y=y), points).properties(width=_WIDTH, height=230)
 

@@ -16,17 +16,17 @@ from closecall.data.dataset import DataError
 from closecall.data.sheet import Sheet
 from closecall.evaluate.environment import environment
 from closecall.linear import Diagnosis
+from closecall.report.formats import Row
 from closecall.report.text import shown
 
 from . import content
-from .conclude import Comparison, named
-from .content import Record
+from .conclude import Conclusion, named
 from .output import cell, opened
 
 #: Where the page goes unless the user says.
 FOLDER = "closecall-compare"
 NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots]"'
-PARTS = {
+PAGE_PARTS = {
     "summary": "Summary",
     "ranking": "Ranking",
     "differences": "Paired differences",
@@ -45,14 +45,14 @@ class Findings:
     Parameters
     ----------
     table : Sheet
-    comparison : Comparison
+    comparison : Conclusion
     diagnosis : Diagnosis
     arguments : sequence of str
         The command's, for those who want to repeat it.
     """
 
     table: Sheet
-    comparison: Comparison
+    comparison: Conclusion
     diagnosis: Diagnosis
     arguments: Sequence[str]
 
@@ -98,7 +98,7 @@ def check_packages() -> str:
     return ""
 
 
-def write(found: Findings, page: Path, records: Sequence[Record]) -> list[Path]:
+def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
     """Write the page and the results beside it; the paths, the page first.
 
     Parameters
@@ -142,7 +142,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         "compare.html.jinja",
         charts=[chart for *_, charts in pictured for chart in charts],
         scripts=("table.js",),
-        parts=list(PARTS.items()),
+        parts=list(PAGE_PARTS.items()),
         name=shown(table.name),
         lead=_lead(found),
         verdict=_sentence(comparison.text),
@@ -230,10 +230,10 @@ def _pictured(found: Findings) -> list[tuple[str, str, str, list[Any]]]:
     ]  # fmt: skip
 
 
-def as_records(found: Findings, facts: Record) -> list[Record]:
+def as_records(found: Findings, facts: Row) -> list[Row]:
     """The results as ``--json`` prints them, the verdict last."""
     comparison, diagnosis = found.comparison, asdict(found.diagnosis)
-    records: list[Record] = [{"kind": "table", **facts}]
+    records: list[Row] = [{"kind": "table", **facts}]
     for rank, result in enumerate(comparison.results, 1):
         records.append({
             "kind": "result", "rank": rank, "method": result.method, "loss": result.loss, "accuracy": result.mean,

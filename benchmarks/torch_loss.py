@@ -1,6 +1,6 @@
 """What close-k costs in PyTorch, side by side in one run: the selection, a training step, and the memory's agreement.
 
-python benchmarks/torch_loss.py [--repeats 15] [--threads 1]
+python benchmarks/torch_loss.py [--repeats 15] [--threads 1] [--short]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from closecall.nn import CloseK, CloseKLoss, functional
+from closecall.nn import Average, AverageTopK, CloseK, CloseKLoss, TopK, functional
 
 LOG2 = functional.LOG2
 
@@ -42,38 +42,67 @@ def show(title: str, times: dict[str, list[float]]) -> None:
     print(f"\n{title}\n{'':34} {'best ms':>9} {'median ms':>10} {'ratio to first':>15}")
     for name, values in times.items():
         ratio = statistics.median(mine / theirs for mine, theirs in zip(values, first, strict=True))
-        print(f"{name:34} {1e3 * min(values):9.2f} {1e3 * statistics.median(values):10.2f} {ratio:15.3f}")
+        print(f"{name:34} {1e3 * min(values):9.3f} {1e3 * statistics.median(values):10.3f} {ratio:15.3f}")
 
 
-def selection(size: int, repeats: int) -> None:
-    """Weights of the close calls among ``size`` losses; what people write first, then ours."""
-    losses = -torch.log(torch.rand(size, generator=torch.Generator().manual_seed(0)))
-    mass = torch.randint(1, 4, (size,), generator=torch.Generator().manual_seed(1)).float()
+def forward_and_backward(size: int, repeats: int) -> None:
+    """Value and gradient of ``size`` losses: torch's mean, topk written by hand, and ours, as ratios to the topk."""
+    generator = torch.Generator().manual_seed(0)
+    losses = (-torch.log(torch.rand(size, generator=generator))).requires_grad_()
+    mass, mask = torch.rand(size, generator=generator) + 0.5, torch.rand(size, generator=generator) < 0.9
     k = size // 10
+    largest, close, average = AverageTopK(k), CloseK(k, threshold=LOG2), Average()
 
-    def sort_and_mask() -> Tensor:
-        chosen = (losses - LOG2).abs().sort().indices[:k]
-        return torch.zeros_like(losses).index_fill_(0, chosen, 1.0)
+    def both(reduce: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            losses.grad = None
+            reduce(losses).backward()
 
-    def topk_and_mask() -> Tensor:
-        chosen = (losses - LOG2).abs().topk(k, largest=False).indices
-        return torch.zeros_like(losses).index_fill_(0, chosen, 1.0)
+        return run
 
-    def kthvalue() -> Tensor:
-        keys = (losses - LOG2).abs()
-        return (keys <= keys.kthvalue(k).values).to(losses.dtype)
+    def close_by_hand(values: Tensor) -> Tensor:
+        return values[(values.detach() - LOG2).abs().topk(k, largest=False).indices].mean()
 
     candidates: dict[str, Callable[[], object]] = {
-        "torch.sort and mask": sort_and_mask,
-        "torch.topk and mask": topk_and_mask,
-        "torch.kthvalue and compare": kthvalue,
-        "closecall, ties share": lambda: functional.weights("close", losses, k=k, threshold=LOG2),
-        "closecall, with sample weights": lambda: functional.weights("close", losses, k=k, mass=mass, threshold=LOG2),
+        "largest, topk by hand": both(lambda values: values.topk(k).values.mean()),
+        "close, topk by hand": both(close_by_hand),
+        "torch.mean": both(lambda values: values.mean()),
+        "Average": both(average),
+        "AverageTopK": both(largest),
+        "AverageTopK, mass": both(lambda values: largest(values, mass=mass)),
+        "AverageTopK, mask": both(lambda values: largest(values, mask=mask)),
+        "CloseK": both(close),
+        "CloseK, mass": both(lambda values: close(values, mass=mass)),
     }
-    times = interleaved(candidates, repeats)
-    show(f"selection of {k:,} of {size:,} losses (float32, CPU)", times)
-    faster = statistics.median(times["torch.sort and mask"]) / statistics.median(times["closecall, ties share"])
-    print(f"closecall is {faster:.1f} times faster than sort and mask")
+    rounds = repeats if size > 10_000 else 40 * repeats
+    show(f"forward and backward, {k:,} of {size:,} losses (float32, CPU)", interleaved(candidates, rounds))
+
+
+def by_image(repeats: int) -> None:
+    """One selection in each of 8 images against one selection of as many pixels."""
+    losses = torch.rand(8, 512, 512, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def both(reducer: AverageTopK) -> Callable[[], None]:
+        def run() -> None:
+            losses.grad = None
+            reducer(losses).backward()
+
+        return run
+
+    candidates: dict[str, Callable[[], object]] = {
+        "AverageTopK(0.1)": both(AverageTopK(0.1)),
+        "AverageTopK(0.1, dim=(1, 2))": both(AverageTopK(0.1, dim=(1, 2))),
+    }
+    show("8 x 512 x 512 losses, one selection and one for each image", interleaved(candidates, repeats))
+
+
+def first_call() -> None:
+    """The very first selection of a process, after the imports."""
+    losses = torch.rand(1024, requires_grad=True)
+    for name, reducer in (("TopK", TopK(100)), ("CloseK", CloseK(0.1, threshold=LOG2))):
+        begin = time.perf_counter()
+        reducer(losses).backward()
+        print(f"first call of {name}, forward and backward: {1e3 * (time.perf_counter() - begin):.1f} ms")
 
 
 def training_step(repeats: int) -> None:
@@ -142,11 +171,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--short", action="store_true", help="the speed of the reducers alone")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     print(f"torch {torch.__version__}, {given.threads} thread(s), {'CPU' if given.threads == 1 else 'wall'} time")
-    for size in (10_000, 1_000_000):
-        selection(size, given.repeats)
+    first_call()
+    for size in (64, 1024, 100_000, 1_000_000):
+        forward_and_backward(size, given.repeats)
+    by_image(given.repeats)
+    if given.short:
+        return
     training_step(given.repeats)
     memory_table()
 

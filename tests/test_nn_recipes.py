@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +145,15 @@ def test_generalised_cross_entropy(seed: int) -> None:
     targets = torch.randint(7, (60,), generator=generator)
     loss = nn.AverageLoss("generalized_cross_entropy")
     same(lambda leaf: loss(leaf, targets), lambda leaf: generalised(leaf, targets), logits)
+
+
+def test_the_page_shows_what_was_measured() -> None:
+    study = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "torch_reducers.py"))
+    found, text = study["read"](), study["PAGE"].read_text()
+    assert study["fill"](text, found) == text, "benchmarks/torch_reducers.py writes the table"
+    assert set(found) == {
+        (case, method, seed) for case in study["CASES"] for method in study["METHODS"] for seed in range(10)
+    }
+    assert study["score"]("outliers", "trimmed, 30 %", 3) == pytest.approx(
+        found["outliers", "trimmed, 30 %", 3], abs=0.02
+    )

@@ -19,7 +19,7 @@ from closecall.paper.plan import Cell, Task
 from closecall.paper.record import Record, pack
 from closecall.paper.run import drive
 from closecall.paper.store import Store
-from tests.bench_helpers import tasks, toy_rows
+from tests.paper.helpers import tasks, toy_rows
 
 
 def toy(cell: Cell) -> Record:

@@ -20,10 +20,9 @@ from closecall.paper import engines as execute
 from closecall.paper.engines import Dask, EngineError, Local
 from closecall.paper.run import drive
 from closecall.paper.store import Store
-from tests.bench_helpers import tasks
+from tests import ROOT
+from tests.paper.helpers import tasks
 from tests.stress.fault_helpers import alive, children, contents, hungry, inline, slow, toy
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from closecall.paper import store as store_module
 from closecall.paper.run import Event, drive
 from closecall.paper.salvage import salvage
 from closecall.paper.store import SCHEMA_VERSION, Store, StoreError, StoreFault
-from tests.bench_helpers import tasks
+from tests.paper.helpers import tasks
 from tests.stress.fault_helpers import contents, fill, inline, toy
 
 

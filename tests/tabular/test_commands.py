@@ -19,7 +19,7 @@ pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
 
 from closecall import cli
-from tests.tabular_helpers import Run
+from tests.tabular.helpers import Run
 
 
 @pytest.fixture

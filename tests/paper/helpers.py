@@ -61,6 +61,6 @@ def main(path: str, engine: str, count: str) -> None:
 
 if __name__ == "__main__":
     # Under its real name, so that the workers find the function that they are asked to run.
-    from tests import bench_helpers
+    from tests.paper import helpers
 
-    bench_helpers.main(*sys.argv[1:])
+    helpers.main(*sys.argv[1:])

@@ -14,9 +14,10 @@ from types import ModuleType
 
 import pytest
 
+from tests import ROOT
+
 pytest.importorskip("hatchling", reason='needs hatchling: pip install "closecall[test]"')
 
-ROOT = Path(__file__).parents[1]
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 needs_compiler = pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="needs a C compiler called cc")
 

@@ -19,7 +19,7 @@ from closecall.paper.scores import Hole
 from closecall.paper.sections import build
 from closecall.paper.store import Store
 from closecall.report import charts
-from tests.browser_helpers import CHROMIUM, Page, column, launched, visit
+from tests.report.browser import CHROMIUM, Page, column, launched, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 

@@ -13,7 +13,7 @@ from closecall.evaluate.grid import ROW, choose, k_grid
 from closecall.paper.plan import TARGETS, Cell, RunOptions, Size, cells_for, get_targets, rng_for
 from closecall.paper.record import Record, pack, unpack
 from closecall.paper.store import Store, StoreError
-from tests.bench_helpers import tasks, toy_rows
+from tests.paper.helpers import tasks, toy_rows
 
 
 def filled(path: Path, count: int = 3) -> Store:

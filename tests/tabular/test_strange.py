@@ -15,7 +15,7 @@ pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("pandas", reason="install closecall[bench]")
 
 from closecall import cli
-from tests.tabular_helpers import Run
+from tests.tabular.helpers import Run
 
 #: A colour, a title change, reversed writing, a line break, a formula, console markup, a picture's name.
 HOSTILE = "\x1b[31m\x1b]0;x\x07\u202e\n=cmd|' /C calc'!A0[red]:warning:"

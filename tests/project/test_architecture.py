@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "src" / "closecall"
+from tests import ROOT
+
+PACKAGE = ROOT / "src" / "closecall"
 
 #: Reading order: a module may import from its own room and from rooms above it.
 ROOMS = [

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 BLOCK = re.compile(r'^```python title="src/(?P<path>[^"]+)"\n(?P<body>.*?)^```', re.S | re.M)
 BLOCKS = {match["path"]: match["body"] for match in BLOCK.finditer((ROOT / "CONTRIBUTING.md").read_text())}
 

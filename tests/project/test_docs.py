@@ -26,8 +26,8 @@ from closecall.data.embedded import EMBEDDED
 from closecall.data.suites import SUITES
 from closecall.losses import LOSSES
 from closecall.solvers.kernels import PULLS
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.S | re.M)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.browser_helpers import CHROMIUM, Page, column, launched, visit
+from tests.report.browser import CHROMIUM, Page, column, launched, visit
 
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")

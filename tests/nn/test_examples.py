@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
+
 pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 def results_of(name: str) -> Any:

@@ -39,8 +39,6 @@ from studies import (
 from studies.__main__ import NAMES, experiment, main
 from tests.stress.fault_helpers import inline
 
-ROOT = Path(__file__).parent.parent
-
 
 def tight(page: str) -> str:
     """A page without the spaces that align its tables."""

@@ -17,9 +17,8 @@ import pytest
 from closecall.paper.engines import ATTEMPTS, Dask, Engine, Local
 from closecall.paper.run import Event, drive
 from closecall.paper.store import Store
-from tests.bench_helpers import tasks, toy_rows, work
-
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+from tests.paper.helpers import tasks, toy_rows, work
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +63,7 @@ def test_an_exception_is_a_failed_cell_that_the_next_run_tries_again(folder: Pat
     events = run(folder, Local(1), "raises", 2)
     failed = [event for event in events if event.kind == "failed"]
     assert len(failed) == 2
-    assert "ValueError: constant columns only (bench_helpers.py:" in failed[0].detail
+    assert "ValueError: constant columns only (helpers.py:" in failed[0].detail
     assert events[-1].failed == 2
     run(folder, Local(1), "raises", 2)
     assert set(begun(folder).values()) == {2}
@@ -97,7 +96,7 @@ def test_a_driver_killed_ten_times_loses_and_repeats_nothing(folder: Path, monke
     """SIGKILL at random moments of its work; in between no finished cell may vanish or be begun again."""
     monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.02")
     store, count, moments = folder / "s.sqlite", 150, random.Random(2024)
-    command = [sys.executable, "-m", "tests.bench_helpers", str(store), "local", str(count)]
+    command = [sys.executable, "-m", "tests.paper.helpers", str(store), "local", str(count)]
     known: dict[str, list[int]] = {}
     for _ in range(10):
         before, started = set(known), begun(folder)
@@ -120,7 +119,7 @@ def test_a_driver_killed_ten_times_loses_and_repeats_nothing(folder: Path, monke
 
 def test_two_drivers_on_one_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.2")
-    command = [sys.executable, "-m", "tests.bench_helpers", str(folder / "s.sqlite"), "local", "4"]
+    command = [sys.executable, "-m", "tests.paper.helpers", str(folder / "s.sqlite"), "local", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout is not None
         first.stdout.readline()

@@ -78,7 +78,7 @@ def test_the_gain_is_paired_over_both_divisions() -> None:
     found = model.guard_report_["comparison"]
     assert found["gain"] == pytest.approx(difference.mean())
     assert found["standard_error"] == pytest.approx(difference.std() / np.sqrt(len(y)))
-    assert found["needed"] == pytest.approx(1.5 * found["standard_error"])
+    assert found["needed"] == pytest.approx(2 * found["standard_error"])
 
 
 def test_each_fold_judges_the_challenger_of_the_others() -> None:

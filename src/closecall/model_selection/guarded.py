@@ -98,7 +98,7 @@ class GuardedClassifierCV(Referee):
         *,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = 1.5,
+        guard: float = 2.0,
         refit: bool = True,
         n_jobs: int | None = None,
     ) -> None:

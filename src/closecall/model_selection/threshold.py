@@ -87,7 +87,7 @@ class ExactThresholdClassifier(Referee):
         *,
         objective: Any = "accuracy",
         cv: Any = None,
-        guard: float = 1.5,
+        guard: float = 2.0,
         n_bootstrap: int = 200,
         n_jobs: int | None = None,
         random_state: Any = None,

@@ -18,7 +18,7 @@ from closecall.paper.scores import ALL_METHODS, Scores
 from closecall.report.html import read, to_json
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
-from tests.figure1_walk import ALPHA, STEPS, figure1_walks, walk
+from tests.paper.walk import ALPHA, STEPS, figure1_walks, walk
 
 
 def made(shift: float, count: int, splits: int = 25) -> Scores:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from closecall._budget import Budget, BudgetError
+from closecall.report.text import write_whole
 
 from .compact import CompactError, Line, from_text, in_files, to_text
 from .jobs import from_json
@@ -84,12 +84,12 @@ def export_store(store: Store, folder: Path) -> list[Path]:
     files = {name: to_text(group) for name, group in in_files(lines).items()}
     counts = {name: text.count("\n") - 1 for name, text in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [_replace(folder / name, _packed(text)) for name, text in files.items()]
+    paths = [write_whole(folder / name, _packed(text)) for name, text in files.items()]
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()
     # Last: a folder whose export was interrupted has counts that do not fit, and is not imported.
     failures = {key: without_folders(why) for key, why in sorted(store.failures().items())}
-    return [*paths, _replace(folder / RUNS, _runs_text(runs, counts, failures).encode())]
+    return [*paths, write_whole(folder / RUNS, _runs_text(runs, counts, failures).encode())]
 
 
 def _keep_what_is_there(folder: Path, keys: set[str]) -> None:
@@ -149,13 +149,6 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
 
 def _packed(text: str) -> bytes:
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
-
-
-def _replace(path: Path, data: bytes) -> Path:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
-    return path
 
 
 def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from closecall.report import charts
 from closecall.report.formats import Column, Row, Table, table_of, to_csv
-from closecall.report.text import escape_markdown, paragraph
+from closecall.report.text import escape_markdown, paragraph, write_whole
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .campaign import coverage, jobs_of, read_campaign
@@ -110,9 +110,7 @@ def generated(text: str) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.rstrip() + "\n", encoding="utf-8")
-    return path
+    return write_whole(path, text.rstrip() + "\n")
 
 
 def _remove_stale(folder: Path, written: set[Path]) -> None:

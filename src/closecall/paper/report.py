@@ -12,6 +12,7 @@ from typing import Any
 from closecall.report import charts
 from closecall.report.formats import to_csv, to_latex, to_markdown
 from closecall.report.html import Chart, place, read, render, to_json
+from closecall.report.text import write_whole
 
 from .findings import FORMATS, findings, result_rows
 from .jobs import Job, from_json
@@ -71,7 +72,7 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
         sections.append(section)
         yield from write_section(section, folder / section.name)
     page = folder / "report.html"
-    _write(page, to_html(sections, store, folder))
+    write_whole(page, to_html(sections, store, folder))
     yield page
 
 
@@ -87,11 +88,11 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
         for suffix, to_text in _RENDERERS.items():
-            yield _write(folder / f"{_stem(table.name)}.{suffix}", to_text(table))
+            yield write_whole(folder / f"{_stem(table.name)}.{suffix}", to_text(table))
     if section.notes:
-        yield _write(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
+        yield write_whole(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
     for name, text in section.latex.items():
-        yield _write(folder / f"paper-layout-{_stem(name)}.tex", text)
+        yield write_whole(folder / f"paper-layout-{_stem(name)}.tex", text)
     for name, chart in section.charts.items():
         yield from charts.write(chart, folder / _stem(name))
 
@@ -102,12 +103,6 @@ _RENDERERS: dict[str, Callable[[Any], str]] = {"csv": to_csv, "md": to_markdown,
 def _stem(name: str) -> str:
     # Names may come from data sets; what is no letter, digit or plain mark stays out of the file system.
     return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files may hold bytes that are no text
-    return path
 
 
 #: The parts of the page in their order, by identity.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 
@@ -58,6 +60,15 @@ def no_formula(text: str) -> str:
 
 
 WIDTH = 80
+
+
+def write_whole(path: Path, content: str | bytes) -> Path:
+    """Write a file that is whole or as it was before; its folder is made. Bytes that are no text are spelt out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
+    os.replace(part, path)
+    return path
 
 
 def paragraph(text: str) -> str:

@@ -1,6 +1,6 @@
 """Algorithm 1 step by step on the sets of Figure 1: what the report's slider shows, kept in templates/walk.json.
 
-``python -m tests.figure1_walk`` writes that file again.
+``python -m tests.paper.walk`` writes that file again.
 
 The solver keeps only where it ends. This is the same way, walked slowly enough to watch: the average loss is minimised
 while k = n, then the steps of :mod:`closecall.solvers.reference` follow the falling k.
@@ -175,5 +175,5 @@ def _cut(frame: Frame) -> float | None:
 
 
 if __name__ == "__main__":
-    place = Path(__file__).parents[1] / "src" / "closecall" / "report" / "templates" / "walk.json"
+    place = Path(__file__).parents[2] / "src" / "closecall" / "report" / "templates" / "walk.json"
     place.write_text(json.dumps(figure1_walks(), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -93,23 +93,25 @@ def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
 
 def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     """The average of unweighted losses, which costs what torch's mean costs; None if something has to be looked at."""
-    if plan.name != "average" or plan.group is not None or plan.reduction == "none":
+    if plan.name != "average" or plan.group is not None or batch.mass is not None or batch.mask is not None:
         return None
-    if batch.mass is not None or batch.mask is not None or not batch.losses.numel():
+    value = plain_mean(batch.losses, plan.reduction, plan.nonfinite)
+    return None if value is None else Outcome(value, float(batch.losses.numel()), math.nan)
+
+
+def plain_mean(losses: Tensor, reduction: str, nonfinite: str) -> Tensor | None:
+    """The mean or the sum of all losses; None if that is not it, or if it is not finite and that matters."""
+    if reduction == "none" or losses.dtype not in (torch.float32, torch.float64) or not losses.numel():
         return None
-    losses = batch.losses
-    value = losses.mean() if plan.reduction == "mean" else losses.sum()
-    if plan.nonfinite != "propagate":
-        if losses.is_cpu and not torch.compiler.is_compiling():
-            try:
-                finite = math.isfinite(value.item())
-            except RuntimeError:  # vmap does not let a value out
-                return None
-            if not finite:
-                return None
-        elif plan.nonfinite == "drop":
-            return None
-    return Outcome(value, float(losses.numel()), math.nan)
+    value = losses.mean() if reduction == "mean" else losses.sum()
+    if nonfinite == "propagate":
+        return value
+    if not losses.is_cpu or torch.compiler.is_compiling():
+        return None if nonfinite == "drop" else value
+    try:
+        return value if math.isfinite(value.item()) else None
+    except RuntimeError:  # vmap does not let a value out
+        return None
 
 
 def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Array, Tensor] | None:

@@ -59,14 +59,14 @@ def made(tree: Path) -> Path:
 
 @needs_compiler
 def test_a_wheel_with_kernels_fits_any_python_of_its_platform(tree: Path, hook: ModuleType) -> None:
-    assert build(tree, "wheel", CLOSECALL_REQUIRE_KERNEL="1").returncode == 0
+    assert build(tree, "wheel", CLOSECALL_REQUIRE_KERNEL="1", CFLAGS="-O0").returncode == 0  # quickly
     assert "-py3-none-" in made(tree).name
     assert not made(tree).name.endswith("-any.whl")
     with zipfile.ZipFile(made(tree)) as wheel:
         names = set(wheel.namelist())
         (metadata,) = (name for name in names if name.endswith("/WHEEL"))
         assert "Root-Is-Purelib: false" in wheel.read(metadata).decode()
-    for kernel in filter(lambda kernel: (tree / hook.PACKAGE / kernel).exists(), hook.KERNELS):
+    for kernel in hook.KERNELS:
         source = Path("closecall") / kernel
         assert source.with_name(f"_{source.stem}.so").as_posix() in names
 
@@ -104,10 +104,10 @@ def test_the_users_flags_reach_the_compiler(tree: Path) -> None:
     drop = 'for a in "$@"; do shift; [ "$a" = -arch ] || set -- "$@" "$a"; done'  # no compiler here knows it
     own.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n{drop}\nexec {COMPILER} "$@"\n')
     own.chmod(0o755)
-    flags = {"CFLAGS": "-O2 -DOWN=1", "CPPFLAGS": "-DPRE", "LDFLAGS": "-Wl,-s", "ARCHFLAGS": "-arch"}
+    flags = {"CFLAGS": "-O0 -DOWN=1", "CPPFLAGS": "-DPRE", "LDFLAGS": "-Wl,-s", "ARCHFLAGS": "-arch"}
     assert build(tree, "wheel", CC=f'"{own}"', CLOSECALL_REQUIRE_KERNEL="1", **flags).returncode == 0
     for line in log.read_text().splitlines():
-        order = [line.index(word) for word in ("-O3", "-DPRE", "-O2 -DOWN=1", "-arch", ".c ", "-Wl,-s")]
+        order = [line.index(word) for word in ("-O3", "-DPRE", "-O0 -DOWN=1", "-arch", ".c ", "-Wl,-s")]
         assert order == sorted(order)
         assert "native" not in line
 

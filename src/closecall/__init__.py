@@ -33,7 +33,7 @@ __all__ = [
     "get_loss",
     "load_model",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 #: Where the names live that are not in ``linear``.
 _CORE = {
     "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",

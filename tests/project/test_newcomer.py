@@ -95,7 +95,7 @@ main()
 
 @pytest.mark.parametrize(
     ("path", "script"),
-    [("closecall/losses.py", LOSS), ("closecall/data/embedded.py", DATASET)],
+    [("closecall/losses.py", LOSS), ("closecall/aggregates.py", AGGREGATE), ("closecall/data/embedded.py", DATASET)],
 )
 def test_a_newcomers_task_touches_one_file(path: str, script: str, tmp_path: Path) -> None:
     pytest.importorskip("typer", reason="install closecall[bench]")

@@ -299,5 +299,5 @@ def datasets(
         records = [{"suite": name, "dataset": each.title, "at_hand": each.at_hand, "how": each.why} for each in found]
         here = sum(each.at_hand for each in found)
         missing |= here < len(found)
-        print_records(f"{name}: {here} of {len(found)} at hand in {data_directory(data_dir)}", records, as_json)
+        print_records(f"{name}: {here} of {len(found)} available in {data_directory(data_dir)}", records, as_json)
     raise typer.Exit(INCOMPLETE if missing else COMPLETE)

@@ -20,7 +20,7 @@ from closecall.tabular.output import opened, write_rows
 from .console import Console, DataDir, Json, err, out, plain, print_notes, say, words
 
 Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
-Target = Annotated[str, typer.Option(help="The column to predict; target, class, label, y or the last unless said.")]
+Target = Annotated[str, typer.Option(help="The column to predict; by default target, class, label, y or the last.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
 Keep = Annotated[list[str] | None, typer.Option(help="Use this column although it looks like an identifier.")]
 Seed = Annotated[int, typer.Option(help="Of everything drawn at random.")]
@@ -38,7 +38,7 @@ def compare(
     keep: Keep = None,
     seed: Seed = 0,
     report: Annotated[Path | None, typer.Option(
-        help="The page or its folder; in closecall-compare/NAME unless said.", show_default=False)] = None,
+        help="The page or its folder; by default in closecall-compare/NAME.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     data_dir: DataDir = None,
     as_json: Json = False,

@@ -23,7 +23,7 @@ TIMEOUT = 60
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
     """The error of a machine that has no such file: what to fetch, where to put it, what works without."""
     return NotAtHandError(
-        f"{what} is not at hand: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
+        f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
         "CLOSECALL_DATA). The suite 'embedded' works without any download."
     )
 

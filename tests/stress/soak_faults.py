@@ -3,138 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
-import resource
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
-import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
-from closecall.paper.plan import Cell
-from closecall.paper.record import pack
 from closecall.paper.salvage import salvage
 from closecall.paper.store import Store, StoreError
+from tests.stress.soak_runs import (
+    ENGINES,
+    PROMPT,
+    Run,
+    Story,
+    Tally,
+    audit,
+    by_split,
+    cluster,
+    finished,
+    free_port,
+    wal,
+)
 
-DRIVER = Path(__file__).with_name("soak_driver.py")
-PLAN = ["reproduce", "overview", "--datasets", "monk3,titanic", "--max-iter", "20", "--json", "--splits"]
-ENGINES = {"local": ["--workers", "2"], "dask": ["--dask-workers", "2"]}
-#: An interrupted driver must be gone after so many seconds, on a machine with other things to do.
-PROMPT = 20.0
-
-
-@dataclass
-class Story:
-    """One result folder and everything that was ever known to be finished in it."""
-
-    out: Path
-    splits: int
-    known: dict[str, bytes] = field(default_factory=dict)
-    announced: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass
-class Tally:
-    """What a kind of fault did."""
-
-    injected: int = 0
-    lost: int = 0
-    doubled: int = 0
-    slowest: float = 0.0
-    wrong: list[str] = field(default_factory=list)
-
-    def expect(self, good: bool, otherwise: str) -> None:
-        if not good:
-            self.wrong.append(otherwise)
-
-
-class Run:
-    """A driver as a process of its own session, its events as they come, and a mark that finds all its children."""
-
-    def __init__(self, story: Story, engine: list[str], limit: int | None = None, **environment: str) -> None:
-        self.story, self.mark, self.events = story, f"SOAK_MARK={uuid.uuid4().hex}", 0
-        name, _, value = self.mark.partition("=")
-        command = [sys.executable, str(DRIVER), *PLAN, str(story.splits), "--out", str(story.out), *engine]
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the run
-        bound = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))) if limit else None
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self.errors, text=True, start_new_session=True, preexec_fn=bound,
-            env={**os.environ, **environment, name: value},
-        )  # fmt: skip
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            with contextlib.suppress(ValueError):  # a killed driver leaves half a line
-                event = json.loads(line)
-                self.events += 1
-                if event["kind"] == "done":
-                    self.story.announced[Cell(**event["cell"]).key] += 1
-
-    def wait_for(self, events: int) -> None:
-        while self.events < events and self.process.poll() is None:
-            time.sleep(0.01)
-
-    def end(self) -> tuple[int, str, float]:
-        """Exit code, standard error and how long it took."""
-        began = time.monotonic()
-        try:
-            self.process.wait(120)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        took = time.monotonic() - began
-        self.reader.join()
-        self.errors.seek(0)
-        return self.process.wait(), self.errors.read(), took
-
-    def family(self) -> list[int]:
-        """Every process that carries the mark, the driver aside."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if self.mark.encode() in (folder / "environ").read_bytes() and int(folder.name) != self.process.pid:
-                    found.append(int(folder.name))
-        return found
-
-    def workers(self) -> list[int]:
-        def is_worker(pid: int) -> bool:
-            with contextlib.suppress(OSError):
-                return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            return False
-
-        return [pid for pid in self.family() if is_worker(pid)]
-
-    def leftovers(self) -> list[int]:
-        end = time.monotonic() + 10
-        while (found := self.family()) and time.monotonic() < end:
-            time.sleep(0.05)
-        return found
-
-
-def finished(path: Path) -> dict[str, bytes]:
-    with Store(path) as store:
-        return {record.key: pack(record.rows) for record in store.records(sorted(store.done()))}
-
-
-def audit(story: Story, tally: Tally) -> None:
-    """Hold the store against everything that was known or announced."""
-    path = story.out / "store.sqlite"
-    found = finished(path) if path.exists() else {}
-    for key in {*story.known, *story.announced}:
-        tally.lost += key not in found or story.known.get(key, found[key]) != found[key]
-    tally.doubled += sum(count > 1 for count in story.announced.values())
-    story.known = found
+OTHER_VERSION = Path(__file__).with_name("soak_other_version.py")
 
 
 class Soak:
@@ -144,7 +39,8 @@ class Soak:
         self.folder, self.splits, self.chance = folder, splits, random.Random(seed)
         self.tallies: dict[str, Tally] = {}
         self.stories: dict[str, Story] = {}
-        self.changed, self.completed = 0, 0
+        self.changed, self.completed, self.compared = 0, 0, 0
+        self.table_records: dict[tuple[str, int], bytes] = {}
         reference = self.fresh()
         code, errors, _ = Run(reference, ENGINES["local"]).end()
         if code:
@@ -168,9 +64,10 @@ class Soak:
 
     def close(self, story: Story, tally: Tally) -> None:
         audit(story, tally)
+        self.compared += len(story.known)
+        self.changed += any(self.reference.get(key) != rows for key, rows in story.known.items())
         if len(story.known) == len(self.reference):
             self.completed += 1
-            self.changed += story.known != self.reference
 
     def interrupt(self, tally: Tally, engine: str, number: signal.Signals) -> None:
         story = self.story(engine)
@@ -198,13 +95,16 @@ class Soak:
         self.close(story, tally)
 
     def kill_worker(self, tally: Tally, engine: str) -> None:
+        """Up to four workers of one run, each while cells are computed."""
         story = self.fresh()
         run = Run(story, ENGINES[engine])
-        run.wait_for(self.chance.randint(2, 2 * self.splits))
-        workers = run.workers()
-        if workers:
-            os.kill(self.chance.choice(workers), signal.SIGKILL)
-            tally.injected += 1
+        for _ in range(self.chance.randint(1, 4)):
+            run.wait_for(run.events + self.chance.randint(2, self.splits))
+            workers = run.workers()
+            if workers and run.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.chance.choice(workers), signal.SIGKILL)
+                    tally.injected += 1
         code, errors, _ = run.end()
         tally.expect(code == 0, f"exit code {code}: {errors[-300:]}")
         tally.expect(not run.leftovers(), "processes are left")
@@ -252,24 +152,96 @@ class Soak:
         self.close(story, tally)
 
     def restart_scheduler(self, tally: Tally, engine: str) -> None:
-        story, port = self.fresh(), _free_port()
+        story, port = self.fresh(), free_port()
         with contextlib.ExitStack() as stack:
-            cluster = stack.enter_context(_cluster(port))
+            scheduler, worker = stack.enter_context(cluster(port))
             run = Run(story, ["--scheduler", f"tcp://127.0.0.1:{port}"])
             run.wait_for(self.chance.randint(2, self.splits))
-            cluster[0].send_signal(self.chance.choice([signal.SIGKILL, signal.SIGTERM]))
-            cluster[0].wait()
-            cluster[1].kill()
+            scheduler.send_signal(self.chance.choice([signal.SIGKILL, signal.SIGTERM]))
+            scheduler.wait()
+            worker.kill()
             tally.injected += 1
-            stack.enter_context(_cluster(port))
+            stack.enter_context(cluster(port))
             code, errors, _ = run.end()
         tally.expect(code == 0, f"exit code {code}: {errors[-300:]}")
         self.close(story, tally)
 
+    def differing_versions(self, tally: Tally, engine: str) -> None:
+        """A worker of another version computes nothing; with one of this version the same command goes on."""
+        story, port = self.fresh(), free_port()
+        with cluster(port, "--preload", str(OTHER_VERSION)):
+            code, errors, _ = Run(story, ["--scheduler", f"tcp://127.0.0.1:{port}"]).end()
+        tally.injected += 1
+        tally.expect(code == 1, f"exit code {code} of a worker of another version: {errors[-300:]}")
+        audit(story, tally)
+        tally.expect(not story.known, f"{len(story.known)} records of another version")
+        code, errors, _ = Run(story, ENGINES["local"]).end()
+        tally.expect(code == 0, f"exit code {code}: {errors[-300:]}")
+        self.close(story, tally)
+
+    def read_only(self, tally: Tally, engine: str) -> None:
+        """An ordinary user whose folder cannot be written: refused in words, and everything can be read."""
+        source = self._fullest()
+        if source is None or os.geteuid():
+            return
+        folder = Path(tempfile.mkdtemp())  # not below the soak's own, which only its user may enter
+        shutil.copy(source.out / "store.sqlite", folder)
+        before = (folder / "store.sqlite").read_bytes()
+        os.chmod(folder, 0o555), os.chmod(folder / "store.sqlite", 0o444)
+        tally.injected += 1
+        os.seteuid(65534)
+        try:
+            refused = False
+            try:
+                Store(folder / "store.sqlite", write=True).close()
+            except StoreError as error:
+                refused = "cannot be" in str(error)
+            tally.expect(refused, "a folder that cannot be written was not refused in words")
+            found = finished(folder / "store.sqlite")
+        finally:
+            os.seteuid(0)
+        tally.expect(all(source.known.get(key) == rows for key, rows in found.items()), "a record changed silently")
+        tally.lost += len(source.known.keys() - found.keys()) if not wal(source) else 0
+        tally.expect((folder / "store.sqlite").read_bytes() == before, "the store was changed")
+        self.compared += len(found)
+        os.chmod(folder, 0o755)
+        shutil.rmtree(folder)
+
+    def growing_file(self, tally: Tally, engine: str) -> None:
+        """A table that grows while its cells run: a cell is computed on what was planned, or fails; never mixed."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        table = folder / "t.csv"
+        table.write_text("a,b,target\n" + "".join(f"{i * 7 % 11},{i * i % 13},{i * 5 % 3 % 2}\n" for i in range(80)))
+        whole, options = table.read_bytes(), ["--datasets", str(table)]
+        if not self.table_records:
+            clean = Story(folder / "clean", self.splits)
+            Run(clean, [*ENGINES["local"], *options]).end()
+            self.table_records = by_split(clean.out / "store.sqlite")
+        story = Story(folder / "out", self.splits)
+        run = Run(story, [*ENGINES[engine], *options])
+        run.wait_for(self.chance.randint(2, self.splits))
+        with table.open("ab") as file:
+            file.write(b"1,2,0\n2,3,1\n" * 5)
+        code, errors, _ = run.end()
+        tally.injected += 1
+        tally.expect(code in (0, 1), f"exit code {code}: {errors[-300:]}")
+        table.write_bytes(whole)
+        code, errors, _ = Run(story, [*ENGINES[engine], *options]).end()
+        tally.expect(code == 0, f"exit code {code} with the table as it was: {errors[-300:]}")
+        found = by_split(story.out / "store.sqlite")
+        tally.expect(
+            bool(found) and found == self.table_records, "records differ from those of a table that did not grow"
+        )
+        self.compared += len(found)
+        audit(story, tally)
+
+    def _fullest(self) -> Story | None:
+        return max((s for s in self.stories.values() if s.known), key=lambda s: len(s.known), default=None)
+
     def flip_bytes(self, tally: Tally, engine: str) -> None:
         """Up to eight bytes of a store, its WAL included: never a wrong record, never a word of nothing."""
-        source = max(self.stories.values(), key=lambda story: len(story.known), default=None)
-        if source is None or not source.known:
+        source = self._fullest()
+        if source is None:
             return
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         path = folder / "store.sqlite"
@@ -292,31 +264,8 @@ class Soak:
                 tally.expect("no whole record" in str(error), f"salvage failed: {error}")
                 found = {}
         tally.expect(all(source.known.get(key) == rows for key, rows in found.items()), "a record changed silently")
+        self.compared += len(found)
         shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextlib.contextmanager
-def _cluster(port: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A scheduler and a worker on loopback, as their own commands."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    host = ["--host", "127.0.0.1", "--no-dashboard"]
-    commands = (
-        ["distributed.cli.dask_scheduler", *host, "--port", str(port)],
-        ["distributed.cli.dask_worker", f"tcp://127.0.0.1:{port}", *host, "--nthreads", "1", "--no-nanny"],
-    )
-    processes = [subprocess.Popen([sys.executable, "-m", *command], **quiet) for command in commands]  # type: ignore[call-overload]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _signal(number: signal.Signals) -> Callable[[Soak, Tally, str], None]:
@@ -333,11 +282,15 @@ KINDS: dict[str, Callable[[Soak, Tally, str], None]] = {
     "clock jumps": Soak.jump_clock,
     "scheduler restarted": Soak.restart_scheduler,
     "flipped bytes": Soak.flip_bytes,
+    "versions differ": Soak.differing_versions,
+    "read-only folder": Soak.read_only,
+    "growing file": Soak.growing_file,
 }
 LONG = (
     "SIGKILL on local", "SIGTERM on local", "SIGINT on local", "flipped bytes", "SIGKILL on dask", "SIGTERM on dask",
     "SIGINT on dask", "flipped bytes", "worker killed on local", "worker killed on dask", "disk full on local",
-    "second driver on local", "clock jumps on local", "scheduler restarted", "flipped bytes",
+    "second driver on local", "clock jumps on local", "scheduler restarted", "flipped bytes", "versions differ on dask",
+    "read-only folder", "growing file on local", "SIGKILL on dask", "worker killed on dask", *["flipped bytes"] * 5,
 )  # fmt: skip
 SHORT = ("SIGKILL on local", "SIGTERM on local", "SIGINT on dask", "disk full on local", *["flipped bytes"] * 20)
 
@@ -361,9 +314,10 @@ def soak(faults: int, kinds: tuple[str, ...], splits: int, seed: int) -> bool:
     total = {
         name: sum(getattr(tally, name) for tally in run.tallies.values()) for name in ("injected", "lost", "doubled")
     }
+    dask = sum(tally.injected for kind, tally in run.tallies.items() if "dask" in kind or "scheduler" in kind)
     wrong = [f"{kind}: {text}" for kind, tally in run.tallies.items() for text in tally.wrong]
     print(f"faults injected {total['injected']}, cells lost {total['lost']}, cells doubled {total['doubled']}, not as "
           f"promised {len(wrong)}; {run.completed} runs brought to their end, {run.changed} differ from the "
-          "undisturbed one")  # fmt: skip
+          f"undisturbed one; {run.compared} records compared, {dask} faults in Dask")  # fmt: skip
     print("\n".join(wrong))
     return not (total["lost"] or total["doubled"] or wrong or run.changed)

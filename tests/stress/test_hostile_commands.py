@@ -301,3 +301,11 @@ def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.M
     assert "RuntimeError: nobody thought of this" in " ".join(told.split())
     assert exits.explain(RuntimeError("x"))[1] == cli.BAD_REQUEST
     assert os.environ.get("CLOSECALL_TRACEBACK") is None
+
+
+def test_a_worker_of_another_version_computes_nothing() -> None:
+    pytest.importorskip("dask", reason="install closecall[dask]")
+    work = Cell("embedded", "monk3", "c", 0, "linear", "sound", 10)
+    found = engines._on_dask(lambda cell: pytest.fail("it computed"), "0.0.1", work)
+    assert found.status == "failed"
+    assert "the driver 0.0.1: install the same on both" in found.error

@@ -116,4 +116,6 @@ def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
     """Batches as one pandas frame, columns that were read as dictionaries as the text they are."""
     import pyarrow
 
-    return pyarrow.Table.from_batches(batches, coded).cast(plain).to_pandas()
+    table = pyarrow.Table.from_batches(batches, coded).cast(plain)
+    table.validate(full=True)  # text that is no UTF-8 would raise wherever it is looked at
+    return table.to_pandas()

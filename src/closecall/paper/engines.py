@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import closecall
+
 from .plan import Cell, Task
 from .record import Record
 
@@ -81,8 +83,11 @@ def guarded(work: Work, cell: Cell) -> Record:
         return Record(cell.key, "failed", error=message)
 
 
-def _on_dask(work: Work, cell: Cell) -> Record:
+def _on_dask(work: Work, version: str, cell: Cell) -> Record:
     _forget_names()
+    if version != closecall.__version__:
+        here = f"the worker has closecall {closecall.__version__}, the driver {version}"
+        return Record(cell.key, "failed", error=f"{here}: install the same on both, then run the same command again")
     return guarded(work, cell)
 
 
@@ -329,7 +334,9 @@ def _submit(
                 batch = tasks[place : place + BATCH]
                 keys = [f"closecall-{run}-{task.cell.key}" for task in batch]
                 cells = [task.cell for task in batch]
-                given = client.map(functools.partial(_on_dask, work), cells, key=keys, priority=-place)
+                given = client.map(
+                    functools.partial(_on_dask, work, closecall.__version__), cells, key=keys, priority=-place
+                )
                 futures.update(zip(given, batch, strict=True))
                 for future in given:
                     future.add_done_callback(ready.put)

@@ -27,6 +27,8 @@ BOTH = tuple(PROTOCOLS)
 STARTS = ("least_squares", "zeros", "random")
 SPLITS = 25
 MAX_SPLITS = 10_000
+#: Cells of one request, however many data sets it names.
+MAX_CELLS = 200_000
 MAX_ITER = 1000
 T = TypeVar("T")
 
@@ -276,6 +278,9 @@ def cells_for(
     variants = (
         dict.fromkeys((name if level else "", level) for name, level in levels) if target.simulations else (("", 0),)
     )
+    count = len(sizes) * len(protocols) * len(options.models) * len(variants) * options.splits
+    if count > MAX_CELLS:
+        raise ValueError(f"{count} cells are too many; {MAX_CELLS} are the most: ask for fewer data sets or splits")
     tasks = [
         Task(cell, predicted_cost(cell, size.rows, size.features))
         for size in sizes

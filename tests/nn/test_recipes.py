@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import runpy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import ROOT
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
@@ -148,7 +149,7 @@ def test_generalised_cross_entropy(seed: int) -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    study = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "torch_reducers.py"))
+    study = runpy.run_path(str(ROOT / "benchmarks" / "torch_reducers.py"))
     found, text = study["read"](), study["PAGE"].read_text()
     assert study["fill"](text, found) == text, "benchmarks/torch_reducers.py writes the table"
     assert set(found) == {

@@ -1,7 +1,7 @@
 """How often the guard of the searches takes a challenger where there is nothing to learn: labels that are pure noise.
 
-    python benchmarks/noise_labels.py --out noise.jsonl [--runs 200]    run (resumes: what the file holds is kept)
-    python benchmarks/noise_labels.py --out noise.jsonl --table         print the rates of what is there
+    python -m studies.noise_labels --out noise.jsonl [--runs 200]    run (resumes: what the file holds is kept)
+    python -m studies.noise_labels --out noise.jsonl --table         print the rates of what is there
 
 Every case draws normal features and balanced labels without any relation to them, with its run's number as seed.
 """

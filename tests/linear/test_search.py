@@ -138,7 +138,7 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     mixed = np.random.default_rng(0).permutation(len(y))  # folds are drawn in the order of the rows
     X, y = X[mixed], y[mixed]
     monkeypatch.setattr("closecall.linear.race.heat_rows", lambda *args: heat_rows(*args, limit=60))
-    monkeypatch.setattr("closecall.linear.search.HEAT_ROWS", 60)
+    monkeypatch.setattr("closecall.linear.race.HEAT_TESTS", 60)
     assert CloseKClassifierCV().fit(X, y).aggregate_ == "close_decay"
     counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as numbers of examples, cut down for the part
     close = counts.cv_results_["param_aggregate"] == "close_decay"

@@ -107,7 +107,7 @@ def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: ty
     X, y, mass = crowd(0)
     design = make_design(X, y, mass[None], fit_intercept=True, penalize=False, dtype=dtype)
     alpha = np.array([1e-3, 1.0, 100.0])
-    start = np.repeat(least_squares_start(design), 3, axis=0)
+    start = np.repeat(least_squares_start(design, range(len(design.masses))), 3, axis=0)
 
     def objective(passes: int, way: Callable[..., Found] = way) -> np.ndarray:
         limits = Limits(passes, 1e-4, 64, None, lambda number: None)

@@ -12,9 +12,11 @@ from .._names import Array, lookup
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
+from ..solvers.batched import sweep
 from ..solvers.checks import single_fits
+from ..solvers.prepared import prepare
 from ..theory import best_intercept
-from .multiclass import JOINT, individual_losses, solve_joint
+from .multiclass import JOINT, individual_losses, prepare_joint, solve_joint
 from .training import Arranged, Training, arrange, largest, orientation
 
 #: How more than two classes are handled; two classes are the same in all three.
@@ -23,6 +25,8 @@ MULTICLASS = {
     "top_two": "one problem, margin = own score - best other score",
     "softmax": "one problem, cross-entropy of the softmax",
 }
+#: The key of what was arranged for all classes jointly, beside the numbers of the scores.
+ALL_CLASSES = -1
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Options:
     init: Any = "least_squares"
     dtype: Any = None
     threads: int = 1
+    extra_iter: int = 0
+    certify: bool = True  # a search does without
 
 
 @dataclass(frozen=True)
@@ -50,18 +56,23 @@ class Parts:
     masks : array (folds, groups)
         Whether a fold trains on a group.
     fold_of : array (problems,)
-    arranged : dict
-        The rows as they were arranged for each score, filled on the way.
+    arranged, prepared : dict
+        The rows as they were arranged for each score, and their designs, filled on the way.
     """
 
     group: Array
     masks: Array
     fold_of: Array
     arranged: dict[int, tuple[int, Arranged]] = field(default_factory=dict)
+    prepared: dict[tuple[int, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int]) -> Parts:
-        """The same rows for other problems; what was arranged is kept."""
+        """The same rows for other problems; what was arranged and prepared is kept."""
         return replace(self, fold_of=np.asarray(fold_of))
+
+    def masses(self, rows: Arranged) -> Array:
+        """What every fold trains on, (folds, samples)."""
+        return np.asarray(self.masks, dtype=np.float64)[:, rows.group] * rows.mass
 
 
 @dataclass(frozen=True)
@@ -114,8 +125,7 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
     for number in range(coef.shape[1]):
         sign, rows = _oriented(training, parts, number)
         scores = np.asarray(rows.X @ (sign * coef[:, number]).T).T
-        masses = (np.asarray(parts.masks, dtype=np.float64)[:, rows.group] * rows.mass)[parts.fold_of]
-        found[:, number] = sign * best_intercept(scores, rows.labels, masses)[0]
+        found[:, number] = sign * best_intercept(scores, rows.labels, parts.masses(rows)[parts.fold_of])[0]
     return found
 
 
@@ -124,17 +134,21 @@ def _fit_one(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """One class against the rest."""
     sign, rows = _oriented(training, parts, number)
-    folds = np.asarray(parts.masks, dtype=np.float64)[:, rows.group]
-    init = options.init
+    init, dtype = options.init, _sweep_dtype(options, rows)
     if not isinstance(init, str):  # of one model, or of each problem's
         init = sign * init[0][..., number, :], sign * init[1][..., number]
-    found = solve(
-        rows.X, rows.labels.astype(np.float64), problems,
-        max_iter=options.max_iter, tol=options.tol, init=init, fit_intercept=options.fit_intercept,
-        penalize_intercept=options.penalize_intercept, sample_weight=rows.mass, folds=folds, fold_of=parts.fold_of,
-        dtype=_sweep_dtype(options, rows), threads=options.threads,
-    )  # fmt: skip
-    return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
+    labels = rows.labels.astype(np.float64)
+    data = {"fit_intercept": options.fit_intercept, "penalize_intercept": options.penalize_intercept, "dtype": dtype}
+    how = {"max_iter": options.max_iter, "extra_iter": options.extra_iter, "tol": options.tol, "init": init,
+           "threads": options.threads}  # fmt: skip
+    if options.certify:
+        found = solve(rows.X, labels, problems, folds=parts.masses(rows), fold_of=parts.fold_of, **data, **how)
+        return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
+    key = number, np.dtype(dtype)
+    if key not in parts.prepared:
+        parts.prepared[key] = prepare(rows.X, labels, parts.masses(rows), **data)
+    coef, intercept, n_iter, _ = sweep(parts.prepared[key], problems, parts.fold_of, **how)
+    return sign * coef, sign * intercept, n_iter, np.full(len(coef), np.nan), np.zeros(len(coef), dtype=bool)
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
@@ -151,13 +165,18 @@ def fit_setting(training: Training, problem: Problem, options: Options, exact: b
 
 
 def _fit_joint(training: Training, problems: Sequence[Problem], options: Options, parts: Parts) -> Models:
-    rows = arrange(training, training.codes, parts.group)
-    masses = np.asarray(parts.masks, dtype=np.float64)[:, rows.group] * rows.mass
+    if ALL_CLASSES not in parts.arranged:
+        parts.arranged[ALL_CLASSES] = 1, arrange(training, training.codes, parts.group)
+    rows = parts.arranged[ALL_CLASSES][1]
+    key = ALL_CLASSES, np.dtype(_sweep_dtype(options, rows))
+    if key not in parts.prepared:
+        parts.prepared[key] = prepare_joint(
+            rows.X, rows.labels, parts.masses(rows), fit_intercept=options.fit_intercept,
+            penalize_intercept=options.penalize_intercept, dtype=key[1].type,
+        )  # fmt: skip
     coef, intercept, n_iter, gap = solve_joint(
-        rows.X, rows.labels, masses, problems, parts.fold_of,
-        kind=options.multiclass, max_iter=options.max_iter, tol=options.tol, fit_intercept=options.fit_intercept,
-        penalize_intercept=options.penalize_intercept, init=options.init,
-        dtype=_sweep_dtype(options, rows),
+        parts.prepared[key], rows.labels, problems, parts.fold_of, kind=options.multiclass, max_iter=options.max_iter,
+        extra_iter=options.extra_iter, tol=options.tol, init=options.init, certify=options.certify,
     )  # fmt: skip
     return Models(coef, intercept, n_iter[:, None], gap[:, None], gap[:, None] <= options.tol)
 

@@ -69,6 +69,13 @@ class Setting:
             return MULTINOMIAL
         return self.aggregate + (" + exact intercept" if self.exact_intercept else "")
 
+    @property
+    def peer(self) -> str:
+        """What an `average` is called elsewhere."""
+        if self.kind == MULTINOMIAL:
+            return MULTINOMIAL
+        return "logistic regression" if self.loss == "logistic" else f"{self.loss} average"
+
     def __str__(self) -> str:
         counts = "".join(f"{name}={value}, " for name, value in (("k", self.k), ("m", self.m)) if value is not None)
         return f"{self.kind} ({counts}alpha={self.alpha:g})"

@@ -1,12 +1,13 @@
-"""The majorising steps of joint problems, all problems of a fold together: arrays are (problems, classes, samples).
+"""The majorising steps of joint problems, all problems together: arrays are (problems, classes, samples).
 
-One problem at a time, the steps cost what Python costs; together they cost what the products cost (measured on iris, 15
-problems: 8 times less). The slow twin is :meth:`closecall.linear.multiclass._Joint.value_and_gradient`.
+One problem at a time, the steps cost what Python costs; together they cost what the products cost. The slow twin is
+:meth:`closecall.linear.multiclass._Joint.value_and_gradient`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -54,15 +55,26 @@ def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple
 
 
 class Steps:
-    """Problems of one fold, loss and aggregate, ready for stepping in the design's coordinates."""
+    """Problems of one loss and aggregate, ready for stepping in the design's coordinates.
 
-    def __init__(self, design: Design, codes: Array, mass: Mass, problems: Sequence[Problem], kind: str) -> None:
-        self.design, self.codes, self.mass, self.kind = design, codes, mass, kind
+    Parameters
+    ----------
+    design : Design
+    codes : array (samples,)
+    masses : list of Mass, one for each problem; those of a fold are the same object and stand together
+    problems : sequence of Problem
+    kind : {"top_two", "softmax"}
+    """
+
+    def __init__(
+        self, design: Design, codes: Array, masses: Sequence[Mass], problems: Sequence[Problem], kind: str
+    ) -> None:
+        self.design, self.codes, self.masses, self.problems, self.kind = design, codes, masses, problems, kind
         self.loss = get_loss(problems[0].loss)
         self.threshold = float(np.log(2)) if kind == "softmax" else self.loss.threshold
-        resolved = [problem.resolve(mass.total, 1) for problem in problems]
+        self.totals = np.array([mass.total for mass in masses])
+        resolved = [problem.resolve(total, 1) for problem, total in zip(problems, self.totals, strict=True)]
         self.aggregate, self.m = resolved[0][1], np.array([m for *_, m in resolved])
-        self.problems = problems
         self.shrink = np.array([problem.alpha for problem in problems])[:, None, None] * design.penalized
 
     def gradients(self, C: Array, k: Array, rows: Array) -> Array:
@@ -74,22 +86,30 @@ class Steps:
             flat = C[part].reshape(-1, C.shape[2])
             scores = self.design.negative_margins(flat).reshape(-1, kinds, len(self.codes))
             losses, pull = losses_and_pull(self.kind, self.loss, scores, self.codes)
-            weights = weigh(self.aggregate.name, losses, self.threshold, k[part], self.m[rows[part]], self.mass)
-            pull *= weights[:, None]
+            self._weigh(pull, losses, k[part], rows[part])
             found[part] = self.design.gradient(pull.reshape(len(flat), -1)).reshape(found[part].shape)
         return found
 
-    def descend(self, C: Array, first: int, steps: int, tol: float) -> tuple[Array, Array]:
+    def _weigh(self, pull: Array, losses: Array, k: Array, rows: Array) -> None:
+        """Multiply pulls by the weights of their losses, a fold at a time."""
+        folds = [id(self.masses[row]) for row in rows]
+        ends = [place for place in range(1, len(rows)) if folds[place] != folds[place - 1]]
+        for begin, end in pairwise([0, *ends, len(rows)]):
+            mine, mass = slice(begin, end), self.masses[rows[begin]]
+            chosen = weigh(self.aggregate.name, losses[mine], self.threshold, k[mine], self.m[rows[mine]], mass)
+            pull[mine] *= chosen[:, None]
+
+    def descend(self, C: Array, first: int, steps: int, tol: float, extra: int = 0) -> tuple[Array, Array]:
         """Coordinates and steps used of every problem, from ``first`` on; a row that has settled leaves."""
-        final, used = C.copy(), np.full(len(C), steps)
-        schedules = [problem.resolve(self.mass.total, steps)[2] for problem in self.problems]
+        final, used = C.copy(), np.full(len(C), steps + extra)
+        schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1
         rows, eta, path, count, mark = np.arange(len(C)), np.ones(len(C)), np.zeros(len(C)), 0, C
         curvature = 2 * step_curvature(self.loss.name)  # two scores move
-        for step in range(first + 1, steps + 1):
-            k = np.array([schedules[row](step) for row in rows])
+        for step in range(first + 1, steps + extra + 1):
+            k = np.array([schedules[row](min(step, steps)) for row in rows])
             carried = np.broadcast_to(self.aggregate.carried(k, self.m[rows]), k.shape)
-            share = share_of_gram(carried, self.design.rank, self.mass.total)
+            share = share_of_gram(carried, self.design.rank, self.totals[rows])
             shrink = self.shrink[rows]
             move = self.gradients(C, k, rows) + shrink * C
             move *= -eta[:, None, None] / (curvature * share[:, None, None] * self.design.spectrum + shrink)
@@ -101,7 +121,7 @@ class Steps:
             if count < WINDOW:
                 continue
             eta = np.where(self._lengths(C - mark) < 0.5 * path, 0.5 * eta, eta)  # to and fro: the selection chatters
-            size = np.maximum(self._lengths(C), _SMALL * np.sqrt(self.mass.total))
+            size = np.maximum(self._lengths(C), _SMALL * np.sqrt(self.totals[rows]))
             settled = path <= WINDOW * tol * size
             final[rows[settled]], used[rows[settled]] = C[settled], step
             rows, C, eta = rows[~settled], C[~settled], eta[~settled]

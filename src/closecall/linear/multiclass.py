@@ -21,15 +21,14 @@ from scipy.special import logsumexp
 from .._names import Array
 from ..losses import Loss, get_loss
 from ..objective import Problem
-from ..schedules import first_final_step, last_convex_step
+from ..schedules import last_convex_step
 from ..solvers.certificate import NOTHING
 from ..solvers.design import Design, finite, make_design
-from ..solvers.steps import WINDOW, share_of_gram, step_curvature
+from ..solvers.kernels import make_mass
+from .joint import Steps, losses_and_pull
 
 #: The ways in which all classes are learnt by one problem.
 JOINT = ("top_two", "softmax")
-_BLOCK = 1 << 22  # scores alive at once: 32 MB
-_SMALL = 0.01  # margins below this count as small: what the moves are measured against at w = 0
 
 
 def top_two_margins(scores: Array, codes: Array) -> tuple[Array, Array]:
@@ -67,51 +66,52 @@ def individual_losses(kind: str, loss: Loss, scores: Array, codes: Array) -> tup
     return loss.value(top_two_margins(scores, codes)[0]), loss.threshold
 
 
-def _losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
-    """Losses (samples,) and their derivatives by the scores (samples, classes)."""
-    samples = np.arange(len(codes))
-    if kind == "softmax":
-        losses, _ = individual_losses(kind, loss, scores, codes)
-        pull = np.exp(scores - logsumexp(scores, axis=1, keepdims=True))
-        pull[samples, codes] -= 1
-        return losses, pull
-    margins, rivals = top_two_margins(scores, codes)
-    slope = loss.slope(margins)
-    pull = np.zeros_like(scores)
-    pull[samples, codes] = slope
-    pull[samples, rivals] = -slope
-    return loss.value(margins), pull
+def prepare_joint(
+    X: Any, codes: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
+) -> Design:
+    """The design of joint problems on masses (folds, samples); every fold must know every class."""
+    classes = int(codes.max()) + 1
+    for fold, mass in enumerate(masses):
+        missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
+        if missing.size:
+            raise ValueError(f"fold {fold} trains without class number {missing[0]}; use stratified or fewer folds")
+    # Labels of -1 make the signed rows of the design the rows themselves, and its negative margins the scores.
+    return make_design(
+        X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
+    )
 
 
 def solve_joint(
-    X: Any,
+    design: Design,
     codes: Array,
-    masses: Array,
     problems: Sequence[Problem],
     fold_of: Array,
     *,
     kind: str,
     max_iter: int,
     tol: float,
-    fit_intercept: bool,
-    penalize_intercept: bool,
     init: Any,
-    dtype: Any,
+    extra_iter: int = 0,
+    certify: bool = True,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve joint problems, one after the other in one set of coordinates.
+    """Solve joint problems in one set of coordinates, those of a fold together.
 
-    The convex part of a run (all of it for ``average``, the first third of a decay) is SciPy's L-BFGS; the rest are
-    the majorising steps of :mod:`closecall.solvers.steps`, with twice the curvature because two scores move.
+    The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) is SciPy's
+    L-BFGS; the rest are the majorising steps of :mod:`closecall.linear.joint`.
 
     Parameters
     ----------
-    X : array or CSR matrix (samples, features)
+    design : Design
+        Of :func:`prepare_joint`.
     codes : array (samples,)
         Classes 0..classes - 1.
-    masses : array (folds, samples)
     problems : sequence of Problem
     fold_of : array (problems,)
     kind : {"top_two", "softmax"}
+    max_iter, extra_iter, tol, init
+        As in :func:`closecall.solvers.solve`.
+    certify : bool
+        Whether to compute the gaps; NaN otherwise.
 
     Returns
     -------
@@ -120,30 +120,25 @@ def solve_joint(
     n_iter, gap : arrays (problems,)
         Steps used, and the certificate, as in :class:`closecall.solvers.Solutions`.
     """
-    classes = int(codes.max()) + 1
+    classes, fold_of = int(codes.max()) + 1, np.asarray(fold_of)
     for problem in problems:
         if kind == "softmax" and problem.loss != "logistic":
             raise ValueError(f"multiclass='softmax' is the logistic loss of several classes; loss={problem.loss!r} "
                              "goes with multiclass='top_two' or 'ovr'")  # fmt: skip
-    for fold, mass in enumerate(masses):
-        missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
-        if missing.size:
-            raise ValueError(f"fold {fold} trains without class number {missing[0]}; use stratified or fewer folds")
-    # Labels of -1 make the signed rows of the design the rows themselves, and its negative margins the scores.
-    design = make_design(
-        X, -np.ones(len(codes)), masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype
-    )
-    pairs, used, gaps = [], [], []
-    for problem, fold, start in zip(problems, fold_of, _each(init, len(problems)), strict=True):
-        joint = _Joint(design, codes, masses[fold], problem, kind, classes)
-        coordinates, steps = _solve_one(joint, max_iter, tol, start)
-        pairs.append(design.to_parameters(coordinates))
-        used.append(steps)
-        gaps.append(joint.gap(coordinates))
-    coef, intercept = (np.stack(parts) for parts in zip(*pairs, strict=True))
-    if fit_intercept and not penalize_intercept:
+    if isinstance(init, str) and init not in ("least_squares", "zeros"):
+        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
+    joints = [_Joint(design, codes, design.masses[fold], problem, kind, classes)
+              for problem, fold in zip(problems, fold_of, strict=True)]  # fmt: skip
+    # What is not certified only has to be good enough to be scored.
+    enough = tol**2 / 10 if certify else 10 * tol**2
+    found, used = _descend(joints, _each(init, len(problems)), fold_of, max_iter, extra_iter, tol, enough)
+    gaps = np.full(len(problems), np.nan)
+    if certify:
+        gaps = np.array([joint.gap(C) for joint, C in zip(joints, found, strict=True)])
+    coef, intercept = (np.stack(parts) for parts in zip(*map(design.to_parameters, found), strict=True))
+    if design.intercept == "free":
         intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing
-    return coef, intercept, np.array(used), np.array(gaps)
+    return coef, intercept, used, gaps
 
 
 def _each(init: Any, problems: int) -> list[Any]:
@@ -151,6 +146,38 @@ def _each(init: Any, problems: int) -> list[Any]:
     if isinstance(init, str) or np.ndim(init[0]) == 2:
         return [init] * problems
     return list(zip(*init, strict=True))
+
+
+def _descend(
+    joints: list[_Joint], starts: list[Any], fold_of: Array, max_iter: int, extra_iter: int, tol: float, enough: float
+) -> tuple[Array, Array]:
+    """Coordinates and steps used of joint problems of one design; ``enough`` is the least fall of a convex step."""
+    first, third = joints[0], last_convex_step(max_iter)
+    C, used = np.empty((len(joints), first.classes, first.design.rank)), np.zeros(len(joints), dtype=int)
+    alike: dict[tuple[str, str], list[int]] = {}
+    roots: dict[Any, tuple[Array, int]] = {}
+    for row in np.argsort(fold_of, kind="stable").tolist():
+        joint = joints[row]
+        _, aggregate, k_at, m = joint.problem.resolve(joint.total, max_iter)
+        whole = aggregate.is_average(k_at(max_iter), m, joint.total)
+        C[row] = joint.start(starts[row])
+        if whole or aggregate.decays:
+            budget = max_iter + extra_iter if whole else third
+            key = fold_of[row], joint.problem.loss, joint.problem.alpha, budget, C[row].tobytes()
+            if key not in roots:
+                roots[key] = _descend_convex(joint, C[row], budget, enough)
+            C[row], used[row] = roots[key]
+        if whole:
+            used[row] = max(used[row], 1)
+        else:
+            alike.setdefault((joint.problem.loss, joint.problem.aggregate), []).append(row)
+    masses = {fold: make_mass(first.design.masses[fold], first.design.signed.dtype.type) for fold in set(fold_of)}
+    for rows in alike.values():
+        own = [masses[fold_of[row]] for row in rows]
+        steps = Steps(first.design, first.codes, own, [joints[row].problem for row in rows], first.kind)
+        begin = third if steps.aggregate.decays else 0
+        C[rows], used[rows] = steps.descend(C[rows], begin, max_iter, tol, extra_iter)
+    return C, used
 
 
 class _Joint:
@@ -165,14 +192,14 @@ class _Joint:
 
     def value_and_gradient(self, C: Array, k: float | None) -> tuple[float, Array]:
         """Objective and gradient at C; with k None every example counts."""
-        scores = self.design.negative_margins(C).T.astype(np.float64)
-        losses, pull = _losses_and_pull(self.kind, self.loss, scores, self.codes)
+        scores = self.design.negative_margins(C)[None]
+        losses, pull = (part[0] for part in losses_and_pull(self.kind, self.loss, scores, self.codes))
         weights = self.mass
         if k is not None:
             _, aggregate, _, m = self.problem.resolve(self.total, 1)
             weights = aggregate.weigh(losses[None], self.mass, self.threshold, np.asarray(k), np.asarray(m))[0]
         shrink = self.problem.alpha * self.design.penalized * C
-        gradient = self.design.gradient((weights[:, None] * pull).T.astype(self.design.signed.dtype)) + shrink
+        gradient = self.design.gradient(pull * weights.astype(pull.dtype)) + shrink
         return float(weights @ losses + 0.5 * (shrink * C).sum()), gradient
 
     def gap(self, C: Array) -> float:
@@ -183,7 +210,8 @@ class _Joint:
         Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
         """
         signed = np.asarray(self.design.signed.astype(np.float64) @ C.T)  # scores (samples, classes)
-        losses, pull = _losses_and_pull(self.kind, self.loss, signed, self.codes)
+        losses, pull = (part[0] for part in losses_and_pull(self.kind, self.loss, signed.T[None].copy(), self.codes))
+        pull = pull.T
         _, aggregate, _, m = self.problem.resolve(self.total, 1)
         k = aggregate.counts(self.problem.k, self.problem.m, self.total)[0]
         weights = aggregate.weigh(losses[None], self.mass, self.threshold, np.asarray(k), np.asarray(m))[0]
@@ -230,23 +258,7 @@ def _stationary(generator: Array) -> Array:
     return np.asarray(found / found.max())
 
 
-def _solve_one(joint: _Joint, max_iter: int, tol: float, init: Any) -> tuple[Array, int]:
-    """Coordinates and steps used of one joint problem."""
-    if isinstance(init, str) and init not in ("least_squares", "zeros"):
-        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
-    _, aggregate, k_at, m = joint.problem.resolve(joint.total, max_iter)
-    C, used = joint.start(init), 0
-    whole = aggregate.is_average(k_at(max_iter), m, joint.total)
-    if whole or aggregate.decays:
-        budget = max_iter if whole else last_convex_step(max_iter)
-        C, used = _descend_convex(joint, C, budget, tol)
-        if whole:
-            return C, max(used, 1)
-        used = budget
-    return _descend_steps(joint, C, used, max_iter, tol)
-
-
-def _descend_convex(joint: _Joint, C: Array, budget: int, tol: float) -> tuple[Array, int]:
+def _descend_convex(joint: _Joint, C: Array, budget: int, enough: float) -> tuple[Array, int]:
     if budget < 1:
         return C, 0
     # Divided by the root of the majoriser the problem is round; the runner-up's kinks are few and L-BFGS copes.
@@ -259,36 +271,6 @@ def _descend_convex(joint: _Joint, C: Array, budget: int, tol: float) -> tuple[A
 
     found = minimize(
         objective, (C * scale).ravel(), jac=True, method="L-BFGS-B",
-        options={"maxiter": budget, "ftol": tol**2 / 10, "gtol": 0.0, "maxcor": 10},
+        options={"maxiter": budget, "ftol": enough, "gtol": 0.0, "maxcor": 10},
     )  # fmt: skip
     return found.x.reshape(C.shape) / scale, int(found.nit)
-
-
-def _descend_steps(joint: _Joint, C: Array, used: int, max_iter: int, tol: float) -> tuple[Array, int]:
-    _, aggregate, k_at, m = joint.problem.resolve(joint.total, max_iter)
-    spectrum = joint.design.spectrum
-    final = first_final_step(max_iter) if aggregate.decays else 1
-    eta, path, count, mark = 1.0, 0.0, 0, C
-    for step in range(used + 1, max_iter + 1):
-        k = k_at(step)
-        _, gradient = joint.value_and_gradient(C, k)
-        share = float(share_of_gram(np.asarray(aggregate.carried(k, m)), joint.design.rank, joint.total))
-        divisor = 2 * step_curvature(joint.problem.loss) * share * spectrum
-        move = -eta * gradient / (divisor + joint.problem.alpha * joint.design.penalized)
-        C = C + move
-        if step < final:
-            mark = C
-            continue
-        path, count = path + _length(spectrum, move), count + 1
-        if count == WINDOW:  # to and fro instead of forward: the selection chatters
-            if _length(spectrum, C - mark) < 0.5 * path:
-                eta *= 0.5
-            size = max(_length(spectrum, C), _SMALL * np.sqrt(joint.total))
-            if path <= WINDOW * tol * size:
-                return C, step
-            path, count, mark = 0.0, 0, C
-    return C, max_iter
-
-
-def _length(spectrum: Array, move: Array) -> float:
-    return float(np.sqrt(np.einsum("c,kc,kc->", spectrum, move, move)))

@@ -1,8 +1,9 @@
 """The race: which settings are solved on which folds, and what the guard makes of the winners.
 
 `average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold five hundred
-test rows, and at most a few thousand training rows. The best two of each kind then run on all folds. Measured against
-the full grid on the PMLB sets, the race chooses as well with a fraction of the solves.
+test rows, and at most a few thousand training rows. The best of each kind then run on as many folds as hold twenty
+thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB sets, the race chooses
+as well with a fraction of the solves.
 
 No model starts from one that has seen its test rows: a start is cold, or a convex solution of the same fold.
 """
@@ -22,7 +23,7 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
-from .guard import Comparison, Setting, compare, order, paired_examples, paired_folds
+from .guard import MULTINOMIAL, Comparison, Setting, compare, order, paired_examples, paired_folds
 from .multiclass import JOINT
 from .scoring import Scorer
 from .splits import Splits
@@ -30,6 +31,7 @@ from .training import Training
 
 HEAT_ROWS = 5000
 HEAT_TESTS = 500
+FINAL_TESTS = 20_000
 FINALISTS = 2
 
 Pair = tuple[int, int]
@@ -70,11 +72,18 @@ class Race:
         self.scorer = self.make_scorer(self.training)
         self.folds = len(self.splits[0])
         self.tests = [np.flatnonzero(test[split.group]) for split in self.splits for test in split.test]
+        self.finals = self.folds
+        if self.guard > 0:
+            self.finals = min(self.folds, max(2, -(-FINAL_TESTS // len(self.tests[0]))))
         # Rows of one group are in the same part of every split, so that one arrangement serves all solves.
-        kinds, group = np.unique(np.stack([split.group for split in self.splits]), axis=1, return_inverse=True)
-        masks = [train[kind] for split, kind in zip(self.splits, kinds, strict=True) for train in split.train]
-        self.parts = Parts(np.ravel(group), np.array(masks), np.empty(0, dtype=int))
-        self.masses = np.array([self.training.mass[mask[self.parts.group]].sum() for mask in masks])
+        group, kinds = np.zeros(len(self.training.codes), dtype=int), [np.zeros(1, dtype=int)]
+        for split in self.splits:
+            several = split.train.shape[1]
+            seen, group = np.unique(group * several + split.group, return_inverse=True)
+            kinds = [kind[seen // several] for kind in kinds] + [seen % several]
+        masks = [train[kind] for split, kind in zip(self.splits, kinds[1:], strict=True) for train in split.train]
+        self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
+        self.masses = np.array([self.training.mass[mask[group]].sum() for mask in masks])
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
         """Race the settings and return the position of the one to take."""
@@ -97,7 +106,7 @@ class Race:
         runners = np.array([place for place in challengers if self.settings[place].alpha in coarse])
         rows, share = heat_rows(self.training, self.splits[0])
         if share == 1:
-            folds = min(self.folds, -(-HEAT_TESTS // len(self.tests[0])))
+            folds = heat_folds(self.splits[0])
             self.solve([(int(place), fold) for place in runners for fold in range(folds)])
             leaders = self._ranked(runners)[:FINALISTS]
         else:
@@ -106,7 +115,9 @@ class Race:
             part.settings = [_scaled(self.settings[place], share, total) for place in runners]
             part.solve([(place, 0) for place in range(len(runners))])
             leaders = runners[part._ranked(np.arange(len(runners)))[:FINALISTS]]
-        self.solve([(int(place), fold) for place in leaders for fold in range(self.folds)])
+            self.solve([(int(place), 0) for place in leaders])
+            leaders = self._ranked(leaders)[:1]
+        self.solve([(int(place), fold) for place in leaders for fold in range(self.finals)])
 
     def _part(self, rows: Array) -> Race:
         """The race of one fold on some rows only."""
@@ -133,6 +144,12 @@ class Race:
         self._score(fitted + moved)
 
     def _fit(self, pairs: list[Pair], form: str) -> None:
+        """Solve pairs of one form; multinomial logistic regression from the largest alpha down, each from the last."""
+        alphas = sorted({self.settings[place].alpha for place, _ in pairs}, reverse=True)
+        if all(self.settings[place].kind == MULTINOMIAL for place, _ in pairs) and len(alphas) > 1:
+            for alpha in alphas:
+                self._fit([pair for pair in pairs if self.settings[pair[0]].alpha == alpha], form)
+            return
         total = float(self.training.mass.sum())
         problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
         options = replace(self.options, init=self._starts(pairs), multiclass=form)
@@ -166,7 +183,12 @@ class Race:
             setting = self.settings[place]
             aggregate = get_aggregate(setting.aggregate)
             form = "softmax" if len(self.training.classes) > 2 else self._form(place)
-            keys.append((known.get((setting.loss, setting.alpha, form), -1), fold))
+            alpha = setting.alpha
+            if setting.kind == MULTINOMIAL:
+                alpha = min(
+                    (s.alpha for s in self.settings if s.kind == MULTINOMIAL and s.alpha > alpha), default=alpha
+                )
+            keys.append((known.get((setting.loss, alpha, form), -1), fold))
             begins_convex = get_loss(setting.loss).convex and (aggregate.decays or aggregate.convex)
             alike = form == self._form(place) or self._form(place) in JOINT
             if not begins_convex or not alike or keys[-1] not in self.models:
@@ -201,8 +223,10 @@ class Race:
 
     def scores(self) -> Array:
         """Scores (settings, folds) on the folds that choose; NaN where a setting did not run."""
-        return np.array([[self.points.get((place, fold), np.nan) for fold in range(self.folds)]
-                         for place in range(len(self.settings))])  # fmt: skip
+        table = np.full((len(self.settings), len(self.tests)), np.nan)
+        places, folds = np.array(list(self.points), dtype=int).reshape(-1, 2).T
+        table[places, folds] = list(self.points.values())
+        return table[:, : self.folds]
 
     def _ranked(self, places: Array) -> Array:
         """Positions from best to worst among those that ran on the most folds."""
@@ -219,14 +243,19 @@ class Race:
     def _guarded(self, groups: list[Array]) -> int:
         """The winner of the first group, unless that of a later one gains enough."""
         winners = [int(self._ranked(group)[0]) for group in groups]
-        fresh = range(self.folds, len(self.tests))
-        self.solve([(place, fold) for place in winners for fold in fresh])
-        runs = [self._crossed(group) + [(place, fold) for fold in fresh]
-                for group, place in zip(groups, winners, strict=True)]  # fmt: skip
+        runs = [self._crossed(group) for group in groups]
+        # What gains nothing on the folds of the search need not be confirmed on fresh ones.
+        hopeful = [place for place in range(1, len(groups)) if self._gain(runs[place], runs[0])[0] > 0]
+        fresh = range(self.folds, len(self.tests)) if hopeful else range(0)
+        for place in (0, *hopeful):
+            runs[place] = runs[place] + [(winners[place], fold) for fold in fresh]
+        self.solve([pair for run in runs for pair in run])
         held = 0
         for challenger in range(1, len(groups)):
             first, second = self.settings[winners[challenger]], self.settings[winners[held]]
-            outcome = compare(first, second, *self._gain(runs[challenger], runs[held]), self.guard)
+            shared = min(len(runs[challenger]), len(runs[held]))
+            gain, error = self._gain(runs[challenger][:shared], runs[held][:shared])
+            outcome = compare(first, second, min(gain, 0.0) if challenger not in hopeful else gain, error, self.guard)
             self.comparisons.append(outcome)
             held = challenger if outcome.taken else held
         return winners[held]
@@ -237,24 +266,23 @@ class Race:
         The best of many settings owes part of its score to the rows that chose it. These rows did not choose: what the
         settings score here is what choosing and fitting is worth, at no further solve.
         """
-        table = self.scores()[group]
-        whole = group[~np.isnan(table).any(axis=1)]
-        if self.folds == 1:
+        table = self.scores()[:, : self.finals]
+        whole = group[~np.isnan(table[group]).any(axis=1)]
+        if self.finals == 1:
             return [(int(self._ranked(whole)[0]), 0)]
-        chosen = []
-        for fold in range(self.folds):
-            others = np.delete(self.scores()[whole], fold, axis=1)
-            chosen.append((int(whole[self._order(whole, others.mean(axis=1))[0]]), fold))
-        return chosen
+        sums = table[whole].sum(axis=1)
+        means = ((sums - table[whole, fold]) / (self.finals - 1) for fold in range(self.finals))
+        return [(int(whole[self._order(whole, mean)[0]]), fold) for fold, mean in enumerate(means)]
 
     def _gain(self, challenger: list[Pair], held: list[Pair]) -> tuple[float, float]:
         """Mean gain of the one's models over the other's, fold by fold of the same number, and its standard error."""
         pairs = list(zip(challenger, held, strict=True))
         if self.scorer is not None:  # a score of a fold has no examples to pair
             each = [self.points[first] - self.points[second] for first, second in pairs]
-            return paired_folds(np.mean(np.reshape(each, (-1, self.folds)), axis=0))
+            return paired_folds(np.mean(np.reshape(each, (-1, self.finals)), axis=0))
         gains, seen = np.zeros(len(self.training.mass)), np.zeros(len(self.training.mass))
-        for rows, (first, second) in zip(self.tests, pairs, strict=True):
+        for first, second in pairs:
+            rows = self.tests[first[1]]
             gains[rows] += self.right[first].astype(float) - self.right[second]
             seen[rows] += 1
         tested = seen > 0
@@ -287,6 +315,11 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
         mine = by_hash[(trains & (training.codes == code))[by_hash]]
         chosen.append(mine[: max(2, int(np.ceil(share * len(mine))))])
     return np.sort(np.concatenate(chosen)), share
+
+
+def heat_folds(split: Splits) -> int:
+    """How many folds hold enough test rows for the heat."""
+    return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))
 
 
 def _scaled(setting: Setting, share: float, total: float) -> Setting:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from .._names import lookup
 from ..aggregates import AGGREGATES, Count, resolve_count
-from ..losses import LOSSES
+from ..losses import LOSSES, get_loss
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
 from .fitting import Options, close_calls, fit_setting
-from .guard import MULTINOMIAL, Setting, results
+from .guard import Setting, results
 from .multiclass import JOINT
-from .race import HEAT_ROWS, Race
+from .race import Race, heat_folds
 from .scoring import Scorer
 from .splits import make_splits
 from .training import Training, check_training
@@ -28,6 +30,9 @@ KS = (0.01, 0.1, 0.4)
 MS = (0.01, 0.05, 0.2)
 #: How many standard errors a gain needs, chosen on half of the PMLB sets: see docs/results/beyond-guard.md.
 GUARD = 2.0
+#: The choice is fitted until it has settled: at most this many times max_iter steps more than the search took.
+EXTRA = 9
+LARGE = 1 << 18  # entries of X from which the choice is fitted in float32, and certified in float64
 #: How often the winners are confirmed on fresh folds.
 REPEATS = 1
 
@@ -128,9 +133,9 @@ class _Search(LinearClassifier):
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Of other splitters there is no fresh kind; and where the heat runs on a part, all folds but one are fresh.
+        # Other splitters have no fresh kind; and where the heat needs few folds, the others are as good as fresh.
         counted = self.cv is None or isinstance(self.cv, int | np.integer)
-        if counted and splits[0].train[0][splits[0].group].sum() <= HEAT_ROWS:
+        if counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
         return splits
 
@@ -139,7 +144,7 @@ class _Search(LinearClassifier):
         threads = jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
         return Options(
             self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass,
-            dtype=dtype, threads=threads,
+            dtype=dtype, threads=threads, certify=dtype is None,
         )  # fmt: skip
 
     def _scorer(self, training: Training) -> Scorer | None:
@@ -158,7 +163,7 @@ class _Search(LinearClassifier):
             lines = [f"{chosen} has the best mean score of all settings"]
         self.guard_report_: dict[str, Any] = {
             "guard": float(self.guard),
-            "baseline": _name(race.settings[0]),
+            "baseline": race.settings[0].peer,
             "fresh_folds": sum(len(split) for split in race.splits[1:]),
             "comparisons": [asdict(outcome) for outcome in race.comparisons],
             "reason": "; ".join(lines),
@@ -166,11 +171,20 @@ class _Search(LinearClassifier):
 
     def _refit(self, training: Training, chosen: Setting) -> None:
         problem, self.multiclass_ = chosen.problem, chosen.multiclass or self.multiclass
-        options = replace(self._options(None), multiclass=self.multiclass_)
+        extra, dtype = EXTRA * self.max_iter, np.float32 if training.X.shape[0] * training.X.shape[1] > LARGE else None
+        options = replace(self._options(dtype), multiclass=self.multiclass_, extra_iter=extra, certify=True)
         models = fit_setting(training, problem, options, chosen.exact_intercept)
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
-        self.n_iter_ = models.n_iter[0]
+        self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
+        convex = get_loss(chosen.loss).convex and AGGREGATES[chosen.aggregate].convex
+        if np.max(self.n_iter_) >= self.max_iter + extra or (convex and not self.converged_):
+            warnings.warn(
+                f"{type(self).__name__}: {chosen} has not settled after {np.max(self.n_iter_)} steps; scale the "
+                f"features (StandardScaler), raise max_iter={self.max_iter} or search larger alphas",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         self.k_, self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, float(training.mass.sum()))
         self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass_)
         if self.calibration is not None:
@@ -178,13 +192,6 @@ class _Search(LinearClassifier):
                 self.calibration, training, problem, options,
                 exact=chosen.exact_intercept, random_state=self.random_state,
             )  # fmt: skip
-
-
-def _name(baseline: Setting) -> str:
-    """What the baseline is called outside: scikit-learn's model, where it is one."""
-    if baseline.kind == MULTINOMIAL:
-        return MULTINOMIAL
-    return "logistic regression" if baseline.loss == "logistic" else f"{baseline.loss} average"
 
 
 def _names(given: str | Sequence[str], table: Any, kind: str) -> list[str]:
@@ -255,8 +262,10 @@ class AggregateLossClassifierCV(_Search):
         What was compared, in numbers, and ``reason`` in words.
     n_training_mass_ : float
         Sum of the sample weights, of which a fraction k is taken.
-    alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, n_iter_, support_
+    alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
         Of the setting taken, fitted on all rows.
+    n_iter_, gap_, converged_
+        Of that fit, which goes on after ``max_iter`` steps until it has settled.
 
     Examples
     --------

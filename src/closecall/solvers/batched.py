@@ -28,11 +28,9 @@ from . import compiled
 from .certificate import Setting, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
-from .design import Design, least_squares_start, make_design, merge_duplicates
-from .kernels import Mass, make_mass
+from .prepared import NOT_FINITE, Prepared, prepare
 from .steps import Rows, descend
 
-_NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
 #: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
 BLOCK_BYTES = 1 << 19
 #: Entries of a design below which BLAS threads wait for each other longer than they work.
@@ -88,6 +86,7 @@ def solve(
     problems: Sequence[Problem],
     *,
     max_iter: int = 1000,
+    extra_iter: int = 0,
     tol: float = 1e-3,
     init: Any = "least_squares",
     fit_intercept: bool = True,
@@ -111,6 +110,8 @@ def solve(
     problems : sequence of Problem
     max_iter : int
         E, the length of a run in steps; a decay run takes its thirds from it.
+    extra_iter : int
+        Further steps at the final k for problems that have not settled by then.
     tol : float
         The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
         this share of their size; 0 runs every step.
@@ -146,32 +147,64 @@ def solve(
     [0.0, 0.0]
     """
     X, y, weight = check_data(X, y, sample_weight)
-    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
+    problems = list(problems)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     del weight
     dtype = check_range(check_dtype(dtype, X), X, masses)
-    merged = merge_duplicates(X, y, masses)
+    options = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept, "dtype": dtype}
+    prepared = prepare(X, y, masses, **options)
+    how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
+    how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
+    coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
+    setting = Setting(X, y, prepared.design.intercept)
+    del prepared  # as large as X; the certificate looks at X itself
     with np.errstate(all="ignore"):  # what comes out is looked at
-        try:
-            design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
-            batch = _Batch(design, problems, fold_of, max_iter, tol, memory_limit, threads, callback)
-            coordinates, used, bounds = batch.run(_starts(design, init, fold_of, X.shape[1]))
-        except np.linalg.LinAlgError as error:
-            raise FloatingPointError(f"{_NOT_FINITE} ({error})") from None
-        coef, intercept = design.to_parameters(coordinates)
-        setting = Setting(X, y, design.intercept)
-        del design, batch, merged  # as large as X; the certificate looks at X itself
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, bounds=bounds)
-    if not all(np.isfinite(part).all() for part in (coef, intercept, objective)):
-        raise FloatingPointError(_NOT_FINITE)
+    if not np.isfinite(objective).all():
+        raise FloatingPointError(NOT_FINITE)
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
 
 
-def _starts(design: Design, init: Any, fold_of: Array, features: int) -> Array:
+def sweep(
+    prepared: Prepared,
+    problems: Sequence[Problem],
+    fold_of: Array,
+    *,
+    max_iter: int,
+    tol: float,
+    extra_iter: int = 0,
+    init: Any = "least_squares",
+    memory_limit: int = 1 << 30,
+    threads: int = 1,
+    callback: Callable[[Progress], None] | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """Solve without a certificate, as a search does: what it takes is fitted again by :func:`solve`.
+
+    Returns
+    -------
+    coef : array (problems, features)
+    intercept, n_iter, bounds : arrays (problems,)
+        The last are lower bounds of the minima, 0 where none is known.
+    """
+    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
+    with np.errstate(all="ignore"):  # what comes out is looked at
+        try:
+            batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
+            coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of))
+        except np.linalg.LinAlgError as error:
+            raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
+        coef, intercept = prepared.design.to_parameters(coordinates)
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        raise FloatingPointError(NOT_FINITE)
+    return coef, intercept, used, bounds
+
+
+def _starts(prepared: Prepared, init: Any, fold_of: Array) -> Array:
     """Start coordinates, (problems, coordinates)."""
+    design, features = prepared.design, prepared.features
     if isinstance(init, str):
         if init == "least_squares":
-            return least_squares_start(design)[fold_of]
+            return prepared.least_squares(fold_of)
         if init == "zeros":
             return np.zeros((len(fold_of), design.rank))
         raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
@@ -193,7 +226,7 @@ def _starts(design: Design, init: Any, fold_of: Array, features: int) -> Array:
 class _Batch:
     """One call of solve: which rows are really different, and how they are run."""
 
-    design: Design
+    prepared: Prepared
     problems: list[Problem]
     fold_of: Array
     steps: int
@@ -201,9 +234,10 @@ class _Batch:
     memory_limit: int
     threads: int
     callback: Callable[[Progress], None] | None
+    extra: int = 0
 
     def __post_init__(self) -> None:
-        self.masses: list[Mass] = [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
+        self.design, self.masses = self.prepared.design, self.prepared.masses
         bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
         # About six arrays of a block's shape are alive at once.
         room = max(BLOCK_BYTES, bytes_per_row)
@@ -258,7 +292,7 @@ class _Batch:
         root_of = np.array([place[key] for key in ids])
         chosen = needed[np.unique(root_of, return_index=True)[1]]
         passes = np.full(len(chosen), third)
-        passes[root_of[average[needed]]] = self.steps
+        passes[root_of[average[needed]]] = self.steps + self.extra
         for budget in np.unique(passes):  # a root that only serves decay runs stops after the first third
             group = np.flatnonzero(passes == budget)
             parts = [part for part in np.array_split(group, self.threads) if part.size]
@@ -296,7 +330,7 @@ class _Batch:
         def task(part: Array) -> Any:
             return descend(
                 self.design, rows.take(part), self.masses, C[part],
-                steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows,
+                steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows, extra=self.extra,
                 beat=lambda step, active: self._beat("steps", step, active),
             )  # fmt: skip
 

@@ -82,6 +82,8 @@ class Puller:
             for arrays in self.kept
         )
         self.function = getattr(LIBRARY, "pull_f32" if dtype == np.float32 else "pull_f64")
+        fixed = (self.totals, self.factors, self.general, self.scratch, self.room)
+        self.addresses = [array.ctypes.data for array in fixed]  # asking for them costs more than a small step
 
     def gradients(self, C: Array, codes: Array, k: Array, hints: Array) -> Array:
         """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty."""
@@ -104,8 +106,9 @@ class Puller:
             nothing is known); updated in place.
         """
         codes, k = np.ascontiguousarray(codes), np.ascontiguousarray(k)
-        arrays = (*codes, k, self.totals, self.factors, self.general, self.scratch, self.room, hints)
-        self.function(values.ctypes.data, *values.shape, *(array.ctypes.data for array in arrays))
+        first, row = codes.ctypes.data, codes.strides[0]
+        self.function(values.ctypes.data, *values.shape, first, first + row, first + 2 * row, k.ctypes.data,
+                      *self.addresses, hints.ctypes.data)  # fmt: skip
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:

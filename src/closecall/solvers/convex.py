@@ -16,7 +16,7 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from .design import Design
-from .kernels import Mass, make_mass, minus_slope
+from .kernels import Mass, minus_slope
 from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, interior_hinge, newton_logistic
 
 MEMORY = 10
@@ -140,7 +140,7 @@ def minimize(
     dense = isinstance(design.signed, np.ndarray) and design.rank <= LARGEST_RANK
     cheap = dense and design.samples * design.rank <= LARGEST_DESIGN
     if cheap:
-        start = _pilot(design, roots, start, limits)
+        start = _pilot(design, roots, masses, start, limits)
     for loss, fold in sorted({*zip(roots.loss, roots.fold.tolist(), strict=True)}):
         same = np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold))
         second = cheap and loss in SECOND_ORDER
@@ -153,22 +153,19 @@ def minimize(
     return found
 
 
-def _pilot(design: Design, roots: Roots, start: Array, limits: Limits) -> Array:
-    """Starts of the rows: where many logistic rows would start alike, the middle alpha on all folds goes ahead of them.
+def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Array:
+    """Starts of the rows: where many logistic rows of a fold would start alike, its middle alpha goes ahead of them.
 
-    They end at the same optimum, in two or three steps instead of five.
+    They end at the same optimum, in two or three steps instead of five. The fold is their own: no row starts from a
+    model that has seen its test rows.
     """
-    alike = np.flatnonzero(np.array(roots.loss) == "logistic")
-    if len(alike) < PILOT_FROM or limits.passes < PILOT_FROM:
-        return start
-    by_fold = {roots.fold[row]: start[row] for row in alike}
-    if any((start[row] != by_fold[roots.fold[row]]).any() for row in alike):
-        return start
-    alpha = np.sort(roots.alpha[alike])[[len(alike) // 2]]
-    mass = make_mass(design.masses[np.unique(roots.fold[alike])].mean(axis=0), design.signed.dtype.type)
-    ahead = replace(limits, snapshot=None, beat=lambda number: None)
-    start = start.copy()
-    start[alike] = second_order(design, "logistic", mass, alpha, start[alike[:1]], ahead)[0]
+    start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
+    for fold in np.unique(roots.fold).tolist():
+        alike = np.flatnonzero((np.array(roots.loss) == "logistic") & (roots.fold == fold))
+        if min(len(alike), limits.passes) < PILOT_FROM or (start[alike] != start[alike[0]]).any():
+            continue
+        alpha = np.sort(roots.alpha[alike])[[len(alike) // 2]]
+        start[alike] = second_order(design, "logistic", masses[fold], alpha, start[alike[:1]], ahead)[0]
     return start
 
 

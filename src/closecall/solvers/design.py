@@ -7,6 +7,7 @@ intercept is kept out of the penalty by centring X, which makes the Gram matrix 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -217,11 +218,11 @@ def _scaling(signed: Any, squares: Array, mass: Array) -> float:
     return 1.1 * value  # power iteration approaches from below
 
 
-def least_squares_start(design: Design) -> Array:
-    """Minimum-norm least squares of each fold on y = +-1, (folds, coordinates)."""
-    starts = np.zeros((len(design.masses), design.rank))
+def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
+    """Minimum-norm least squares of some folds on y = +-1, (folds, coordinates)."""
+    starts = np.zeros((len(folds), design.rank))
     whole = len(design.masses) == 1 and design.basis is not None
-    for fold, mass in enumerate(design.masses):
+    for fold, mass in enumerate(design.masses[list(folds)]):
         target = -design.gradient(mass[None].astype(design.signed.dtype))[0].astype(np.float64)  # sum of mass * y * z
         if whole:
             starts[fold] = target / design.spectrum  # the Gram matrix is this diagonal

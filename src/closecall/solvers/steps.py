@@ -53,7 +53,7 @@ class Rows:
         return len(self.loss)
 
 
-def share_of_gram(k: Array, rank: int, total: float) -> Array:
+def share_of_gram(k: Array, rank: int, total: Array | float) -> Array:
     """kappa: the share of the Gram matrix that k examples carry, at most 1.
 
     Examples
@@ -159,6 +159,7 @@ def descend(
     tol: float,
     block_rows: int,
     wide_rows: int,
+    extra: int = 0,
     beat: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
     """Run every row from its first step to ``steps`` or until it rests.
@@ -175,6 +176,8 @@ def descend(
         A row rests when the mean step of a window moves the margins by less than this share of their size.
     block_rows, wide_rows : int
         Rows evaluated together, by NumPy and by the compiled kernel.
+    extra : int
+        Further steps at the final k for rows that have not settled by then.
     beat : callable, optional
         Called after every step with the largest step number and the number of active rows.
 
@@ -184,14 +187,15 @@ def descend(
     used : array (rows,)
         The last step of each row.
     """
-    final, used = start.copy(), np.full(len(rows), steps)
+    limit = steps + extra
+    final, used = start.copy(), np.full(len(rows), limit)
     walk = _Walk(design, rows, masses, start, steps, block_rows, wide_rows)
     while walk.active.size:
         walk.advance()
         settled = walk.judge(tol)
         if beat is not None:
             beat(int(walk.step.max()), walk.active.size)
-        done = settled | (walk.step >= steps)
+        done = settled | (walk.step >= limit)
         if done.any():
             leaving = walk.active[done]
             final[leaving], used[leaving] = walk.C[done], walk.step[done]

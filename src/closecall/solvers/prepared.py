@@ -1,0 +1,49 @@
+"""A training set and its design, for several sweeps over the same rows: a search makes four or five."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from .design import Design, least_squares_start, make_design, merge_duplicates
+from .kernels import Mass, make_mass
+
+NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What all sweeps share."""
+
+    design: Design
+    features: int
+
+    @cached_property
+    def masses(self) -> list[Mass]:
+        """The folds' masses in the type of the design."""
+        return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
+
+    @cached_property
+    def _starts(self) -> dict[int, Array]:
+        return {}
+
+    def least_squares(self, fold_of: Array) -> Array:
+        """The least-squares starts of problems on these folds, (problems, coordinates); each fold's is found once."""
+        asked = [fold for fold in np.unique(fold_of).tolist() if fold not in self._starts]
+        self._starts.update(zip(asked, least_squares_start(self.design, asked), strict=True))
+        return np.stack([self._starts[fold] for fold in fold_of.tolist()])
+
+
+def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
+    """Prepare data that :func:`closecall.solvers.solve` would accept as they are, with masses (folds, samples)."""
+    with np.errstate(all="ignore"):  # what comes out is looked at
+        try:
+            merged = merge_duplicates(X, y, masses)
+            design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
+        except np.linalg.LinAlgError as error:
+            raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
+    return Prepared(design, int(X.shape[1]))

@@ -70,6 +70,14 @@ class Parts:
         """The same rows for other problems; what was arranged and prepared is kept."""
         return replace(self, fold_of=np.asarray(fold_of))
 
+    def arrange(self, training: Training, labels: Array) -> Arranged:
+        """The rows that any fold trains on, arranged."""
+        found = arrange(training, labels, self.group)
+        kept = np.any(np.asarray(self.masks, dtype=bool)[:, found.group], axis=0)
+        if kept.all():
+            return found
+        return Arranged(found.X[kept], found.labels[kept], found.mass[kept], found.group[kept])
+
     def masses(self, rows: Arranged) -> Array:
         """What every fold trains on, (folds, samples)."""
         return np.asarray(self.masks, dtype=np.float64)[:, rows.group] * rows.mass
@@ -108,7 +116,7 @@ def _oriented(training: Training, parts: Parts, number: int) -> tuple[int, Arran
     if number not in parts.arranged:
         positive = training.codes == (1 if len(training.classes) == 2 else number)
         sign = orientation(training, positive)
-        parts.arranged[number] = sign, arrange(training, np.where(positive, sign, -sign), parts.group)
+        parts.arranged[number] = sign, parts.arrange(training, np.where(positive, sign, -sign))
     return parts.arranged[number]
 
 
@@ -166,7 +174,7 @@ def fit_setting(training: Training, problem: Problem, options: Options, exact: b
 
 def _fit_joint(training: Training, problems: Sequence[Problem], options: Options, parts: Parts) -> Models:
     if ALL_CLASSES not in parts.arranged:
-        parts.arranged[ALL_CLASSES] = 1, arrange(training, training.codes, parts.group)
+        parts.arranged[ALL_CLASSES] = 1, parts.arrange(training, training.codes)
     rows = parts.arranged[ALL_CLASSES][1]
     key = ALL_CLASSES, np.dtype(_sweep_dtype(options, rows))
     if key not in parts.prepared:

@@ -1,7 +1,7 @@
 """The race: which settings are solved on which folds, and what the guard makes of the winners.
 
 `average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold five hundred
-test rows, and at most a few thousand training rows. The best of each kind then run on as many folds as hold twenty
+test rows, and at most a few thousand training rows. The best of each kind then run on as many folds as hold ten
 thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB sets, the race chooses
 as well with a fraction of the solves.
 
@@ -31,7 +31,7 @@ from .training import Training
 
 HEAT_ROWS = 5000
 HEAT_TESTS = 500
-FINAL_TESTS = 20_000
+FINAL_TESTS = 10_000
 FINALISTS = 2
 
 Pair = tuple[int, int]

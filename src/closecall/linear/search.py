@@ -177,7 +177,7 @@ class _Search(LinearClassifier):
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
         self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        convex = get_loss(chosen.loss).convex and AGGREGATES[chosen.aggregate].convex
+        convex = get_loss(chosen.loss).convex and chosen.aggregate == "average"
         if np.max(self.n_iter_) >= self.max_iter + extra or (convex and not self.converged_):
             warnings.warn(
                 f"{type(self).__name__}: {chosen} has not settled after {np.max(self.n_iter_)} steps; scale the "

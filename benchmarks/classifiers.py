@@ -131,7 +131,7 @@ def table(path: Path) -> None:
 
 
 def summary(rival: str, outcomes: list[tuple[str, float, float]]) -> None:
-    """Fractions of the sets, over all and over the halves by the hash of the name: the guard was chosen on the first."""
+    """Fractions of the sets, of all and of the halves by the hash of the name, the first of which chose the guard."""
     gains, p = np.array([gain for _, gain, _ in outcomes]), holm(np.array([p for _, _, p in outcomes]))
     first = np.array([chooses(name) for name, _, _ in outcomes])
     print(f"\nagainst {rival}, {len(gains)} sets")

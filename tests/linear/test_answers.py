@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris, make_blobs, make_classification
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, log_loss, make_scorer
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
@@ -221,3 +222,36 @@ def test_scores_of_probabilities(classes: int) -> None:
 def test_scores_of_probabilities_need_a_calibration() -> None:
     with pytest.raises(ValueError, match="set calibration="):
         CloseKClassifierCV(scoring="neg_log_loss", **QUICK).fit(*plain())
+
+
+def heavy(samples: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    """Columns with heavy tails, of whose logarithms the label is a noisy threshold: short runs end far from settled."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(samples, 5))
+    X = np.column_stack([np.exp(3 * Z[:, :3]), Z[:, 3], Z[:, 4] > 0.5])
+    y = Z[:, 0] - 0.7 * Z[:, 1] + 0.6 * Z[:, 3] + 1.2 * (Z[:, 4] > 0.5) + 0.7 * rng.normal(size=samples) > 0.2
+    return StandardScaler().fit_transform(X), y
+
+
+def test_the_choice_is_fitted_until_it_settles() -> None:
+    X, y = heavy()
+    settings: dict[str, Any] = {"alphas": (1e-3,), "ks": (0.1,), "guard": 0}
+    short = CloseKClassifierCV(max_iter=30, **settings).fit(X, y)
+    assert short.aggregate_ == "close_decay"
+    assert 30 < short.n_iter_.max() < 300  # it went on, and then it stopped by itself
+    cut = CloseKClassifier(k=0.1, alpha=1e-3, max_iter=30, tol=1e-3).fit(X, y)
+    assert short.score(X, y) > cut.score(X, y) + 0.01
+    assert short.gap_.shape == (1,)
+    assert short.converged_ == bool((short.gap_ <= 1e-3).all())
+
+
+def test_a_choice_that_has_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("closecall.linear.search.EXTRA", 0)
+    with pytest.warns(ConvergenceWarning, match="has not settled after 30 steps"):
+        CloseKClassifierCV(alphas=(1e-3,), ks=(0.1,), guard=0, max_iter=30).fit(*heavy())
+
+
+def test_an_average_that_is_taken_is_certified() -> None:
+    model = CloseKClassifierCV(guard=1000, **QUICK).fit(*plain())
+    assert model.converged_
+    assert model.gap_.max() <= 1e-3

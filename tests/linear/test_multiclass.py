@@ -11,9 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, Problem, get_loss
+from closecall.linear.joint import Steps
 from closecall.linear.multiclass import JOINT, _Joint, individual_losses, top_two_margins
 from closecall.objective import aggregate_value
 from closecall.solvers.design import make_design
+from closecall.solvers.kernels import make_mass
 
 
 def family(seed: int, samples: int = 5, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -123,3 +125,23 @@ def test_top_two_in_a_search_and_with_other_losses() -> None:
     assert AggregateLossClassifier(multiclass="top_two", loss="hinge", max_iter=300).fit(X, y).score(X, y) > 0.6
     with pytest.raises(ValueError, match="goes with multiclass='top_two' or 'ovr'"):
         AggregateLossClassifier(multiclass="softmax", loss="hinge").fit(X, y)
+
+
+@pytest.mark.parametrize("kind", JOINT)
+@pytest.mark.parametrize("aggregate", ["close", "atk", "top", "trimmed"])
+def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None:
+    """The batch's gradients against one problem's at a time, of which the test above asks finite differences."""
+    rng = np.random.default_rng(1)
+    X, codes = rng.normal(size=(30, 3)), np.arange(30) % 3
+    masses = np.stack([rng.integers(0, 3, 30).astype(float), np.ones(30), rng.random(30) + 0.1])
+    design = make_design(X, -np.ones(30), masses, fit_intercept=True, penalize=False, dtype=np.float64)
+    problems = [Problem("logistic", aggregate, k=0.4, alpha=a, m=0.2) for a in (0.1, 1.0, 10.0, 1.0)]
+    folds = [0, 0, 1, 2]
+    kept = [make_mass(mass, np.float64) for mass in masses]
+    steps = Steps(design, codes, [kept[fold] for fold in folds], problems, kind)
+    C = rng.normal(size=(4, 3, design.rank))
+    k = np.array([0.4 * masses[fold].sum() for fold in folds]) if aggregate != "trimmed" else masses.sum(axis=1)[folds]
+    together = steps.gradients(C, k, np.arange(4)) + steps.shrink * C
+    for row, fold in enumerate(folds):
+        joint = _Joint(design, codes, masses[fold], problems[row], kind, 3)
+        np.testing.assert_allclose(together[row], joint.value_and_gradient(C[row], k[row])[1], rtol=1e-9, atol=1e-9)

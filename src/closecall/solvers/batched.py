@@ -147,7 +147,7 @@ def solve(
     [0.0, 0.0]
     """
     X, y, weight = check_data(X, y, sample_weight)
-    problems = list(problems)
+    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     del weight
     dtype = check_range(check_dtype(dtype, X), X, masses)

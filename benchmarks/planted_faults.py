@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ANSWERS, SEARCH = "tests/test_linear_answers.py", "tests/test_linear_search.py"
-LAWS, CLASSES = "tests/test_linear_laws.py", "tests/test_linear_multiclass.py"
-PARAMETERS, ESTIMATORS = "tests/test_linear_parameters.py", "tests/test_linear_estimators.py"
+ANSWERS, SEARCH = "tests/linear/test_answers.py", "tests/linear/test_search.py"
+LAWS, CLASSES = "tests/linear/test_laws.py", "tests/linear/test_multiclass.py"
+PARAMETERS, ESTIMATORS = "tests/linear/test_parameters.py", "tests/linear/test_estimators.py"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ FAULTS = [
           "if not isinstance(options.init, str):", "if False:", (ANSWERS,)),
     Fault("leaked start: a pilot of all folds", "solvers/convex.py",
           'second_order(design, "logistic", masses[fold], alpha, start[alike[:1]], ahead)[0]',
-          'second_order(design, "logistic", masses[0], alpha, start[alike[:1]], ahead)[0]', (ANSWERS, "tests/test_solver_parity.py")),
+          'second_order(design, "logistic", masses[0], alpha, start[alike[:1]], ahead)[0]', (ANSWERS, "tests/solvers/test_parity.py")),
     # --- who chooses what it is asked about
     Fault("the guard asks the folds that chose", "linear/race.py",
           "means = ((sums - table[whole, fold]) / (self.finals - 1) for fold in range(self.finals))",

@@ -128,8 +128,8 @@ def page(rows: list[Row], figure: Path) -> str:
             "*Tuned "
             f"average* is the same search with a guard that nothing passes (`guard={NEVER:g}`). The default was "
             "chosen on half of these sets, those whose name's SHA-256 begins with an even byte, with splits of their "
-            "own: on that half (43 sets, 12 splits) guards of 1, 1.5, 1.75, 2 and 2.5 gave a point or more on 28, 28, 23, "
-            "21 and 21 % of the sets and a point less on 2, 1, 1, 0 and 0 sets; where the labels were pure noise (four "
+            "own: on that half (43 sets, 12 splits) guards of 1, 1.5, 1.75, 2 and 2.5 gave a point or more on 28, 28, "
+            "23, 21 and 21 % of the sets and a point less on 2, 1, 1, 0 and 0 sets; where labels were pure noise (four "
             "aggregates, four shapes, 345 searches) they left average in 26, 9, 6, 4 and under 2 % of the searches. The "
             "default is the least of them that loses nowhere. On that half this page is a "
             "description, not a test.\n",

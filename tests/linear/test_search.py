@@ -183,3 +183,17 @@ def test_a_class_of_one() -> None:
     X, _ = plain(60)
     with pytest.raises(ValueError, match="has 1 example"):
         CloseKClassifierCV().fit(X, np.append(np.zeros(59), 1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"scoring": lambda model, X, y: np.nan}, "finite scores"),
+        ({"cv": [([0, 1, 2, 500], [3, 4])]}, "does not have"),
+        ({"n_jobs": 0}, "n_jobs=0"),
+    ],
+)
+def test_what_a_search_cannot_use_is_refused_in_words(settings: dict[str, Any], match: str) -> None:
+    X, y = make_classification(60, random_state=0)
+    with pytest.raises(ValueError, match=match):
+        CloseKClassifierCV(alphas=[1.0], ks=[0.3], **settings).fit(X, y)

@@ -202,6 +202,11 @@ class Race:
             if self.scorer is not None:
                 for pair in mine:
                     self.points[pair] = self.scorer(*self.models[pair], rows, partial(self._calibrators, pair))
+                    if not np.isfinite(self.points[pair]):
+                        raise ValueError(
+                            f"scoring gave {self.points[pair]} on a fold; a search needs finite scores: use another "
+                            "scoring, or folds on which it is defined"
+                        )
                 continue
             coef, intercept = (np.stack(part) for part in zip(*(self.models[pair] for pair in mine), strict=True))
             right = hits(self.training.X[rows], self.training.codes[rows], coef, intercept)

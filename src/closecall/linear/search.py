@@ -141,6 +141,8 @@ class _Search(LinearClassifier):
 
     def _options(self, dtype: Any) -> Options:
         jobs = 1 if self.n_jobs is None else int(self.n_jobs)
+        if jobs == 0:
+            raise ValueError("n_jobs=0 has no meaning; give a number of threads, -1 for all cores, or None for one")
         threads = jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
         return Options(
             self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass,

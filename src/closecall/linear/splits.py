@@ -57,8 +57,13 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     member = np.zeros((2 * len(pairs), len(y)), dtype=bool)
     for fold, (train, test) in enumerate(pairs):
-        member[fold, train] = True
-        member[len(pairs) + fold, test] = True
+        try:
+            member[fold, train] = True
+            member[len(pairs) + fold, test] = True
+        except IndexError as error:
+            raise ValueError(
+                f"split {fold} of cv names rows that X, of {len(y)} rows, does not have: {error}"
+            ) from None
     member = member[:, training.rows]
     # Unique columns come sorted, so that the number of a group does not depend on the order of the rows.
     patterns, group = np.unique(member, axis=1, return_inverse=True)

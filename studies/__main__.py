@@ -15,7 +15,7 @@ from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
     "multiclass", "aggregates", "yardsticks", "guard", "starts", "criterion", "population", "helps", "imbalance",
-    "cost",
+    "cost", "steps",
 )  # fmt: skip
 
 

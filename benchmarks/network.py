@@ -1,7 +1,8 @@
-"""The paper's network: a grid in one batch against one problem at a time, and its errors on real data.
+"""The paper's network: the compiled grid against torch in blocks and one at a time, and its errors on real data.
 
-    python benchmarks/network.py speed [--steps 30]
+    python benchmarks/network.py speed [--steps 30] [--rounds 5] [--plain]
     python benchmarks/network.py accuracy --data DIRECTORY [--names monk3 phoneme] [--splits 5] [--steps 300]
+    python benchmarks/network.py agreement --data DIRECTORY [--names ...] [--splits 25] [--steps 200]
 
 DIRECTORY holds PMLB's files as pmlb/NAME/NAME.tsv.gz.
 """
@@ -21,12 +22,14 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem, get_aggregate
-from closecall.nn import ResidualMLP, train_grid
+from closecall.network import train_grid
+from closecall.network.layers import Shape
+from closecall.nn import ResidualMLP, train_grid as train_blocks
 from closecall.nn.losses import MARGIN_LOSSES
 
 AGGREGATES = ("close", "close_decay", "atk", "average", "top")
 #: Training rows and features of half of the data set.
-SIZES = {"monk3": (277, 6), "spambase": (2300, 57)}
+SIZES = {"monk3": (277, 6), "between": (500, 20), "spambase": (2300, 57)}
 
 
 def grid_of(samples: int, losses: tuple[str, ...] = ("logistic",)) -> list[Problem]:
@@ -73,29 +76,51 @@ def seconds(function: Any, *arguments: Any, **options: Any) -> float:
     return time.process_time() - begin
 
 
-def speed(steps: int) -> None:
-    """Milliseconds for 1000 steps of a problem; the ways take turns so that all see the same load of the machine."""
-    print(f"full logistic grid of one split, {steps} steps, 1 thread; CPU ms per problem for 1000 steps")
+def sgemm_rate(size: int = 384, repeats: int = 10) -> float:
+    """Operations a second of NumPy's product of two square float32 matrices."""
+    one, two = np.random.default_rng(0).normal(size=(2, size, size)).astype(np.float32)
+    one @ two
+    return repeats * 2 * size**3 / seconds(lambda: [one @ two for _ in range(repeats)])
+
+
+def operations(samples: int, features: int) -> float:
+    """Of one step of one network where every example pulls: forward, and twice that but for the inputs backward."""
+    weights = Shape(features, features, 1).size
+    return 2 * samples * (2 * weights + features * features + 2 * features)
+
+
+def speed(steps: int, rounds: int, plain: bool) -> None:
+    """Microseconds per problem and step; in each round all ways take turns, so that they see the same load."""
+    print(
+        f"the paper's grid of one split, both losses, {steps} steps, 1 thread, {rounds} rounds: median (least) CPU µs"
+    )
     for name, (samples, features) in SIZES.items():
         rng = np.random.default_rng(0)
         X = rng.normal(size=(samples, features))
         y = np.where(X[:, 0] + rng.normal(size=samples) > 0, 1, -1)
-        problems = grid_of(samples)
-        some = problems[:: max(1, len(problems) // 12)]
-        train_grid(X, y, some[:2], max_iter=3)
-        plain_loop(X, y, some[0], 3)
-        times: dict[str, list[float]] = {"plain loop": [], "one at a time": [], "one batch": []}
-        for problem in some:
-            times["plain loop"].append(seconds(plain_loop, X, y, problem, steps))
-            times["one at a time"].append(seconds(train_grid, X, y, [problem], max_iter=steps))
-            if problem in some[:: max(1, len(some) // 3)]:
-                batch = seconds(train_grid, X, y, problems, max_iter=steps)
-                times["one batch"].append(batch / len(problems))
+        problems = grid_of(samples, ("logistic", "hinge"))
+        some = problems[:: max(1, len(problems) // 6)] if plain else []
+        for train in (train_grid, train_blocks):
+            train(X, y, problems[:3], max_iter=3)
+        times: dict[str, list[float]] = {"kernel": [], "torch blocks": [], "plain loop": [], "sgemm": []}
+        for _ in range(rounds):
+            each = 1e6 / len(problems) / steps
+            times["sgemm"].append(1e6 * operations(samples, features) / sgemm_rate())
+            times["kernel"].append(each * seconds(train_grid, X, y, problems, max_iter=steps))
+            times["torch blocks"].append(each * seconds(train_blocks, X, y, problems, max_iter=steps))
+            times["kernel"].append(each * seconds(train_grid, X, y, problems, max_iter=steps))
+            times["plain loop"] += [1e6 * seconds(plain_loop, X, y, problem, steps) / steps for problem in some]
         print(f"\n{name}: {samples} x {features}, {len(problems)} problems")
-        batched = float(np.mean(times["one batch"]))
+        pairs = np.array(times["kernel"]).reshape(-1, 2).mean(axis=1)
+        ratio = np.median(np.array(times["torch blocks"]) / pairs)
+        dense = operations(samples, features) / 1e6
+        notes = {
+            "kernel": f"{ratio:.1f} times faster than torch blocks, median of rounds",
+            "sgemm": f"a dense pass at sgemm's rate, {dense / np.median(times['sgemm']) * 1e3:.0f} GFlop/s",
+        }
         for way, values in times.items():
-            mean = float(np.mean(values))
-            print(f"  {way:14} {1e6 * mean / steps:9.2f} ms   batched is {mean / batched:6.1f} times faster")
+            if values:
+                print(f"  {way:14} {np.median(values):9.2f} ({min(values):9.2f})   {notes.get(way, '')}")
 
 
 def read(directory: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -107,13 +132,15 @@ def read(directory: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     return np.delete(table, columns.index("target"), axis=1), np.where(target == target.max(), 1, -1)
 
 
-def errors_of_split(X: np.ndarray, y: np.ndarray, seed: int, steps: int, loss: str) -> dict[str, float]:
+def errors_of_split(
+    X: np.ndarray, y: np.ndarray, seed: int, steps: int, losses: tuple[str, ...], train: Any = train_grid
+) -> dict[tuple[str, str], float]:
     """Test error of each aggregate; alpha and k are chosen on the validation part, equals go to the larger k."""
     X, X_rest, y, y_rest = train_test_split(X, y, test_size=0.5, stratify=y, random_state=seed)
     parts = train_test_split(X_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=seed)
     scaler = StandardScaler().fit(X)
-    problems = grid_of(len(X), (loss,))
-    grid = train_grid(scaler.transform(X), y, problems, max_iter=steps, seed=seed)
+    problems = grid_of(len(X), losses)
+    grid = train(scaler.transform(X), y, problems, max_iter=steps, seed=seed)
     held, test = (
         ((grid.scores(scaler.transform(rows)) > 0) == (labels > 0)).mean(axis=1)
         for rows, labels in (parts[::2], parts[1::2])
@@ -122,10 +149,12 @@ def errors_of_split(X: np.ndarray, y: np.ndarray, seed: int, steps: int, loss: s
     def rank(index: int) -> tuple[float, float, float]:
         return held[index], problems[index].k or len(X), problems[index].alpha
 
-    return {
-        name: 1 - test[max((row for row, each in enumerate(problems) if each.aggregate == name), key=rank)]
+    rows = {
+        (loss, name): [row for row, each in enumerate(problems) if (each.loss, each.aggregate) == (loss, name)]
+        for loss in losses
         for name in AGGREGATES
     }
+    return {key: 1 - test[max(members, key=rank)] for key, members in rows.items()}
 
 
 def accuracy(directory: Path, names: list[str], splits: int, steps: int) -> None:
@@ -134,8 +163,8 @@ def accuracy(directory: Path, names: list[str], splits: int, steps: int) -> None
         X, y = read(directory, name)
         for loss in ("logistic", "hinge"):
             begin = time.perf_counter()
-            rows = [errors_of_split(X, y, seed, steps, loss) for seed in range(splits)]
-            errors = {each: 100 * np.array([row[each] for row in rows]) for each in AGGREGATES}
+            rows = [errors_of_split(X, y, seed, steps, (loss,)) for seed in range(splits)]
+            errors = {each: 100 * np.array([row[loss, each] for row in rows]) for each in AGGREGATES}
             root = math.sqrt(splits)
             cells = (f"{each} {values.mean():.2f} ± {values.std(ddof=1) / root:.2f}" for each, values in errors.items())
             gain = errors["close_decay"] - errors["average"]
@@ -146,22 +175,45 @@ def accuracy(directory: Path, names: list[str], splits: int, steps: int) -> None
             print(f"    close decay - average: {gain.mean():+.2f} ± {gain.std(ddof=1) / root:.2f} points", flush=True)
 
 
+def agreement(directory: Path, names: list[str], splits: int, steps: int) -> None:
+    """Chosen test errors of the kernel and of torch in blocks, on the same splits from the same starts."""
+    losses = ("logistic", "hinge")
+    for name in names:
+        X, y = read(directory, name)
+        both = [
+            [errors_of_split(X, y, seed, steps, losses, train) for seed in range(splits)]
+            for train in (train_grid, train_blocks)
+        ]
+        ours, theirs = (100 * np.array([list(row.values()) for row in rows]) for rows in both)
+        gaps = ours.mean(axis=0) - theirs.mean(axis=0)
+        noise = (ours - theirs).std(axis=0, ddof=1) / math.sqrt(splits)
+        worst = int(np.abs(gaps).argmax())
+        print(
+            f"{name}, {splits} splits, {steps} steps: kernel {ours.mean():.2f} %, torch {theirs.mean():.2f} %, "
+            f"difference {gaps.mean():+.3f}; largest of {len(gaps)} {gaps[worst]:+.2f} ± {noise[worst]:.2f} "
+            f"({' '.join(list(both[0][0])[worst])})",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("speed", "accuracy"))
+    parser.add_argument("what", choices=("speed", "accuracy", "agreement"))
     parser.add_argument("--steps", type=int)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--names", nargs="+", default=["monk3", "phoneme"])
     parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--plain", action="store_true", help="time the plain loop too")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.what == "speed":
-        speed(given.steps or 30)
+        speed(given.steps or 30, given.rounds, given.plain)
     elif given.data is None:
-        parser.error("accuracy needs --data")
+        parser.error(f"{given.what} needs --data")
     else:
-        accuracy(given.data, given.names, given.splits, given.steps or 300)
+        (accuracy if given.what == "accuracy" else agreement)(given.data, given.names, given.splits, given.steps or 300)
 
 
 if __name__ == "__main__":

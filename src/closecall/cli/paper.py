@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from closecall.data import SUITES, available, data_directory
 from closecall.paper.engines import Dask, Engine, Local
 from closecall.paper.jobs import Job, prepare
-from closecall.paper.plan import MAX_ITER, SPLITS, STARTS, TARGETS, RunOptions
+from closecall.paper.plan import MAX_ITER, NETWORK_STEPS, SPLITS, STARTS, TARGETS, RunOptions, by_set
 from closecall.paper.published import LOSSES
 from closecall.paper.run import Event, drive
 from closecall.paper.scores import Archive, title
@@ -44,13 +45,16 @@ def _requested(
     datasets: Annotated[str, typer.Option(help="Only these, separated by commas; names, source:name or files.")] = "",
     splits: Annotated[int, typer.Option(help="Random divisions of each data set.")] = SPLITS,
     max_iter: Annotated[
-        int | None, typer.Option(help=f"Steps of each solve; {MAX_ITER} unless the target says less.")
+        int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
     start: Annotated[str, typer.Option(help=f"Where linear solves start: {', '.join(STARTS)}.")] = STARTS[0],
     data_dir: DataDir = None,
     download: Annotated[bool, typer.Option(help="Fetch data sets that are not available locally.")] = True,
+    largest: Annotated[
+        float, typer.Option(help="Leave out data sets of more rows x columns^2 (columns as encoded).")
+    ] = math.inf,
 ) -> list[Job]:
     """The jobs that the arguments ask for, their data sets looked at."""
     protocols = None if protocol in ("", "both") else words(protocol)
@@ -63,7 +67,7 @@ def _requested(
 
         return prepare(
             targets or ["overview"], options, suite=suite, only=words(datasets), data_dir=data_dir,
-            download=download, tell=tell,
+            download=download, largest=largest, tell=tell,
         )  # fmt: skip
 
 
@@ -101,6 +105,9 @@ def _reproduce(
     workers: Annotated[int, typer.Option(help="Local processes.")] = os.cpu_count() or 1,
     scheduler: Annotated[str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...")] = "",
     dask_workers: Annotated[int, typer.Option(help="Run on this many Dask workers started here.")] = 0,
+    smallest_first: Annotated[
+        bool, typer.Option("--smallest-first", help="Data set by data set, the cheapest first.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run targets, resuming what was begun, and write tables, figures and the report.
@@ -113,6 +120,7 @@ def _reproduce(
     engine = _engine(workers, scheduler, dask_workers)
     asked = jobs()
     tasks = sorted((task for job in asked for task in job.tasks()), key=lambda task: -task.cost)
+    tasks = by_set(tasks) if smallest_first else tasks
     request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in asked]}
     work = partial(run_cell, data_dir=str(data_directory(data_dir)))
     with Store(output / "store.sqlite", write=True) as store:

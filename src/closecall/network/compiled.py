@@ -88,6 +88,7 @@ class Walker:
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings
+        self.schedules: dict[tuple[str, float, range], tuple[tuple[Array, ...], tuple[int | None, ...]]] = {}
         samples, height = len(data.rows), shape.layers[2][1]
         room = CHUNK // (height + 2 * shape.hidden + shape.outputs)
         width = _whole(-(-samples // -(-samples // max(64, min(room, LONGEST)))))
@@ -105,8 +106,8 @@ class Walker:
             "masses": None if data.mass is None else data.mass.astype(np.float64),
         }
         sizes = {
-            "scores": shape.outputs * chunks * width, "pulls": samples, "deltas": (2 * shape.hidden) * width,
-            "few": (height + shape.outputs) * width, "gradient": shape.size, "scratch": 3 * samples,
+            "scores": shape.outputs * chunks * width, "pulls": _whole(samples), "deltas": (2 * shape.hidden) * width,
+            "few": (height + shape.outputs) * width, "gradient": shape.size, "scratch": 3 * _whole(samples),
         }  # fmt: skip
         rooms: dict[str, Array] = {name: np.zeros(size, dtype=np.float32) for name, size in sizes.items()}
         rooms["penalized"] = shape.penalized(settings.penalize_intercept).astype(np.float32)
@@ -117,6 +118,17 @@ class Walker:
             shape.features, shape.hidden, shape.outputs, samples, width, chunks,
             *(_address(given[name]) for name in _POINTERS), data.total, *(_address(rooms[name]) for name in _ROOMS),
         )  # fmt: skip
+
+    def schedule(self, aggregate: str, k: float, span: range) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
+        """k, rates and corrections at the steps of a span, and their addresses; most networks of a grid share them."""
+        if (aggregate, k, span) not in self.schedules:
+            counts = Path("", aggregate, 0.0, k, 0.0).counts(self.data.total, self.settings.max_iter, span)
+            if get_aggregate(aggregate).weigh is _MAXIMAL:
+                counts = np.ones(len(span))
+            factors = np.array([self.settings.factors(step) for step in span], dtype=np.float32).T.copy()
+            arrays = (counts, *factors)
+            self.schedules[aggregate, k, span] = arrays, tuple(map(_address, arrays))
+        return self.schedules[aggregate, k, span]
 
     def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Networking:
         """A network at the beginning of its path; its three vectors (size,) are changed in place."""
@@ -133,15 +145,9 @@ class Networking:
 
     def walk(self, span: range) -> None:
         """Take these steps."""
-        settings, path = self.walker.settings, self.path
-        k = path.counts(self.walker.data.total, settings.max_iter, span)
-        if get_aggregate(path.aggregate).weigh is _MAXIMAL:
-            k = np.ones(len(span))
-        factors = np.array([settings.factors(step) for step in span], dtype=np.float32).T.copy()
         assert LIBRARY is not None
-        LIBRARY.network_walk(
-            ctypes.addressof(self.walker.job), ctypes.addressof(self.state), len(span), *map(_address, (k, *factors))
-        )
+        addresses = self.walker.schedule(self.path.aggregate, self.path.k, span)[1]
+        LIBRARY.network_walk(ctypes.addressof(self.walker.job), ctypes.addressof(self.state), len(span), *addresses)
 
 
 def _whole(width: int) -> int:

@@ -23,11 +23,11 @@ typedef struct {
     double total;
     const float *penalized; /* (parameters,) 1, or 0 for intercepts that are free */
     float *scores;          /* (outputs, chunks * width) */
-    float *pulls;           /* (samples,) */
+    float *pulls;           /* (samples,) in whole vectors */
     float *deltas;          /* (2 hidden + outputs, width) */
     float *few;             /* (features + 1 + 2 hidden + outputs, width) */
     float *gradient;        /* (parameters,) */
-    float *scratch;         /* (3, samples) */
+    float *scratch;         /* (3, samples) in whole vectors */
     double *room_mass;      /* (samples,) with masses */
     int32_t *places;        /* (2, samples): chosen examples and where their columns are; with classes 3 */
 } Job;
@@ -89,11 +89,12 @@ INLINE void spread(const Job *job, int64_t place, float pull, float *to, int64_t
 
 INLINE void margins(const Job *job, int32_t *second) {
     int64_t wide = job->chunks * job->width;
+    if (job->signs) {
+        float *restrict pulls = job->pulls;
+        for (int64_t i = 0; i < job->samples; i++) pulls[i] = -job->signs[i] * job->scores[i];
+        return;
+    }
     for (int64_t i = 0; i < job->samples; i++) {
-        if (job->signs) {
-            job->pulls[i] = -job->signs[i] * job->scores[i];
-            continue;
-        }
         int32_t mine = job->classes[i], best = mine == 0;
         for (int32_t c = 0; c < job->outputs; c++)
             if (c != mine && job->scores[c * wide + i] > job->scores[best * wide + i]) best = c;
@@ -126,45 +127,59 @@ INLINE void backward_few(const Job *job, const float *weights, int64_t number, c
 
 INLINE void backward_all(const Job *job, const float *weights, const int32_t *second) {
     int64_t height = seen_by(job, 2), width = job->width, wide = job->chunks * width;
-    for (int64_t i = 0; i < job->samples; i++) spread(job, i, job->pulls[i], job->scores + i, wide, second);
+    if (job->signs) {
+        float *restrict to = job->scores;
+        for (int64_t i = 0; i < job->samples; i++) to[i] = -job->pulls[i] * job->signs[i];
+    } else {
+        for (int64_t i = 0; i < job->samples; i++) spread(job, i, job->pulls[i], job->scores + i, wide, second);
+    }
     for (int64_t row = 0; row < job->outputs; row++)
         for (int64_t i = job->samples; i < wide; i++) job->scores[row * wide + i] = 0;
     for (int64_t chunk = 0; chunk < job->chunks; chunk++)
         backward(job, weights, job->seen + chunk * height * width, job->scores + chunk * width, wide, width);
 }
 
-/* Square root by Newton's method from a guess at the exponent, right to the last bit from 1e-37 on (below, Adam's
- * epsilon hides it). Written out so that it vectorises, which sqrtf does not where it has to report errors. */
-INLINE float root(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = 0x5f3759dfu - (bits >> 1);
-    float y, half = 0.5f * x;
-    memcpy(&y, &bits, sizeof y);
+/* Square roots by Newton's method from a guess at the exponent, right to the last bit from 1e-37 on (below, Adam's
+ * epsilon hides it): there is no other that works on vectors of every processor. */
+INLINE Vec roots(Vec x) {
+    Vec half = 0.5f * x, y = (Vec)(0x5f3759df - ((Ints)x >> 1)), largest = {0};
     y = y * (1.5f - half * y * y);
     y = y * (1.5f - half * y * y);
     y = y * (1.5f - half * y * y);
-    float found = x * y;
+    Vec found = x * y;
     found += 0.5f * y * (x - found * found);
-    return x < FLT_MAX ? found : x;
+    return ONE_OF(x < largest + FLT_MAX, found, x);
 }
 
-/* Adam (Kingma & Ba 2015); `rate` and `correction` hold what depends on the step alone. */
+/* Adam (Kingma & Ba 2015) for eight weights; `rate` and `correction` hold what depends on the step alone. */
+INLINE void descend_some(float *w, float *mean, float *square, const float *gradient, const float *penalized,
+                         float alpha, float rate, float correction) {
+    Vec at = load(w), g = load(gradient) + alpha * load(penalized) * at, first = load(mean), second = load(square);
+    first += 0.1f * (g - first);
+    second = 0.999f * second + 0.001f * (g * g);
+    store(mean, first);
+    store(square, second);
+    store(w, at - rate * first / (roots(second) * correction + 1e-8f));
+}
+
 INLINE void descend(const Job *job, const Network *net, int64_t number, float rate, float correction) {
-    float alpha = (float)net->alpha;
-    float *restrict w = net->weights, *restrict mean = net->mean, *restrict square = net->square;
-    const float *restrict gradient = job->gradient, *restrict penalized = job->penalized;
-    for (int64_t i = 0; i < number; i++) {
-        float g = gradient[i] + alpha * penalized[i] * w[i];
-        mean[i] += 0.1f * (g - mean[i]);
-        square[i] = 0.999f * square[i] + 0.001f * (g * g);
-        w[i] -= rate * mean[i] / (root(square[i]) * correction + 1e-8f);
-    }
+    float alpha = (float)net->alpha, rest[5][LANES] = {{0}};
+    int64_t i = 0;
+    for (; i + LANES <= number; i += LANES)
+        descend_some(net->weights + i, net->mean + i, net->square + i, job->gradient + i, job->penalized + i, alpha,
+                     rate, correction);
+    float *from[3] = {net->weights + i, net->mean + i, net->square + i};
+    size_t left = (size_t)(number - i) * sizeof(float);
+    for (int part = 0; part < 3; part++) memcpy(rest[part], from[part], left);
+    memcpy(rest[3], job->gradient + i, left);
+    memcpy(rest[4], job->penalized + i, left);
+    descend_some(rest[0], rest[1], rest[2], rest[3], rest[4], alpha, rate, correction);
+    for (int part = 0; part < 3; part++) memcpy(from[part], rest[part], left);
 }
 
 /* One network through `steps` steps; k, rates and corrections are (steps,). */
 EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, const double *k, const float *rates,
-                         const float *corrections) {
+                                const float *corrections) {
     int64_t n = job->samples, height = seen_by(job, 2), width = job->width;
     int64_t number = offset(job, 2) + job->outputs * height;
     int32_t *places = job->places, *columns = places + n, *second = places + 2 * n;

@@ -15,7 +15,7 @@ from closecall.report.formats import Row
 from .compact import Line
 from .exchange import read_folder
 from .jobs import Job, from_json
-from .plan import FIGURE5_SET, STARTS, TARGETS, Cell, RunOptions, Size, Target
+from .plan import FIGURE5_SET, STARTS, TARGETS, Cell, RunOptions, Size, Target, steps_for
 from .published import MODELS
 from .record import Record
 from .scores import Hole, title
@@ -118,10 +118,10 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
     for job in asked:
         if not job.target.protocols or job.options.start != STARTS[0]:
             continue
-        variant = _Variant(job.options.splits, job.options.max_iter or job.target.max_iter)
         for suite in job.suites:
             members = _members(suite, sizes, job.target)
             for model in job.options.models:
+                variant = _Variant(job.options.splits, steps_for(job.target, job.options, model))
                 for protocol in job.options.protocols or job.target.protocols:
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
@@ -197,7 +197,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
                 model, what = job.options.models[0], "simulations" if job.target.simulations else "tables"
                 rows[suite, protocol, model, what] = {
                     "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.options.splits,
-                    "steps": job.options.max_iter or job.target.max_iter,
+                    "steps": steps_for(job.target, job.options, model),
                     "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
                     "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
                     "cells_done": sum(cell.key in done for cell in mine),

@@ -19,7 +19,7 @@ from closecall.evaluate.grid import ALPHAS, grid as grid_of, rows_of, score_line
 from closecall.evaluate.protocol import get_protocol
 from closecall.evaluate.splits import PARTS, Division
 
-from .plan import Cell, rng_for
+from .plan import NETWORK_RATES, Cell, rng_for
 from .published import LOSSES, METHODS
 from .record import Record
 
@@ -120,6 +120,7 @@ def _network_rows(division: Division, cell: Cell) -> Array:
         problems,
         max_iter=cell.max_iter,
         seed=int(rng_for(cell, "start").integers(2**31)),
+        learning_rate=NETWORK_RATES[cell.recipe],
         penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
     )
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):

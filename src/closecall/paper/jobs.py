@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from closecall._names import lookup
 from closecall.data import SUITES, DataError, load_dataset
 from closecall.data.simulate import SIMULATIONS
 from closecall.data.sources import resolve
 
-from .plan import FIGURE5_SET, Cell, RunOptions, Size, Target, Task, cells_for, from_plain, get_targets
+from .plan import FIGURE5_SET, Cell, RunOptions, Size, Target, Task, cells_for, from_plain, get_targets, steps_for
 from .scores import Hole, title
 
 LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for level in simulation.levels)
@@ -60,7 +63,7 @@ class Job:
     def told(self) -> tuple[str, ...]:
         """Its options in words, each in its place."""
         given = self.options
-        steps = given.max_iter or self.target.max_iter
+        steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in given.models))
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(given.models)), f"from {given.start}")
         return (f"{given.splits} splits", f"{steps} steps", *words)
 
@@ -121,6 +124,7 @@ def prepare(
     only: Sequence[str] = (),
     data_dir: str | None = None,
     download: bool = True,
+    largest: float = math.inf,
     tell: Callable[[str], None] = lambda name: None,
 ) -> list[Job]:
     """Find, fetch and checksum the data sets of the targets.
@@ -137,6 +141,8 @@ def prepare(
     data_dir : str, optional
     download : bool
         Whether missing sets may be fetched.
+    largest : float
+        Sets of more rows x columns^2 (columns as the sound protocol encodes them) are left out: what a network costs.
     tell : callable
         Receives the name of each data set before it is looked at.
 
@@ -151,7 +157,7 @@ def prepare(
     def look(name: str, suite_name: str) -> Size | Hole:
         if (name, suite_name) not in seen:
             tell(name)
-            seen[name, suite_name] = _look(name, suite_name, data_dir, download)
+            seen[name, suite_name] = _look(name, suite_name, data_dir, download, largest)
         return seen[name, suite_name]
 
     jobs = []
@@ -176,10 +182,13 @@ def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str
     return chosen + [(name, members[0][1]) for name in added]
 
 
-def _look(name: str, suite: str, data_dir: str | None, download: bool) -> Size | Hole:
+def _look(name: str, suite: str, data_dir: str | None, download: bool, largest: float) -> Size | Hole:
     try:
         data = load_dataset(name, data_dir, download=download)
         positives = int((data.signs() > 0).sum())
+        work = 0 if math.isinf(largest) else len(data.y) * data.encode(np.arange(len(data.y)))[0].shape[1] ** 2
+        if work > largest:
+            return Hole(name, f"left out by request: rows x columns^2 is {work:.2g}, more than {largest:.2g}")
     except DataError as error:
         return Hole(name, str(error))
     except OSError as error:  # a disk or a network that fails is this set's hole, not the run's end

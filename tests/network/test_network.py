@@ -243,6 +243,19 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(scores_of(Parameters(parameters.shape, parameters.values), X), whole, atol=1e-12)
 
 
+def test_a_network_cell_says_its_rate() -> None:
+    """Steps and rate were settled together: cells made with them are other cells than those made before."""
+    from closecall.paper.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
+
+    size = Size("embedded", "embedded:monk3", "0" * 64, 554, 6)
+    both = RunOptions(1, None, ("sound",), ("linear", "network"))
+    found = {task.cell.model: task.cell for task in cells_for(TARGETS["table3"], [size], both)}
+    assert (found["network"].max_iter, found["network"].recipe) == (NETWORK_STEPS, 2)
+    assert found["linear"].recipe == 1
+    (short,) = cells_for(TARGETS["table3"], [size], RunOptions(1, 200, ("sound",), ("network",)))
+    assert short.cell.recipe == 1  # as published
+
+
 def test_a_network_cell_needs_no_torch() -> None:
     """The network half of a table on the light install: torch cannot be imported here."""
     code = """

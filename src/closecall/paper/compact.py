@@ -25,7 +25,7 @@ from closecall.evaluate.protocol import PROTOCOLS
 from closecall.evaluate.splits import PARTS
 from closecall.report.text import no_formula
 
-from .plan import RECIPE, STARTS, Cell
+from .plan import NETWORK_RATES, RECIPE, STARTS, Cell
 from .published import LOSSES, METHODS, MODELS
 from .record import Record
 
@@ -178,7 +178,7 @@ def _read_cell(values: dict[str, str]) -> Cell:
         raise ValueError(f"data set {text['dataset']!r} with checksum {text['checksum']!r}")
     least = {"split": 0, "max_iter": 1, "level": 0, "recipe": 1}
     numbers = {name: _whole(values, name, low) for name, low in least.items()}
-    if numbers["recipe"] != RECIPE:
+    if numbers["recipe"] not in (NETWORK_RATES if text["model"] == "network" else (RECIPE,)):
         raise ValueError(f"recipe {numbers['recipe']}, but this closecall computes recipe {RECIPE}")
     if bool(text["contamination"]) != bool(numbers["level"]):
         raise ValueError(f"contamination {text['contamination']!r} at level {numbers['level']}")

@@ -220,14 +220,9 @@ def run_one(key: Row) -> Row:
 
 def keys(settings: Settings) -> list[Row]:
     names = [name for name in SETS if not settings.sets or name in settings.sets]
-    methods = list(METHODS)
-    return [
-        {"set": name, "split": split, "method": method}
-        for split in range(settings.splits)
-        for name in names
-        for method in methods
-        if method in OFTEN or split < FEW_SPLITS
-    ]
+    often = [(split, method) for split in range(settings.splits) for method in OFTEN]
+    rest = [(split, method) for split in range(FEW_SPLITS) for method in METHODS if method not in OFTEN]
+    return [{"set": name, "split": split, "method": method} for split, method in often + rest for name in names]
 
 
 def run(settings: Settings) -> None:

@@ -20,6 +20,8 @@ import numpy as np
 from closecall import AggregateLossClassifierCV
 from closecall.evaluate.stats import fraction_interval
 
+from .common import write_csv
+
 #: name -> (aggregate, form of the classes, rows, columns, classes)
 CASES = {
     f"{aggregate} {rows} x {columns}": (aggregate, "ovr", rows, columns, 2)
@@ -67,13 +69,29 @@ def table(path: Path) -> None:
             print(f"{case:42} {len(mine):4} {np.mean(mine):6.1%}  {low:.1%} to {high:.1%}")
 
 
+def rates(path: Path) -> list[dict[str, object]]:
+    """One row for each case that was run."""
+    found, rows = read(path), []
+    for case, (aggregate, form, _, _, classes) in CASES.items():
+        mine = [value for (name, _), value in found.items() if name == case]
+        if mine:
+            low, high = fraction_interval(sum(mine), len(mine))
+            shape = {"case": case.replace(" ", "_"), "aggregate": aggregate, "multiclass": form, "classes": classes}
+            rows.append(shape | {"runs": len(mine), "taken": float(np.mean(mine)), "low": low, "high": high})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("noise.jsonl"))
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES), metavar="CASE")
+    parser.add_argument("--csv", type=Path, help="write the rates and stop")
     parser.add_argument("--table", action="store_true", help="print the table and stop")
     given = parser.parse_args()
+    if given.csv:
+        write_csv(given.csv, rates(given.out))
+        return
     if not given.table:
         run(given.out, given.runs, given.cases)
     table(given.out)

@@ -62,8 +62,6 @@ FAULTS = [
     Fault("ties go to the smaller k", "linear/guard.py",
           "np.lexsort((-alphas, -masses, -np.round(means, 12)))", "np.lexsort((-alphas, masses, -np.round(means, 12)))",
           (SEARCH, "src/closecall/linear/guard.py")),
-    Fault("hopeless challengers are taken", "linear/race.py",
-          "min(gain, 0.0) if challenger not in hopeful else gain", "gain", (SEARCH,)),
     # --- weights
     Fault("class weight in scoring", "linear/training.py",
           "return Training(X, codes, mass, classes, row_hashes(X), rows, weight)",

@@ -260,7 +260,7 @@ class Race:
             first, second = self.settings[winners[challenger]], self.settings[winners[held]]
             shared = min(len(runs[challenger]), len(runs[held]))
             gain, error = self._gain(runs[challenger][:shared], runs[held][:shared])
-            outcome = compare(first, second, min(gain, 0.0) if challenger not in hopeful else gain, error, self.guard)
+            outcome = compare(first, second, gain, error, self.guard)
             self.comparisons.append(outcome)
             held = challenger if outcome.taken else held
         return winners[held]

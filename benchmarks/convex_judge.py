@@ -1,7 +1,7 @@
 """Random convex problems against optima found by code that shares nothing with the solver.
 
 A case is drawn from its number alone: sizes, scales, collinear, discrete and Cauchy features, labels, weights, folds,
-starts, intercepts and a batch of one to thirty problems of any mix of convex losses and alphas. Each solution must have an
+starts, intercepts and a batch of one to thirty problems of any mix of convex losses and alphas. Each must have an
 objective within 1e-4 of the best that scikit-learn and SciPy find (relative), or say that it has not converged; and the
 bound that its gap proves must not lie above what they found. Every case appends one line to the file, so that a run
 that was ended goes on where it stood:
@@ -146,8 +146,8 @@ class Judge:
         """The lowest objective that SciPy or scikit-learn finds, or that both find (``everyone``)."""
         found = []
         if self.name == "logistic" and not self.penalize:
-            found.append(self.of(LogisticRegression(
-                C=1 / self.alpha, solver="newton-cholesky", tol=1e-10, max_iter=200, fit_intercept=self.fit)))  # fmt: skip
+            options = {"solver": "newton-cholesky", "tol": 1e-10, "max_iter": 200, "fit_intercept": self.fit}
+            found.append(self.of(LogisticRegression(C=1 / self.alpha, **options)))
         if self.name == "hinge" and self.fit and not self.penalize:
             found.append(self.of(SVC(kernel="linear", C=1 / self.alpha, tol=1e-8, max_iter=20_000)))
         if everyone or not found:
@@ -248,8 +248,9 @@ def report(lines: list[dict[str, str]]) -> None:
     """Print what was found; the seeds are the numbers of the cases."""
     sums = {name: sum(int(line[name]) for line in lines) for name in FIELDS[1:6]}
     worst = max(float(line["worst"]) for line in lines)
-    print(f"cases {min(int(x['case']) for x in lines)}..{max(int(x['case']) for x in lines)}: {sums['problems']} problems, "
-          f"{sums['converged']} converged ({sums['converged'] / sums['problems']:.4%}), worst excess {worst:.2e}")  # fmt: skip
+    cases, share = [int(line["case"]) for line in lines], sums["converged"] / sums["problems"]
+    print(f"cases {min(cases)}..{max(cases)}: {sums['problems']} problems")
+    print(f"{sums['converged']} converged ({share:.2%}), worst excess {worst:.2e}")
     print(f"wrong {sums['wrong']}, unsound bounds {sums['unsound']}, exceptions {sums['errors']}")
     for line in lines:
         if line["note"]:

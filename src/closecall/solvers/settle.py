@@ -23,7 +23,7 @@ WIDEST, SHRINK = 0.1, 0.3
 #: Perturbations that show which examples compete.
 LOOKS = 6
 #: Competing examples beyond which the program costs more than it is worth.
-MOST = 600
+MOST = 200
 #: Up to this many shares, an active-set method is exact and fast.
 FEW = 80
 #: Steps without progress after which the radius shrinks all the same.
@@ -47,6 +47,8 @@ class Landscape:
         The individual loss.
     continuous : bool
         Whether the objective is; that of the close aggregates jumps where examples on both sides change places.
+    kinks : tuple of float
+        Margins at which the slope jumps.
     """
 
     rows: Array
@@ -56,6 +58,7 @@ class Landscape:
     value: Callable[[Array], Array]
     slope: Callable[[Array], Array]
     continuous: bool
+    kinks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def look(land: Landscape, c: Array, radius: float, rng: np.random.Generator) -> 
 
 
 def best_shares(columns: Array, target: Array, low: Array, high: Array, tied: Array, total: float) -> Array:
-    """Shares t, ``low <= t <= high`` with ``t[tied]`` summing to ``total``, that bring ``columns @ t`` nearest ``target``.
+    """Shares t within the bounds, ``t[tied]`` summing to ``total``, that bring ``columns @ t`` nearest ``target``.
 
     Parameters
     ----------
@@ -174,8 +177,8 @@ def shared_pulls(land: Landscape, c: Array, spot: Spot, metric: Array) -> tuple[
 
 
 def settle(
-    land: Landscape, c: Array, *, steps: int, tol: float, certified: Callable[[Array, Array, Array], bool],
-    beat: Callable[[int], None],
+    land: Landscape, c: Array, *, steps: int, tol: float,
+    certified: Callable[[Array, Array, Array], bool], anywhere: bool,
 ) -> tuple[Array, Array, Array, int]:  # fmt: skip
     """Coordinates, weights and pulls where the certificate holds, or after ``steps`` steps; and the steps used.
 
@@ -188,19 +191,18 @@ def settle(
         The smallest radius, as a share of the margins' size.
     certified : callable
         (coordinates, weights, pulls) -> whether they hold their certificate.
-    beat : callable
-        Called with each step's number.
+    anywhere : bool
+        Whether the certificate counts at any radius: where shares prove a bound, however far they were found.
     """
     rng, radius, idle, least = np.random.default_rng(0), WIDEST, 0, np.inf
     weights = pulls = np.empty(0)
     for number in range(1, steps + 1):
-        beat(number)
         spot = look(land, c, radius, rng)
         metric = _metric(land, spot)
         weights, pulls = shared_pulls(land, c, spot, metric)
         half = solve_triangular(metric, land.rows.T @ (weights * pulls) + land.penalty * c, lower=True)
         value = float(weights @ land.value(spot.margins) + 0.5 * (land.penalty * c**2).sum())
-        if radius <= tol and certified(c, weights, pulls):
+        if (anywhere or radius <= tol) and certified(c, weights, pulls):
             return c, weights, pulls, number
         decrement = float(half @ half) / 2
         idle, least = (0, decrement) if decrement < 0.5 * least else (idle + 1, least)
@@ -211,7 +213,7 @@ def settle(
             if not radius <= tol:
                 continue
         move = -solve_triangular(metric.T, half)
-        c = _go(land, c, move, radius * spot.size, spot)
+        c = _go(land, c, move, (max(radius, WIDEST * SHRINK) if land.continuous else radius) * spot.size, spot)
     return c, weights, pulls, steps
 
 

@@ -1,0 +1,181 @@
+"""The certificate: its bound is never above an optimum found elsewhere, and what it calls converged is."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from closecall import AggregateLossClassifier
+from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
+from closecall.losses import LOSSES, Loss
+from closecall.objective import Problem, aggregate_value
+from closecall.solvers import kernels, solve
+from closecall.solvers.design import make_design
+from closecall.solvers.kernels import PULLS, make_mass
+from closecall.solvers.reference import solve_one
+
+_PATH = Path(__file__).parents[1] / "benchmarks" / "convex_judge.py"
+_SPEC = importlib.util.spec_from_file_location("convex_judge", _PATH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+convex_judge = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(convex_judge)
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 10**9))
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's and SciPy's, on unscaled data
+def test_random_convex_problems_reach_an_independent_optimum_or_say_that_they_did_not(case: int) -> None:
+    line = convex_judge.look_at(case)
+    assert (line["errors"], line["wrong"], line["unsound"]) == (0, 0, 0), line["note"]
+
+
+def test_a_warm_start_ends_where_a_cold_one_does() -> None:
+    """The step that all rows accept after halving is the step that the coefficients take."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 60)), np.where(rng.random(200) < 0.5, 1.0, -1.0)
+    item = Problem(alpha=0.01)
+    first = solve(X[:160], y[:160], [item])
+    warm = solve(X[40:], y[40:], [item], init=(first.coef, first.intercept), tol=1e-6)
+    judge = convex_judge.Judge(
+        {"problems": [item], "sample_weight": np.ones(160), "folds": np.ones((1, 160)), "fold_of": np.zeros(1, int),
+         "X": X[40:], "y": y[40:], "fit_intercept": True, "penalize_intercept": False}, 0)  # fmt: skip
+    assert warm.converged.all()
+    assert warm.objective[0] == pytest.approx(judge.best(True), rel=1e-6)
+
+
+def test_a_wrong_answer_is_never_called_converged() -> None:
+    """One pass over the data is not enough, and the certificate sees it."""
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(80, 10)), np.where(rng.random(80) < 0.5, 1.0, -1.0)
+    for loss in ("logistic", "hinge"):
+        item = Problem(loss, alpha=1e-3)
+        short, long = (solve(X, y, [item], max_iter=steps, init="zeros") for steps in (2, 2000))
+        assert not short.converged[0]
+        assert short.objective[0] * (1 - short.gap[0]) <= long.objective[0] <= short.objective[0]
+        assert long.converged[0]
+
+
+def test_the_gap_of_atk_is_a_bound() -> None:
+    """The bound of a short run lies under every objective that longer runs find."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(60, 4)), np.where(rng.random(60) < 0.6, 1.0, -1.0)
+    for loss in ("logistic", "hinge", "modified_huber"):
+        item = Problem(loss, "atk", 40, 0.5)
+        runs = [
+            solve(X, y, [item], max_iter=steps, settle=settle) for steps, settle in ((20, 0), (400, 0), (400, 3000))
+        ]
+        lowest = min(run.objective[0] for run in runs)
+        assert all(run.objective[0] * (1 - run.gap[0]) <= lowest * (1 + 1e-9) for run in runs)
+
+
+@pytest.mark.parametrize("aggregate", ["close", "close_decay", "trimmed", "ranked_range"])
+def test_what_settles_is_optimal_for_the_examples_it_chose(aggregate: str) -> None:
+    """With the weights of a settled solution held, scikit-learn's optimum is no lower than the gap says."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 4))
+    y = np.where(X[:, 0] + rng.normal(size=150) > 0, 1.0, -1.0)
+    takes = AGGREGATES[aggregate].takes
+    item = Problem("logistic", aggregate, 100 if "k" in takes else None, 1.0, 10 if "m" in takes else None)
+    found = solve(X, y, [item], max_iter=300, tol=1e-3, settle=5000)
+    assert found.converged[0]
+    margins = y * (X @ found.coef[0] + found.intercept[0])
+    assert found.objective[0] == pytest.approx(
+        aggregate_value(item, margins) + 0.5 * (found.coef[0] ** 2).sum(), rel=1e-9
+    )
+
+
+@pytest.fixture
+def added() -> Iterator[None]:
+    """Aggregates and a loss that nobody here has heard of: one decays, one takes nothing, one leaves out weights."""
+
+    def heavy(losses: np.ndarray, mass: np.ndarray, threshold: float, k: np.ndarray, m: np.ndarray) -> np.ndarray:
+        return take_smallest(-losses, mass, k) / 2 + np.broadcast_to(mass, losses.shape) / 4
+
+    def half(losses: np.ndarray, mass: np.ndarray, threshold: float, k: np.ndarray, m: np.ndarray) -> np.ndarray:
+        return take_smallest(losses, mass, 0.5 * mass.sum())
+
+    def near(losses: np.ndarray, mass: np.ndarray, threshold: float, k: np.ndarray, m: np.ndarray) -> np.ndarray:
+        return take_smallest(np.abs(losses - threshold), mass, k)
+
+    extra = [Aggregate("my_heavy", heavy, ("k",), convex=True), Aggregate("my_half", half),
+             Aggregate("my_decay", near, ("k",), decays=True, full=True, close=True)]  # fmt: skip
+    for aggregate in extra:
+        AGGREGATES[aggregate.name] = aggregate
+    LOSSES["my_smooth"] = Loss(
+        "my_smooth", lambda m: np.where(m <= 0, 0.5 - m, np.maximum(1 - m, 0) ** 2 / 2),
+        lambda m: -np.clip(1 - m, 0, 1),
+        0.5, 1.0, True,
+    )  # fmt: skip
+    yield
+    for aggregate in extra:
+        del AGGREGATES[aggregate.name]
+    del LOSSES["my_smooth"]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "my_smooth"])
+@pytest.mark.parametrize("name", ["my_heavy", "my_half", "my_decay"])
+def test_what_a_user_adds_is_solved_as_it_is_defined(name: str, loss: str, weighted: bool, added: None) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(80, 3))
+    y = np.where(X[:, 0] + 0.7 * rng.normal(size=80) > 0, 1.0, -1.0)
+    mass = rng.integers(1, 4, 80).astype(float) if weighted else np.ones(80)
+    item = Problem(loss, name, 20 if "k" in AGGREGATES[name].takes else None, 2.0)
+    found = solve(X, y, [item, Problem(loss, alpha=2.0)], max_iter=60, sample_weight=mass)
+    slow = solve_one(X, y, item, max_iter=60, sample_weight=mass)
+    if not (name == "my_decay" and loss == "hinge"):  # two roots of a kinked average differ in the last digits
+        assert found.objective[0] == pytest.approx(slow.objective, rel=1e-3)
+        assert found.n_iter[0] == slow.n_iter
+    margins = y * (X @ found.coef[0] + found.intercept[0])
+    value = aggregate_value(item, margins, mass=mass) + (found.coef[0] ** 2).sum()
+    assert found.objective[0] == pytest.approx(value, rel=1e-9)
+    assert abs(found.objective[0] / found.objective[1] - 1) > 1e-3  # it is not the average
+
+
+@pytest.mark.parametrize("multiclass", ["top_two", "softmax"])
+@pytest.mark.parametrize("name", ["maximal", "my_half"])
+def test_joint_classes_take_what_takes_no_k(name: str, multiclass: str, added: None) -> None:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(90, 3))
+    y = np.argmax(X + 0.5 * rng.normal(size=(90, 3)), axis=1)
+    models = [
+        AggregateLossClassifier(aggregate=each, multiclass=multiclass, max_iter=200).fit(X, y)
+        for each in (name, "average")
+    ]
+    assert np.abs(models[0].coef_ - models[1].coef_).max() > 1e-2
+    assert models[0].k_ == (1.0 if name == "maximal" else 90.0)
+
+
+def test_a_decaying_aggregate_of_ones_own_decays(added: None) -> None:
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(120, 3))
+    y = np.where(X[:, 0] + rng.normal(size=120) > 0, 1.0, -1.0)
+    mine, known = solve(X, y, [Problem("logistic", name, 12) for name in ("my_decay", "close_decay")], max_iter=90).coef
+    np.testing.assert_allclose(mine, known, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """k of the fold reaches margins of -90 to -200; what it takes lies inside the fold and in order."""
+    X = np.concatenate([-np.linspace(90, 200, 20), np.linspace(1, 2, 20), [1.0, -1.0]])[:, None]
+    y = np.concatenate([np.ones(40), [-1.0, -1.0]])
+    fold = np.ones(42)
+    fold[::3] = 0
+    design = make_design(X, y, fold[None], fit_intercept=False, penalize=False, dtype=dtype)
+    mass, k = make_mass(fold, dtype), np.array([20.0])
+    negative = design.negative_margins(np.abs(design.to_coordinates(np.ones((1, 1)), np.zeros(1))))
+    loss = LOSSES["logistic"]
+    margins = -negative.astype(float)
+    weights = AGGREGATES["close"].weigh(loss.value(margins), fold, loss.threshold, k, np.zeros(1))
+    expected = -(weights * loss.slope(margins)) @ design.signed.astype(float)
+    found = PULLS["close"](design, "logistic", negative.copy(), k, np.zeros(1), mass)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    keys, _ = kernels.closeness("logistic")[0](negative.copy())
+    assert np.isfinite(keys).all()
+    assert len(np.unique(keys[0, :20])) == 20

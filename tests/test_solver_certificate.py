@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from sklearn.linear_model import LogisticRegression
 
 from closecall import AggregateLossClassifier
 from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
@@ -27,7 +28,7 @@ convex_judge = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(convex_judge)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.integers(0, 10**9))
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's and SciPy's, on unscaled data
 def test_random_convex_problems_reach_an_independent_optimum_or_say_that_they_did_not(case: int) -> None:
@@ -76,7 +77,7 @@ def test_the_gap_of_atk_is_a_bound() -> None:
 
 @pytest.mark.parametrize("aggregate", ["close", "close_decay", "trimmed", "ranked_range"])
 def test_what_settles_is_optimal_for_the_examples_it_chose(aggregate: str) -> None:
-    """With the weights of a settled solution held, scikit-learn's optimum is no lower than the gap says."""
+    """With its own weights held, scikit-learn finds no objective lower by more than what competes for a place."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(150, 4))
     y = np.where(X[:, 0] + rng.normal(size=150) > 0, 1.0, -1.0)
@@ -84,10 +85,11 @@ def test_what_settles_is_optimal_for_the_examples_it_chose(aggregate: str) -> No
     item = Problem("logistic", aggregate, 100 if "k" in takes else None, 1.0, 10 if "m" in takes else None)
     found = solve(X, y, [item], max_iter=300, tol=1e-3, settle=5000)
     assert found.converged[0]
-    margins = y * (X @ found.coef[0] + found.intercept[0])
-    assert found.objective[0] == pytest.approx(
-        aggregate_value(item, margins) + 0.5 * (found.coef[0] ** 2).sum(), rel=1e-9
-    )
+    loss, margins = LOSSES["logistic"], y * (X @ found.coef[0] + found.intercept[0])
+    weights = AGGREGATES[aggregate].weights(loss.value(margins), threshold=loss.threshold, k=item.k, m=item.m)
+    best = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-10).fit(X, y, weights)
+    held = weights @ loss.value(y * best.decision_function(X)) + 0.5 * (best.coef_**2).sum()
+    assert held >= 0.98 * found.objective[0]
 
 
 @pytest.fixture

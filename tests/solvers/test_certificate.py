@@ -20,7 +20,7 @@ from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
 from closecall.solvers.reference import solve_one
 
-_PATH = Path(__file__).parents[1] / "benchmarks" / "convex_judge.py"
+_PATH = Path(__file__).parents[2] / "benchmarks" / "convex_judge.py"
 _SPEC = importlib.util.spec_from_file_location("convex_judge", _PATH)
 assert _SPEC is not None
 assert _SPEC.loader is not None

@@ -10,14 +10,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._names import Array, lookup
 from ..aggregates import Count, get_aggregate
+from ..losses import get_loss
 from ..objective import Problem
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
 from .fitting import Options, close_calls, fit_setting
 from .training import Training, check_training
-
-#: A fit that ends without its certificate may go on for this many times `max_iter` steps.
-SETTLE = 10
 
 
 class _OneSetting(LinearClassifier):
@@ -86,18 +84,13 @@ class _OneSetting(LinearClassifier):
         if not isinstance(init, str):
             init = _check_init(init, rows, training.X.shape[1])
         return Options(
-            self.max_iter,
-            self.tol,
-            bool(self.fit_intercept),
-            bool(self.penalize_intercept),
-            self.multiclass,
-            init,
-            settle=SETTLE * self.max_iter * self._is_average(training),
+            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass, init
         )
 
-    def _is_average(self, training: Training) -> bool:
+    def _is_convex_average(self, training: Training) -> bool:
         aggregate, total = get_aggregate(self.aggregate), float(training.mass.sum())
-        return aggregate.is_average(*aggregate.counts(self.k, self.m, total), total)
+        whole = aggregate.is_average(*aggregate.counts(self.k, self.m, total), total)
+        return whole and get_loss(self.loss).convex
 
     def _has_rivals(self, training: Training) -> bool:
         """Whether the largest other score enters, a kink that the joint convex solver only approaches."""
@@ -109,7 +102,7 @@ class _OneSetting(LinearClassifier):
             print(f"[{type(self).__name__}] {steps} steps, k={self.k_:g} of {training.mass.sum():g}, "
                   f"{self.support_.size} close calls, converged: {self.converged_}")  # fmt: skip
         # A selection that has not come to rest is usual and says so in `converged_`; an average is expected to.
-        if not self.converged_ and self._is_average(training) and not self._has_rivals(training):
+        if not self.converged_ and self._is_convex_average(training) and not self._has_rivals(training):
             warnings.warn(
                 f"{type(self).__name__} stopped after {steps} steps with a gap of {np.max(self.gap_):.1e}, above "
                 f"tol={self.tol:g}; scale the features (StandardScaler), raise max_iter={self.max_iter}, tol or "

@@ -116,10 +116,22 @@ def test_m_is_fitted_and_reported() -> None:
     assert model.best_params_["aggregate"] == "trimmed"
     assert model.m_ == pytest.approx(0.2 * 200)
     assert model.score(X[:160], y[:160]) == 1
+    assert model.coef_[0, 0] > 1 > AggregateLossClassifier(alpha=1e-3).fit(X, y).coef_[0, 0]
     hand = AggregateLossClassifier(aggregate="trimmed", m=0.2, alpha=1e-3).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), hand.predict(X))
     with pytest.raises(ValueError, match="needs m < k"):
         AggregateLossClassifierCV(aggregate="ranked_range", ks=(0.1,), ms=(0.5,)).fit(X, y)
+
+
+def test_an_exact_intercept_that_is_taken_is_fitted() -> None:
+    """Few positives, just below many negatives: the average's threshold is wrong, and nothing else is."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.uniform(-1, 0.05, 40), rng.uniform(0, 1, 460)])[:, None]
+    y = np.repeat([1, 0], [40, 460])
+    model = AggregateLossClassifierCV(aggregate="average", alphas=(1.0,), guard=0).fit(X, y)
+    assert model.best_params_["exact_intercept"]
+    moved, plain_fit = (AggregateLossClassifier(alpha=1.0, exact_intercept=exact).fit(X, y) for exact in (True, False))
+    assert model.score(X, y) == moved.score(X, y) > plain_fit.score(X, y)
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 1, 1: 9}])

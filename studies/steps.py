@@ -198,7 +198,8 @@ def page(found: list[Row], figure: Path) -> str:
             "settings whose mean error over `average` and close decay together lies within one standard error (paired "
             "by draw) of the lowest, the one with the fewest steps; one setting for every aggregate.\n",
             f"Chosen: rate {chosen['rate']:g} and {chosen['steps']:.0f} steps, {signed(chosen['behind'])} points "
-            f"from the lowest (rate {best['rate']:g}, {best['steps']:.0f} steps); networks in tables use it.\n",
+            f"from the lowest (rate {best['rate']:g}, {best['steps']:.0f} steps); networks in tables use it. "
+            f"{RATES[-1]:g} is the largest rate that was tried.\n",
             markdown(
                 ["setting", *(LABELS[method] for method in METHODS), "above the lowest", "gain of close decay"], lines
             ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -245,15 +247,22 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_network_cell_says_its_rate() -> None:
     """Steps and rate were settled together: cells made with them are other cells than those made before."""
+    from closecall.paper.jobs import Job, from_json
     from closecall.paper.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
 
     size = Size("embedded", "embedded:monk3", "0" * 64, 554, 6)
-    both = RunOptions(1, None, ("sound",), ("linear", "network"))
+    both = RunOptions(1, None, ("sound",), ("linear", "network"), recipe=2)
     found = {task.cell.model: task.cell for task in cells_for(TARGETS["table3"], [size], both)}
     assert (found["network"].max_iter, found["network"].recipe) == (NETWORK_STEPS, 2)
     assert found["linear"].recipe == 1
-    (short,) = cells_for(TARGETS["table3"], [size], RunOptions(1, 200, ("sound",), ("network",)))
-    assert short.cell.recipe == 1  # as published
+    before = RunOptions(1, NETWORK_STEPS, ("sound",), ("network",))  # as a store of before has it
+    (old,) = cells_for(TARGETS["table3"], [size], before)
+    assert (old.cell.max_iter, old.cell.recipe) == (NETWORK_STEPS, 1)
+    jobs = [Job(TARGETS["table3"], ("fan8",), options, (size,), ()) for options in (before, replace(before, recipe=2))]
+    assert not jobs[1].contains(jobs[0])
+    assert from_json(json.loads(json.dumps(jobs[1].as_json()))) == jobs[1]
+    with pytest.raises(ValueError, match="unknown recipe"):
+        RunOptions(recipe=3)
 
 
 def test_a_network_cell_needs_no_torch() -> None:

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from closecall.data import SUITES, available, data_directory
 from closecall.paper.engines import Dask, Engine, Local
 from closecall.paper.jobs import Job, prepare
-from closecall.paper.plan import MAX_ITER, NETWORK_STEPS, SPLITS, STARTS, TARGETS, RunOptions, by_set
+from closecall.paper.plan import MAX_ITER, NETWORK_RATES, NETWORK_STEPS, SPLITS, STARTS, TARGETS, RunOptions, by_set
 from closecall.paper.published import LOSSES
 from closecall.paper.run import Event, drive
 from closecall.paper.scores import Archive, title
@@ -58,7 +58,7 @@ def _requested(
 ) -> list[Job]:
     """The jobs that the arguments ask for, their data sets looked at."""
     protocols = None if protocol in ("", "both") else words(protocol)
-    options = RunOptions(splits, max_iter, protocols, words(models), start)
+    options = RunOptions(splits, max_iter, protocols, words(models), start, max(NETWORK_RATES))
     with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
 
         def tell(name: str) -> None:

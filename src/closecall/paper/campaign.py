@@ -15,7 +15,7 @@ from closecall.report.formats import Row
 from .compact import Line
 from .exchange import read_folder
 from .jobs import Job, from_json
-from .plan import FIGURE5_SET, STARTS, TARGETS, Cell, RunOptions, Size, Target, steps_for
+from .plan import FIGURE5_SET, RECIPE, STARTS, TARGETS, Cell, RunOptions, Size, Target, steps_for
 from .published import MODELS
 from .record import Record
 from .scores import Hole, title
@@ -71,6 +71,7 @@ class _Variant:
 
     splits: int
     max_iter: int
+    recipe: int = RECIPE
 
 
 def jobs_of(campaign: Campaign) -> list[Job]:
@@ -121,11 +122,14 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
         for suite in job.suites:
             members = _members(suite, sizes, job.target)
             for model in job.options.models:
-                variant = _Variant(job.options.splits, steps_for(job.target, job.options, model))
+                recipe = job.options.recipe if model == "network" else RECIPE
+                variant = _Variant(job.options.splits, steps_for(job.target, job.options, model), recipe)
                 for protocol in job.options.protocols or job.target.protocols:
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
-                        options = RunOptions(variant.splits, variant.max_iter, (protocol,), (model,))
+                        options = RunOptions(
+                            variant.splits, variant.max_iter, (protocol,), (model,), recipe=variant.recipe
+                        )
                         cells = Job(job.target, (suite,), options, members, ()).cells()
                         left = {cell.dataset for cell in cells if cell.key not in finished}
                         counts[variant] = len(members) - len(left)
@@ -140,7 +144,7 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
     Examples
     --------
     >>> _best({_Variant(5, 1000): 38, _Variant(25, 1000): 34, _Variant(50, 1000): 20})
-    _Variant(splits=25, max_iter=1000)
+    _Variant(splits=25, max_iter=1000, recipe=1)
     """
     enough = NEARLY * max(complete.values())
     return max((way for way in complete if complete[way] >= enough), key=lambda way: (way.splits, complete[way]))
@@ -177,7 +181,9 @@ def _jobs(
             for way, suites in alike.items():
                 ways.setdefault((way, tuple(suites)), []).append(protocol)
     for (way, together), protocols in ways.items():
-        options = RunOptions(way.splits, way.max_iter, tuple(protocols), (model,)) if way else RunOptions()
+        options = (
+            RunOptions(way.splits, way.max_iter, tuple(protocols), (model,), recipe=way.recipe) if way else RunOptions()
+        )
         chosen = tuple(size for suite in together for size in _members(suite, sizes, target))
         left = tuple(hole for suite in together if not target.simulations for hole in holes.get(suite, {}).values())
         yield Job(target, together, options, chosen, left)

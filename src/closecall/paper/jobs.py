@@ -14,7 +14,19 @@ from closecall.data import SUITES, DataError, load_dataset
 from closecall.data.simulate import SIMULATIONS
 from closecall.data.sources import resolve
 
-from .plan import FIGURE5_SET, Cell, RunOptions, Size, Target, Task, cells_for, from_plain, get_targets, steps_for
+from .plan import (
+    FIGURE5_SET,
+    NETWORK_RATES,
+    Cell,
+    RunOptions,
+    Size,
+    Target,
+    Task,
+    cells_for,
+    from_plain,
+    get_targets,
+    steps_for,
+)
 from .scores import Hole, title
 
 LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for level in simulation.levels)
@@ -65,7 +77,8 @@ class Job:
         given = self.options
         steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in given.models))
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(given.models)), f"from {given.start}")
-        return (f"{given.splits} splits", f"{steps} steps", *words)
+        rate = f" of rate {NETWORK_RATES[given.recipe]:g}" if "network" in given.models else ""
+        return (f"{given.splits} splits", f"{steps} steps{rate}", *words)
 
     def contains(self, other: Job) -> bool:
         """Whether every cell of another job of its name is one of this job's too."""

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
 from closecall import AggregateLossClassifier
 from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
+from closecall.data import load_dataset
 from closecall.losses import LOSSES, Loss
 from closecall.objective import Problem, aggregate_value
 from closecall.solvers import kernels, solve
@@ -36,18 +38,37 @@ def test_random_convex_problems_reach_an_independent_optimum_or_say_that_they_di
     assert (line["errors"], line["wrong"], line["unsound"]) == (0, 0, 0), line["note"]
 
 
-def test_a_warm_start_ends_where_a_cold_one_does() -> None:
-    """The step that all rows accept after halving is the step that the coefficients take."""
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_warm_start_ends_where_a_cold_one_does(seed: int) -> None:
+    """From the solution of other rows the first steps are halved; coefficients and margins must move alike."""
+    rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(200, 60)), np.where(rng.random(200) < 0.5, 1.0, -1.0)
     item = Problem(alpha=0.01)
     first = solve(X[:160], y[:160], [item])
-    warm = solve(X[40:], y[40:], [item], init=(first.coef, first.intercept), tol=1e-6)
-    judge = convex_judge.Judge(
-        {"problems": [item], "sample_weight": np.ones(160), "folds": np.ones((1, 160)), "fold_of": np.zeros(1, int),
-         "X": X[40:], "y": y[40:], "fit_intercept": True, "penalize_intercept": False}, 0)  # fmt: skip
+    warm = solve(X[40:], y[40:], [item], init=(first.coef, first.intercept))
+    best = LogisticRegression(C=100.0, solver="newton-cholesky", tol=1e-10).fit(X[40:], y[40:])
+    lowest = np.logaddexp(0, -y[40:] * best.decision_function(X[40:])).sum() + 0.005 * (best.coef_**2).sum()
     assert warm.converged.all()
-    assert warm.objective[0] == pytest.approx(judge.best(True), rel=1e-6)
+    assert warm.objective[0] == pytest.approx(lowest, rel=1e-4)
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "scaled", "alpha"), [("Hill_Valley_without_noise", False, 1.0), ("sonar", True, 1e-5)]
+)
+def test_sets_that_need_halved_steps(shared_data: Path, name: str, scaled: bool, alpha: float) -> None:
+    data = load_dataset(f"pmlb:{name}", shared_data)
+    X, y = StandardScaler(with_mean=scaled, with_std=scaled).fit_transform(data.X), data.signs()
+    model = AggregateLossClassifier(alpha=alpha).fit(X, y)
+    peers = [
+        LogisticRegression(C=1 / alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(X, y),
+        LogisticRegression(C=1 / alpha, tol=1e-10, max_iter=100_000).fit(X, y),
+    ]
+    mine, *others = (
+        np.logaddexp(0, -y * each.decision_function(X)).sum() + alpha / 2 * (each.coef_**2).sum()
+        for each in (model, *peers)
+    )
+    assert mine <= 1.001 * min(others)
 
 
 def test_a_wrong_answer_is_never_called_converged() -> None:

@@ -39,12 +39,16 @@ def grams(rows: Array, weights: Array) -> Array:
 
 
 def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
-    """Solve (matrix + diagonal) x = right for every problem, with a whiff of damping where nothing pulls."""
-    matrices = matrices.copy()
+    """Solve (matrix + diagonal) x = right for every problem, with a whiff of damping where nothing pulls.
+
+    Scaled to a unit diagonal first: features without a common scale span more than the float's digits.
+    """
     places = np.arange(matrices.shape[1])
-    trace = np.trace(matrices, axis1=1, axis2=2)[:, None] + diagonal.max(axis=1, keepdims=True)
-    matrices[:, places, places] += diagonal + 1e-14 * trace + 1e-300
-    return np.linalg.solve(matrices, right[:, :, None])[:, :, 0]
+    heights = matrices[:, places, places] + diagonal
+    scale = 1 / np.sqrt(np.where(heights > 0, heights, 1.0))
+    matrices = matrices * scale[:, :, None] * scale[:, None, :]
+    matrices[:, places, places] = 1 + 1e-14
+    return scale * np.linalg.solve(matrices, (scale * right)[:, :, None])[:, :, 0]
 
 
 class Book:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -18,8 +20,10 @@ from closecall.data import load_dataset
 from closecall.losses import LOSSES, Loss
 from closecall.objective import Problem, aggregate_value
 from closecall.solvers import kernels, solve
+from closecall.solvers.certificate import Setting, _lower_bounds
 from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
+from closecall.solvers.newton import hinge_bounds
 from closecall.solvers.reference import solve_one
 
 _PATH = Path(__file__).parents[2] / "benchmarks" / "convex_judge.py"
@@ -60,10 +64,12 @@ def test_sets_that_need_halved_steps(shared_data: Path, name: str, scaled: bool,
     data = load_dataset(f"pmlb:{name}", shared_data)
     X, y = StandardScaler(with_mean=scaled, with_std=scaled).fit_transform(data.X), data.signs()
     model = AggregateLossClassifier(alpha=alpha).fit(X, y)
-    peers = [
-        LogisticRegression(C=1 / alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(X, y),
-        LogisticRegression(C=1 / alpha, tol=1e-10, max_iter=100_000).fit(X, y),
-    ]
+    with warnings.catch_warnings():  # scikit-learn's own, on unscaled data
+        warnings.simplefilter("ignore")
+        peers = [
+            LogisticRegression(C=1 / alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(X, y),
+            LogisticRegression(C=1 / alpha, tol=1e-10, max_iter=20_000).fit(X, y),
+        ]
     mine, *others = (
         np.logaddexp(0, -y * each.decision_function(X)).sum() + alpha / 2 * (each.coef_**2).sum()
         for each in (model, *peers)
@@ -81,6 +87,40 @@ def test_a_wrong_answer_is_never_called_converged() -> None:
         assert not short.converged[0]
         assert short.objective[0] * (1 - short.gap[0]) <= long.objective[0] <= short.objective[0]
         assert long.converged[0]
+
+
+@pytest.mark.parametrize("intercept", ["none", "free", "penalized"])
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.convex])
+def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
+    """Weak duality, with tangents near the minimum's margins, where the bound is tight, and not so near."""
+    rng = np.random.default_rng(7)
+    item = LOSSES[loss]
+    for number in range(12):
+        X, y = rng.normal(size=(12, 3)) + rng.normal(), np.where(np.arange(12) % 3, 1.0, -1.0)
+        mass, alpha = rng.random(12) + 0.1, float(10.0 ** rng.uniform(-2, 2))
+        given = X, y, mass, item, alpha, intercept
+        best = minimize(_objective, np.zeros(4), given, method="Powell", options={"maxfev": 1500})
+        points = (_margins(best.x, X, y, intercept) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]
+        bound = _lower_bounds(Setting(X, y, intercept), item, mass[None], points, np.array([alpha]))[0]
+        assert bound <= best.fun * (1 + 1e-6)
+        if loss == "hinge":
+            rows = -y[:, None] * (X if intercept == "none" else np.column_stack([X, np.ones(12)]))
+            penalty = np.full((1, rows.shape[1]), alpha)
+            if intercept == "free":
+                penalty[:, -1] = 0
+            dual = mass * np.clip((1 - points) * 10 + rng.normal(size=12), -1, 1.5)
+            assert hinge_bounds(rows, mass, penalty, dual)[0] <= best.fun * (1 + 1e-6)
+
+
+def _margins(c: np.ndarray, X: np.ndarray, y: np.ndarray, kind: str) -> np.ndarray:
+    return y * (X @ c[:3] + (0.0 if kind == "none" else c[3]))
+
+
+def _objective(
+    c: np.ndarray, X: np.ndarray, y: np.ndarray, mass: np.ndarray, loss: Loss, alpha: float, kind: str
+) -> float:
+    inner = c[:3] @ c[:3] + (kind == "penalized") * c[3] ** 2
+    return float(mass @ loss.value(_margins(c, X, y, kind)) + alpha / 2 * inner)
 
 
 def test_the_gap_of_atk_is_a_bound() -> None:

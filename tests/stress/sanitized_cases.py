@@ -114,10 +114,9 @@ def network(number: int, seed: int) -> None:
 
 def planted() -> None:
     """A call whose rows are longer than its scratch: the sanitizer must report it."""
-    column = np.zeros((50, 1))
-    design = Design(column, np.ones(1), np.ones(1), np.ones((1, 50)), None, None, "none")
-    puller = compiled.Puller(design, [make_mass(np.ones(50), np.float64)], 1)
-    puller.scratch = np.empty((2, 5))
+    column = np.zeros((5, 1))
+    design = Design(column, np.ones(1), np.ones(1), np.ones((1, 5)), None, None, "none")
+    puller = compiled.Puller(design, [make_mass(np.ones(5), np.float64)], 1)
     codes = compiled.codes(np.array(["logistic"]), np.array(["close"]), np.zeros(1))
     puller.pull(np.random.default_rng(0).standard_normal((1, 50)), codes, np.array([20.0]), np.full((1, 3), -1.0))
 

@@ -67,7 +67,7 @@ def test_the_command_interrupted_says_so_and_is_incomplete(
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(cli, "drive", interrupted)
+    monkeypatch.setattr("closecall.cli.paper.drive", interrupted)
     monkeypatch.setattr("sys.argv", ["closecall", "reproduce", "--datasets", "monk3", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as ending:
         cli.main()
@@ -91,9 +91,16 @@ def test_endings_are_explained(error: BaseException, words: str, code: int) -> N
     assert found == code
 
 
-def test_what_nobody_expected_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        explain(ZeroDivisionError())
+def test_what_nobody_expected_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message, code = explain(ZeroDivisionError("by nought"))
+    assert code != 0
+    assert "ZeroDivisionError: by nought" in message
+    assert "CLOSECALL_TRACEBACK=1" in message
+    monkeypatch.setenv("CLOSECALL_TRACEBACK", "1")
+    explain(ZeroDivisionError("by nought"))
+    assert "ZeroDivisionError: by nought" in capsys.readouterr().err
 
 
 def test_a_consumer_that_stops_listening_leaves_no_workers(tmp_path: Path) -> None:

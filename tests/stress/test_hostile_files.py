@@ -50,7 +50,7 @@ def test_read_or_refused(name: str) -> None:
 def test_any_bytes_are_a_table_or_an_error(raw: bytes) -> None:
     told = "bytes"
     try:
-        frame = files.parse_table(raw, ",", "bytes", "target", (), files.MISSING)
+        frame = files.parse_table(raw, ",", "bytes", "target", ())
         files.from_frame(frame, "target", name="bytes", source="file", version="")
     except DataError as error:
         told = str(error)

@@ -124,6 +124,7 @@ WEAKNESSES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", WEAKNESSES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # ten steps are few
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_found_once_and_mended(name: str) -> None:
     assert not np.isnan(WEAKNESSES[name]()).any()

@@ -87,8 +87,7 @@ def attack_network(seed: int) -> str:
     what = f"network {loss} {name} alpha {model.alpha:g} {case.name}"
     with careful(what):
         model.fit(X, labels, sample_weight=case.weight)
-        for each in model.network_.parameters:
-            finite(f"{what} parameters", each)
+        finite(f"{what} parameters", model.network_.parameters.values)
         scores = model.decision_function(X)
         finite(f"{what} scores", scores)
         shaped(what, model.predict(X), (len(labels),))

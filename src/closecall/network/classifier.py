@@ -78,7 +78,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         with np.errstate(over="ignore", invalid="ignore"):
             X = validate_data(self, X, dtype=np.float64, reset=False)
-        scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
+            scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
         if not np.isfinite(scores).all():
             raise ValueError("scores of some rows of X are not finite; scale the features as in training")
         return scores

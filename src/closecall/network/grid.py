@@ -150,8 +150,11 @@ def train_grid(
         rows = sorted(origins)
         state = State(*(each[[origins[path] for path in rows]] for each in state))
         watched = held if span.stop > max_iter else None
-        steps = [trainer.train(state, row, path, span, watched, patience) for row, path in enumerate(rows)]
+        with np.errstate(all="ignore"):  # the compiled kernel is silent too; what comes out is looked at
+            steps = [trainer.train(state, row, path, span, watched, patience) for row, path in enumerate(rows)]
         places = [rows.index(path) for path in paths]
+    if not np.isfinite(state.weights).all():
+        raise FloatingPointError("training reached numbers that are not finite; scale the features and the weights")
     return NetworkGrid(tuple(problems), Parameters(shape, state.weights[places]), np.array(steps)[places])
 
 

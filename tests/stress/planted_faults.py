@@ -33,7 +33,7 @@ _CERTIFICATE, _PARITY, _KERNELS = "solvers/test_certificate.py", "solvers/test_p
 _OPTIMUM, _COMPILED, _MULTI = "solvers/test_optimum.py", "solvers/test_compiled.py", "linear/test_multiclass.py"
 NEWTON, CONVEX, STEPS = "solvers/newton.py", "solvers/convex.py", "solvers/steps.py"
 CERTIFICATE, KERNELS, BATCHED = "solvers/certificate.py", "solvers/kernels.py", "solvers/batched.py"
-JOINT, DESIGN, SETTLE = "linear/multiclass.py", "solvers/design.py", "solvers/settle.py"
+JOINT, WALK, DESIGN, SETTLE = "linear/multiclass.py", "linear/joint.py", "solvers/design.py", "solvers/settle.py"
 
 FAULTS = [
     Fault(NEWTON, "return np.full(len(C), trial), line", "return np.ones(len(C)), line", _CERTIFICATE),
@@ -72,9 +72,9 @@ FAULTS = [
     Fault(DESIGN, "intercepts - (columns @ self.mean if", "intercepts + (columns @ self.mean if", _PARITY),
     Fault(DESIGN, "penalized[len(values) - (kind == \"free\") :] = 0", "pass", _OPTIMUM),
     Fault(JOINT, "whole = aggregate.is_average(k_at(max_iter), m, joint.total)", "whole = True", _CERTIFICATE),
-    Fault(JOINT, "pull[samples, rivals] = -slope", "pull[samples, rivals] = 0", _MULTI),
+    Fault(WALK, "np.put_along_axis(pull, rivals, -slope[:, None], axis=1)", "pass", _MULTI),
     Fault(JOINT, "shrink = self.problem.alpha * self.design.penalized * C", "shrink = 0 * C", _MULTI),
-    Fault(JOINT, "divisor = 2 * step_curvature", "divisor = 0.02 * step_curvature", _MULTI),
+    Fault(WALK, "curvature = 2 * step_curvature", "curvature = 0.02 * step_curvature", _MULTI),
     Fault(SETTLE, "t = min(1.0, reach / max(length, 1e-300))", "t = 8.0", _CERTIFICATE),
 ]  # fmt: skip
 

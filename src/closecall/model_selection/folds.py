@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,14 +97,14 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
 
     classes_: Array
 
+    @abstractmethod
     def _members(self) -> list[tuple[str, Any]]:
         """Names and classifiers among which metadata is routed."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _speaker(self) -> Any:
         """The fitted classifier that answers."""
-        raise NotImplementedError
 
     @property
     def n_features_in_(self) -> int:

@@ -1,16 +1,14 @@
-"""The paper's network: the compiled grid against torch in blocks and one at a time, and its errors on real data.
+"""The paper's network: the compiled grid against torch in blocks and one at a time, and whether their errors agree.
 
     python benchmarks/network.py speed [--steps 30] [--rounds 5] [--plain]
-    python benchmarks/network.py accuracy --data DIRECTORY [--names monk3 phoneme] [--splits 5] [--steps 300]
     python benchmarks/network.py agreement --data DIRECTORY [--names ...] [--splits 25] [--steps 200]
 
-DIRECTORY holds PMLB's files as pmlb/NAME/NAME.tsv.gz.
+DIRECTORY holds the data sets as ``closecall data`` keeps them.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import time
 from pathlib import Path
@@ -22,6 +20,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem, get_aggregate
+from closecall.data import load_dataset
 from closecall.network import train_grid
 from closecall.network.layers import Shape
 from closecall.nn import ResidualMLP, train_grid as train_blocks
@@ -123,15 +122,6 @@ def speed(steps: int, rounds: int, plain: bool) -> None:
                 print(f"  {way:14} {np.median(values):9.2f} ({min(values):9.2f})   {notes.get(way, '')}")
 
 
-def read(directory: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels in {-1, +1} of a PMLB file."""
-    with gzip.open(directory / "pmlb" / name / f"{name}.tsv.gz", "rt") as file:
-        columns = file.readline().rstrip("\n").split("\t")
-        table = np.loadtxt(file, delimiter="\t")
-    target = table[:, columns.index("target")]
-    return np.delete(table, columns.index("target"), axis=1), np.where(target == target.max(), 1, -1)
-
-
 def errors_of_split(
     X: np.ndarray, y: np.ndarray, seed: int, steps: int, losses: tuple[str, ...], train: Any = train_grid
 ) -> dict[tuple[str, str], float]:
@@ -157,29 +147,12 @@ def errors_of_split(
     return {key: 1 - test[max(members, key=rank)] for key, members in rows.items()}
 
 
-def accuracy(directory: Path, names: list[str], splits: int, steps: int) -> None:
-    """Mean test errors and their standard errors; the paired difference of close decay to average."""
-    for name in names:
-        X, y = read(directory, name)
-        for loss in ("logistic", "hinge"):
-            begin = time.perf_counter()
-            rows = [errors_of_split(X, y, seed, steps, (loss,)) for seed in range(splits)]
-            errors = {each: 100 * np.array([row[loss, each] for row in rows]) for each in AGGREGATES}
-            root = math.sqrt(splits)
-            cells = (f"{each} {values.mean():.2f} ± {values.std(ddof=1) / root:.2f}" for each, values in errors.items())
-            gain = errors["close_decay"] - errors["average"]
-            print(
-                f"{name} {loss}, {splits} splits, {steps} steps, {time.perf_counter() - begin:.0f} s: "
-                + ", ".join(cells)
-            )
-            print(f"    close decay - average: {gain.mean():+.2f} ± {gain.std(ddof=1) / root:.2f} points", flush=True)
-
-
 def agreement(directory: Path, names: list[str], splits: int, steps: int) -> None:
     """Chosen test errors of the kernel and of torch in blocks, on the same splits from the same starts."""
     losses = ("logistic", "hinge")
     for name in names:
-        X, y = read(directory, name)
+        data = load_dataset(f"pmlb:{name}", directory, download=False)
+        X, y = data.matrix_paper(), data.signs()
         both = [
             [errors_of_split(X, y, seed, steps, losses, train) for seed in range(splits)]
             for train in (train_grid, train_blocks)
@@ -199,7 +172,7 @@ def agreement(directory: Path, names: list[str], splits: int, steps: int) -> Non
 def main() -> None:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("speed", "accuracy", "agreement"))
+    parser.add_argument("what", choices=("speed", "agreement"))
     parser.add_argument("--steps", type=int)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--names", nargs="+", default=["monk3", "phoneme"])
@@ -213,7 +186,7 @@ def main() -> None:
     elif given.data is None:
         parser.error(f"{given.what} needs --data")
     else:
-        (accuracy if given.what == "accuracy" else agreement)(given.data, given.names, given.splits, given.steps or 300)
+        agreement(given.data, given.names, given.splits, given.steps or 300)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from .common import Experiment, Settings, read_csv, write_csv
 
-NAMES = (
-    "multiclass", "aggregates", "yardsticks", "guard", "starts", "criterion", "population", "helps", "imbalance",
-    "cost", "steps",
-)  # fmt: skip
+NAMES = ("multiclass", "aggregates", "yardsticks", "guard", "classifiers", "steps", "reducers")
 
 
 def experiment(name: str) -> Experiment:
@@ -30,6 +27,8 @@ def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -
     csv = folder / f"{found.name}.csv"
     if not page_only:
         write_csv(csv, found.table(settings))
+    if found.page is None:
+        return csv
     page = settings.out / found.page_name
     page.write_text(found.page(read_csv(csv), folder / f"{found.name}.svg"))
     return page
@@ -40,11 +39,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("names", nargs="+", choices=(*NAMES, "all"), metavar="NAME", help=", ".join((*NAMES, "all")))
     parser.add_argument("--raw", type=Path, default=Path("studies-results"), help="folder of the stores")
     parser.add_argument("--out", type=Path, default=Settings.out, help="where pages and tables go")
-    parser.add_argument("--splits", type=int, help="unless said: the experiment's own number")
+    parser.add_argument("--splits", type=int, help="default: the experiment's own number")
     parser.add_argument("--sets", "--datasets", nargs="*", help="only these data sets")
     parser.add_argument("--max-values", type=int, default=Settings.max_values, help="largest rows x columns")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; run again to go on")
-    parser.add_argument("--store", type=Path, help="folder or file of a result store: criterion, helps, cost")
     parser.add_argument("--page", action="store_true", help="make the page from the table that is there")
     parser.add_argument("--table", action="store_true", help="make table and page from what was run")
     parser.add_argument("--workers", type=int, default=Settings.workers, help="processes")
@@ -57,7 +55,6 @@ def main(arguments: list[str] | None = None) -> None:
             given.splits or found.splits,
             given.sets,
             given.seconds,
-            given.store,
             given.max_values,
             given.workers,
         )

@@ -157,4 +157,4 @@ def page(rows: list[Row], figure: Path) -> str:
     )
 
 
-EXPERIMENT = Experiment("aggregates", "Close-k and its relatives", run, table, page)
+EXPERIMENT = Experiment("aggregates", run, table, page)

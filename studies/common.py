@@ -47,8 +47,6 @@ class Settings:
         Only these data sets; all of the experiment's own if empty.
     seconds : float
         Stop after this time; the next run goes on.
-    store : path or None
-        A result store (or a copy) of ``closecall reproduce``.
     max_values : int
         The largest rows x columns of a data set.
     workers : int
@@ -60,20 +58,18 @@ class Settings:
     splits: int = 10
     sets: list[str] | None = None
     seconds: float = float("inf")
-    store: Path | None = None
     max_values: int = 20_000
     workers: int = 1
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment by name: how it runs, how its results become a table, how the table becomes a page."""
+    """An experiment by name: how it runs, how its results become a table, how the table becomes its page, if any."""
 
     name: str
-    title: str
     run: Callable[[Settings], None]
     table: Callable[[Settings], list[Row]]
-    page: Callable[[list[Row], Path], str]
+    page: Callable[[list[Row], Path], str] | None = None
     splits: int = 10
     file: str = ""
 

@@ -173,4 +173,4 @@ def _said(row: Row) -> str:
     )
 
 
-EXPERIMENT = Experiment("guard", "What the guard is worth", run, table, page, splits=10)
+EXPERIMENT = Experiment("guard", run, table, page, splits=10)

@@ -288,4 +288,4 @@ def page(rows: list[Row], figure: Path) -> str:
     )
 
 
-EXPERIMENT = Experiment("multiclass", "More than two classes", run, table, page)
+EXPERIMENT = Experiment("multiclass", run, table, page)

@@ -209,4 +209,4 @@ def page(found: list[Row], figure: Path) -> str:
     )
 
 
-EXPERIMENT = Experiment("steps", "Steps and rate of the networks", run, table, page, splits=8)
+EXPERIMENT = Experiment("steps", run, table, page, splits=8)

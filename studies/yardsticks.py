@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegressionCV
 import closecall
 from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
 from closecall.evaluate.grid import ALPHAS, LABELS as TABLE_LABELS, choose, k_grid, rows_of, score_linear
-from closecall.evaluate.splits import PARTS, Division
+from closecall.evaluate.splits import Division
 from closecall.objective import Problem
 from closecall.solvers import solve
 
@@ -47,11 +47,8 @@ LABELS = {
 }
 
 
-def linear_methods(parts: Division) -> tuple[dict[str, tuple[float, float]], Row]:
-    """Method -> test accuracy and seconds of what is trained on the training part and chosen on the validation part.
-
-    The second result keeps the chosen rows' accuracies on all parts and their k, for the page on when close-k helps.
-    """
+def linear_methods(parts: Division) -> dict[str, tuple[float, float]]:
+    """Method -> test accuracy and seconds of what is trained on the training part and chosen on the validation part."""
     n = parts.sizes[0]
     pairs = [("average", n), *(("close_decay", k) for k in k_grid(n))]
     problems = [Problem("logistic", method, k, alpha) for method, k in pairs for alpha in ALPHAS]
@@ -68,17 +65,10 @@ def linear_methods(parts: Division) -> tuple[dict[str, tuple[float, float]], Row
     spent_peers = time.process_time() - began
     chosen = choose(np.concatenate([plain, moved, peers]), "sound")
     ours = {"average", "close_decay", "average_exact_intercept", "close_decay_exact"}
-    found_methods = {
+    return {
         str(row["method"]): (row["test"] / parts.sizes[2], spent if row["method"] in ours else spent_peers)
         for row in chosen
     }
-    details = {
-        str(row["method"]): [float(row[part] / size) for part, size in zip(PARTS, parts.sizes, strict=True)]
-        + [float(row["k"] / n)]
-        for row in chosen
-        if row["method"] in ours
-    }
-    return found_methods, details
 
 
 def staged(model: Any, parts: Division) -> tuple[float, float]:
@@ -150,10 +140,8 @@ def run_one(key: Row) -> Row:
     parts = division(key["name"], key["split"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
-        linear, details = linear_methods(parts)
-        found = linear | tree_methods(parts) | tuned_methods(parts)
+        found = linear_methods(parts) | tree_methods(parts) | tuned_methods(parts)
     return {
-        "details": details,
         "accuracy": {method: float(accuracy) for method, (accuracy, _) in found.items()},
         "seconds": {method: round(seconds, 4) for method, (_, seconds) in found.items()},
     }
@@ -211,4 +199,4 @@ def page(rows: list[Row], figure: Path) -> str:
     )  # fmt: skip
 
 
-EXPERIMENT = Experiment("yardsticks", "Yardsticks", run, table, page, splits=5)
+EXPERIMENT = Experiment("yardsticks", run, table, page, splits=5)

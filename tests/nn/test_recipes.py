@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import runpy
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from tests import ROOT
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 from closecall import nn  # noqa: E402
+from studies import reducers  # noqa: E402
+from studies.common import read_csv  # noqa: E402
 
 F = torch.nn.functional
 IGNORED = 255
@@ -149,12 +151,9 @@ def test_generalised_cross_entropy(seed: int) -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    study = runpy.run_path(str(ROOT / "benchmarks" / "torch_reducers.py"))
-    found, text = study["read"](), study["PAGE"].read_text()
-    assert study["fill"](text, found) == text, "benchmarks/torch_reducers.py writes the table"
-    assert set(found) == {
-        (case, method, seed) for case in study["CASES"] for method in study["METHODS"] for seed in range(10)
-    }
-    assert study["score"]("outliers", "trimmed, 30 %", 3) == pytest.approx(
-        found["outliers", "trimmed, 30 %", 3], abs=0.02
-    )
+    rows = read_csv(ROOT / "docs" / "results" / "beyond" / "reducers.csv")
+    found = {(row["case"], row["method"], int(row["seed"])): row["score"] for row in rows}
+    assert reducers.page(rows, ROOT) == reducers.PAGE.read_text(), "python -m studies reducers --page writes the table"
+    assert set(found) == set(product(reducers.CASES, reducers.METHODS, range(10)))
+    again = reducers.score("outliers", "trimmed, 30 %", 3)
+    assert again == pytest.approx(found["outliers", "trimmed, 30 %", 3], abs=0.02)

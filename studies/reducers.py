@@ -1,15 +1,11 @@
 """Which reducer when: what each gains and loses against the mean, on generated data, in ten seeds.
 
-python benchmarks/torch_reducers.py [--seeds 10] [--cases noise pixels]
-
-The results go to docs/results/beyond/torch-reducers.csv (a run that was stopped goes on there) and their table into
-docs/guide/reducers.md. The settings of the methods were fixed before the first run and are the same for all cases.
+Its page is a table in docs/guide/reducers.md. The settings of the methods were fixed before the first run and are the
+same for all cases.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -31,14 +27,14 @@ from closecall.nn import (
     TrimmedLoss,
 )
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results" / "beyond" / "torch-reducers.csv"
+from .common import ROOT, Experiment, Row, Settings, lines_of, resume
+
 PAGE = ROOT / "docs" / "guide" / "reducers.md"
 BEGIN, END = "<!-- torch-reducers: begin -->\n", "<!-- torch-reducers: end -->"
 CE = "cross_entropy"
 
 
-class Data(NamedTuple):
+class Generated(NamedTuple):
     """A case in one seed."""
 
     train: tuple[Tensor, Tensor]
@@ -80,14 +76,14 @@ def perceptron(outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(10, 128), nn.ReLU(), nn.Linear(128, outputs))
 
 
-def clean(seed: int) -> Data:
+def clean(seed: int) -> Generated:
     """Three classes that overlap; nothing is wrong with them."""
     generator = torch.Generator().manual_seed(seed)
     train, test = blobs(generator, 600, [1.0] * 3, 0.8), blobs(generator, 4000, [1.0] * 3, 0.8)
-    return Data(train, test, perceptron(3), accuracy, 100, 600, 3e-3)
+    return Generated(train, test, perceptron(3), accuracy, 100, 600, 3e-3)
 
 
-def noise(seed: int) -> Data:
+def noise(seed: int) -> Generated:
     """The same with 30 % of the training labels drawn at random."""
     data = clean(seed)
     generator = torch.Generator().manual_seed(seed + 1000)
@@ -97,27 +93,27 @@ def noise(seed: int) -> Data:
     return data._replace(train=(inputs, torch.where(wrong, drawn, targets)))
 
 
-def imbalance(seed: int) -> Data:
+def imbalance(seed: int) -> Generated:
     """One example in fifty is of the second class; the test set is scored class by class."""
     generator = torch.Generator().manual_seed(seed)
     train, test = blobs(generator, 3000, [0.98, 0.02], 0.7), blobs(generator, 4000, [0.5, 0.5], 0.7)
-    return Data(train, test, perceptron(2), balanced, 100, 600, 3e-3)
+    return Generated(train, test, perceptron(2), balanced, 100, 600, 3e-3)
 
 
-def outliers(seed: int) -> Data:
+def outliers(seed: int) -> Generated:
     """A linear model; 8 % of the training examples lie far on the wrong side."""
     generator = torch.Generator().manual_seed(seed)
     (inputs, targets), test = blobs(generator, 1000, [1.0] * 2, 0.8), blobs(generator, 4000, [1.0] * 2, 0.8)
     far = torch.rand(len(targets), generator=generator) < 0.08
     inputs = torch.where(far[:, None], -20 * (inputs - 0.5), inputs)
-    return Data((inputs, targets), test, nn.Linear(10, 2), accuracy, 100, 600, 1e-2)
+    return Generated((inputs, targets), test, nn.Linear(10, 2), accuracy, 100, 600, 1e-2)
 
 
-def pixels(seed: int) -> Data:
+def pixels(seed: int) -> Generated:
     """Images with a few small discs: about one pixel in a hundred is of the second class."""
     generator = torch.Generator().manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 2, 5, padding=2))
-    return Data(discs(generator, 48), discs(generator, 32), model, rare_iou, 8, 240, 1e-2)
+    return Generated(discs(generator, 48), discs(generator, 32), model, rare_iou, 8, 240, 1e-2)
 
 
 def discs(generator: torch.Generator, count: int, size: int = 32) -> tuple[Tensor, Tensor]:
@@ -182,16 +178,29 @@ def score(case: str, method: str, seed: int) -> float:
         return data.score(data.model(data.test[0]).argmax(dim=1), data.test[1])
 
 
-def read() -> dict[tuple[str, str, int], float]:
-    """The scores found so far."""
-    if not RESULTS.exists():
-        return {}
-    with RESULTS.open(newline="") as file:
-        return {(row["case"], row["method"], int(row["seed"])): float(row["score"]) for row in csv.DictReader(file)}
+def run_one(key: Row) -> Row:
+    torch.set_num_threads(1)
+    return {"score": round(score(key["case"], key["method"], key["seed"]), 5)}
 
 
-def table(found: dict[tuple[str, str, int], float]) -> str:
+def run(settings: Settings) -> None:
+    cases = [case for case in CASES if not settings.sets or case in settings.sets]
+    keys = [
+        {"case": case, "method": method, "seed": seed}
+        for seed in range(settings.splits)
+        for case in cases
+        for method in METHODS
+    ]
+    resume(settings, "reducers", keys, run_one)
+
+
+def table(settings: Settings) -> list[Row]:
+    return lines_of(settings, "reducers")
+
+
+def differences(rows: list[Row]) -> str:
     """Markdown: the mean's score, and every method's paired difference to it with its 95 % interval, in points."""
+    found = {(row["case"], row["method"], int(row["seed"])): row["score"] for row in rows}
     cases = [case for case in CASES if any(key[0] == case for key in found)]
     lines = ["| | " + " | ".join(cases) + " |", "|---" * (len(cases) + 1) + "|"]
     for method in METHODS:
@@ -209,36 +218,10 @@ def table(found: dict[tuple[str, str, int], float]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fill(text: str, found: dict[tuple[str, str, int], float]) -> str:
-    """The page with its table."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + table(found) + END + rest.partition(END)[2]
+def page(rows: list[Row], figure: Path) -> str:
+    """The guide's page with its table."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    return before + BEGIN + differences(rows) + END + rest.partition(END)[2]
 
 
-def main() -> None:
-    """Run what is missing, then write the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES))
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    found = read()
-    new = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(["case", "method", "seed", "score"])
-        for seed in range(given.seeds):
-            for case in given.cases:
-                for method in METHODS:
-                    if (case, method, seed) not in found:
-                        found[case, method, seed] = round(score(case, method, seed), 5)
-                        writer.writerow([case, method, seed, found[case, method, seed]])
-                        file.flush()
-    if PAGE.exists():
-        PAGE.write_text(fill(PAGE.read_text(), found))
-    print(table(found))
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment("reducers", run, table, page, file="../guide/reducers.md")

@@ -7,6 +7,7 @@ import pytest
 
 from closecall import Problem
 from closecall.data.synthetic import FIGURE1, figure1
+from closecall.paper.figure1 import MOMENTUM, RATE, _descend
 from closecall.solvers import solve
 from closecall.theory import minimum_errors
 
@@ -55,3 +56,25 @@ def test_figure1(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "ambiguous":
         assert median[f"atk alpha={STRONG:g}"][0] > 0
         assert median[f"atk alpha={WEAK:g}"][0] > 0
+
+
+def test_the_released_descent_is_plain_descent_with_momentum() -> None:
+    """Judged by losses, sorting and one example after the other; the draws are from the ambiguous set."""
+    drawn = [figure1("ambiguous", seed) for seed in (0, 1)]
+    y, steps = drawn[0][1], 60
+    found = {(r["draw"], r["method"]): r for r in _descend(np.stack([X[:, 0] for X, _ in drawn]), y, steps)}
+    for draw, (X, _) in enumerate(drawn):
+        for method, take in (
+            ("average", lambda losses: range(len(losses))),
+            ("close", lambda losses: np.argsort(np.abs(losses - np.log(2)))[:10]),
+            ("atk", lambda losses: np.argsort(-losses)[:10]),
+        ):
+            w = v = np.zeros(2)
+            for _ in range(steps):
+                margins = y * (w[0] * X[:, 0] + w[1])
+                chosen = take(np.logaddexp(0, -margins)) if w.any() else range(len(y))  # at zero all are tied
+                pull = sum(y[i] / (1 + np.exp(margins[i])) * np.array([X[i, 0], 1.0]) for i in chosen)
+                v = MOMENTUM * v + pull
+                w = w + RATE * v
+            assert found[draw, method]["slope"] == pytest.approx(w[0], rel=1e-6), method
+            assert found[draw, method]["boundary"] == pytest.approx(-w[1] / w[0], rel=1e-6), method

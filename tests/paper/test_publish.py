@@ -169,8 +169,8 @@ def test_gains_in_figure_5_have_the_error_of_paired_differences() -> None:
         for loss in LOSSES for method in METHODS for level in (0, 64, 256)
     ]  # fmt: skip
     table = simulation_gains("figure5", records)
-    assert table.rows[0] == ("close, logistic", "256: +156.0 ±0.2 (1 of 2)")
-    assert [row[0] for row in table.rows[2:]] == ["close, hinge", "close decay, hinge"]
+    assert table.rows[0] == ("close, logistic, outliers", "256", "+156.0 ±0.2", "1 of 2")
+    assert [row[0] for row in table.rows[2:]] == ["close, hinge, outliers", "close decay, hinge, outliers"]
     assert np.isnan(standard_error(np.array([1.0])))
 
 

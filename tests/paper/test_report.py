@@ -8,13 +8,16 @@ import json
 import numpy as np
 import pytest
 
+from closecall.data.simulate import SIMULATIONS
 from closecall.data.synthetic import FIGURE1, figure1
+from closecall.evaluate.grid import LABELS
 from closecall.objective import Problem
 from closecall.paper.figure5 import simulation_gains
 from closecall.paper.figures import simulations
 from closecall.paper.findings import findings, judge, result_rows
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.scores import ALL_METHODS, Scores
+from closecall.report.formats import to_markdown
 from closecall.report.html import read, to_json
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
@@ -127,4 +130,29 @@ def test_a_single_split_has_no_standard_error_and_still_a_figure() -> None:
         for method in ("close", "close_decay", "average")
     ]  # fmt: skip
     assert "NaN" not in json.dumps(simulations(records).to_dict(), allow_nan=False)
-    assert simulation_gains("figure5", records).rows[0][1] == "256: +1.0 (1 of 1)"
+    assert simulation_gains("figure5", records).rows[0][1:] == ("256", "+1.0", "1 of 1")
+
+
+def test_figure_5_names_every_level_and_every_line() -> None:
+    records = [
+        {
+            "contamination": name, "level": level, "loss": loss, "method": method, "accuracy": 90.0 - level / 100,
+            "gain": 1.0, "gain_error": 0.1, "majority": 60.0, "protocol": "paper", "model": "linear",
+        }
+        for name in SIMULATIONS
+        for level in SIMULATIONS[name].levels
+        for loss in LOSSES
+        for method in METHODS
+    ]  # fmt: skip
+    for row in simulations(records).to_dict()["vconcat"]:
+        for panel in row["hconcat"]:
+            line = panel["layer"][0]["encoding"]
+            assert line["x"]["type"] == "ordinal"  # a name under every level, none left out for another
+            assert line["color"]["scale"]["domain"] == [*(LABELS[method] for method in METHODS), "larger class"]
+            assert line["color"]["scale"] != line["strokeDash"]["scale"]
+            looks = zip(*(line[channel]["scale"]["range"] for channel in ("color", "strokeDash")), strict=True)
+            assert len({str(look) for look in looks}) == len(METHODS) + 1
+    text = to_markdown(simulation_gains("figure5", records))
+    assert "close decay, logistic, outliers" in text  # whole: the table fits its page
+    assert "Lost here, from none to 256: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
+    assert "Top looks at the k-th largest loss alone" in " ".join(text.split())

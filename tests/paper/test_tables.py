@@ -76,8 +76,10 @@ def test_error_table_shows_errors_stars_and_table3() -> None:
     assert published is not None
     place = 1 + METHODS.index("close_decay")
     assert [row[0] for row in table.rows] == ["monk3", "  paper", "  difference", "adult", "flare"]
-    assert [row[place] for row in table.rows[:3]] == [f"{error:.2f}*", "11.01", f"{error - published:+.2f}"]
-    assert "*" not in "".join(table.rows[3])
+    assert [row[place] for row in table.rows[:3]] == [f"{error:.2f}*+", "11.01", f"{error - published:+.2f}"]
+    assert not {"*", "+"} & set("".join(table.rows[3]))
+    gain = 100 * (scores.test("logistic", ("close_decay",)) - scores.test("logistic", ("atk",)))[0].mean()
+    assert any(f"better on 1 (monk3 by {gain:.1f} points); equal on 2 (adult, flare)" in note for note in table.notes)
     assert len(tables.error_table(scores, "logistic").rows) == 3
 
 
@@ -389,20 +391,29 @@ def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
 
 def test_synthetic_sections_tell_what_is_true() -> None:
     """Close decay reaches the optimum of the ambiguous set within an error or two; average is tens of errors off."""
-    points, lines, table = synthetic.figure1_shown(synthetic.solve_figure1(300, draws=3), 300)
+    points, lines, table = synthetic.figure1_shown(synthetic.solve_figure1(200, draws=2), 200)
     excess = {
         (row[0], method): float(cell) for row in table.rows for method, cell in zip(METHODS, row[1:-1], strict=True)
     }
     for name in ("easy", "imbalance", "outlier", "ambiguous"):
         assert excess[f"{name}, alpha 1e-05", "close_decay"] <= 4, name
+    # The paper's picture: its descent ends before average is trained; trained to the end it is near the best.
+    for name, early in (("easy", 15), ("imbalance", 5)):
+        assert excess[f"{name}, released descent", "average"] > early
+        assert excess[f"{name}, released descent", "close"] < 3
+        assert excess[f"{name}, alpha 1e-05", "average"] < 3
     assert excess["ambiguous, alpha 1e-05", "average"] > 15
     assert len(points) == 500 + 500 + 501 + 500
-    assert {(line["set"], line["method"]) for line in lines} == {(p["set"], m) for p in points for m in METHODS}
+    assert {(line["set"], line["way"], line["method"]) for line in lines} == {
+        (p["set"], way, m) for p in points for way in (synthetic.DESCENT, synthetic.MINIMISERS) for m in METHODS
+    }
     assert figures.boundaries(points, lines).to_dict()["$schema"]
     examples = synthetic.examples_shown(synthetic.solve_examples(300), 300)
     one = {r["method"]: r for r in examples.records if r["example"] == "1"}
     assert one["average"]["errors"] == 2 * synthetic.EXAMPLE1_SIZE
     assert one["close"]["errors_from_right_side"] == one["close"]["best_possible"] == 2
+    assert one["average"]["errors_from_right_side"] == 2 * synthetic.EXAMPLE1_SIZE  # convex: no start matters
+    assert any("Why close makes 50 errors" in note for note in examples.notes)
     two = {r["method"]: r for r in examples.records if r["example"] == "2"}
     assert two["close_decay"]["errors"] <= two["close_decay"]["best_possible"] + 40
     assert two["average"]["errors"] / two["average"]["n"] == pytest.approx(0.32, abs=0.01)

@@ -18,6 +18,7 @@ from closecall.theory import (
     close_value_bounds,
     generalization_bound,
     minimizer_errors_bound,
+    minimum_errors,
     risk_bound,
     training_errors_bound,
 )
@@ -179,6 +180,25 @@ def test_twice_the_threshold_is_enough(loss):
     assert checked > 300
     assert exceeding > 200
     assert needed > 0  # far below 2T the statement fails: the test can tell
+
+
+@pytest.mark.parametrize(("middle", "combined"), [(-0.5, 0), (-5.0, 10)])
+def test_one_vs_rest_can_be_best_in_every_part_and_wrong_together(middle, combined):
+    """Lemma k holds for each binary problem, not for the decision: three classes on a line.
+
+    Every part makes as few errors as any linear classifier can, and as few as close-1's minimiser must; how the middle
+    one says "rest" to everything decides whether the combined decision makes no error or ten.
+    """
+    x, y = np.repeat([-1.0, 0.0, 1.0], 10), np.repeat([0, 1, 2], 10)
+    parts = [(-2.0, -1.0), (0.0, middle), (2.0, -1.0)]  # slope and intercept of each class against the rest
+    scores = np.column_stack([slope * x + intercept for slope, intercept in parts])
+    for label in range(3):
+        signs = np.where(y == label, 1.0, -1.0)
+        best = minimum_errors(x[:, None], signs)
+        assert best.proven
+        assert (signs * scores[:, label] <= 0).sum() == best.errors == (0, 10, 0)[label]
+    others = np.where(np.eye(3, dtype=bool)[y], -np.inf, scores).max(axis=1)
+    assert (scores[np.arange(30), y] <= others).sum() == combined  # a tie would be an error
 
 
 def test_the_generalisation_bound_needs_l_over_m():

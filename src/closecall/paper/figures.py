@@ -38,27 +38,51 @@ def boundaries(points: Sequence[Row], lines: Sequence[Row]) -> Any:
     Parameters
     ----------
     points : records with ``set``, ``x`` (fitted), ``side`` (spread for the eye), ``label``
-    lines : records with ``set``, ``method``, ``boundary``
+    lines : records with ``set``, ``way`` (a row of panels each), ``method``, ``boundary``
     """
-    panels = []
-    for name in dict.fromkeys(point["set"] for point in points):
-        marks = (
-            chart_of([point for point in points if point["set"] == name])
-            .mark_point(size=12, filled=True, opacity=0.6, strokeWidth=0)
-            .encode(
-                x=alt.X("side:Q", title=None, axis=None),
-                y=alt.Y("x:Q", title=None, scale=alt.Scale(domain=[-1.05, 1.05])),
-                shape=alt.Shape("label:N", title="class", scale=alt.Scale(range=["circle", "cross"])),
-                fill=alt.Fill("label:N", title="class", scale=alt.Scale(range=["#bbbbbb", "#444444"])),
-            )
+    rows = []
+    for way in dict.fromkeys(line["way"] for line in lines):
+        panels = []
+        for name in dict.fromkeys(point["set"] for point in points):
+            mine = [line for line in lines if (line["set"], line["way"]) == (name, way)]
+            marks = _points([point for point in points if point["set"] == name])
+            panels.append(alt.layer(marks, *_rules(mine)).properties(width=170, height=220, title=f"{name}: {way}"))
+        rows.append(side_by_side(panels))
+    return alt.vconcat(*rows)
+
+
+_SHOWN = (-1.05, 1.05)
+
+
+def _points(points: Sequence[Row]) -> Any:
+    return (
+        chart_of(points)
+        .mark_point(size=12, filled=True, opacity=0.6, strokeWidth=0)
+        .encode(
+            x=alt.X("side:Q", title="not fitted (spreads the points)", axis=alt.Axis(labels=False, ticks=False)),
+            y=alt.Y("x:Q", title="x, the feature that is fitted", scale=alt.Scale(domain=_SHOWN)),
+            shape=alt.Shape("label:N", title="class", scale=alt.Scale(range=["circle", "cross"])),
+            fill=alt.Fill("label:N", title="class", scale=alt.Scale(range=["#bbbbbb", "#444444"])),
         )
-        rules = (
-            chart_of([{**line, "method": LABELS[line["method"]]} for line in lines if line["set"] == name])
-            .mark_rule(strokeWidth=2)
-            .encode(y="boundary:Q", color=_method_colour(), tooltip=tips(method="", boundary=".3f", errors="d"))
-        )
-        panels.append(alt.layer(marks, rules).properties(width=150, height=220, title=name))
-    return side_by_side(panels)
+    )
+
+
+def _rules(lines: Sequence[Row]) -> list[Any]:
+    """A faint line across for each boundary, and a strong piece of it in a lane of its own: none hides another."""
+    lane = 2 / len(METHODS)
+    records = [
+        {
+            **line, "method": LABELS[line["method"]], "left": -1 + lane * METHODS.index(line["method"]),
+            "right": -1 + lane * (METHODS.index(line["method"]) + 1),
+        }
+        for line in lines
+        if line["boundary"] is not None and _SHOWN[0] <= line["boundary"] <= _SHOWN[1]
+    ]  # fmt: skip
+    base = chart_of(records).encode(
+        y="boundary:Q", color=_method_colour(), tooltip=tips(method="", boundary=".3f", errors="d")
+    )
+    piece = base.mark_rule(strokeWidth=4).encode(x="left:Q", x2="right:Q")
+    return [base.mark_rule(strokeWidth=0.7, opacity=0.5), piece]
 
 
 def sizes(records: Sequence[Row]) -> Any:
@@ -142,20 +166,49 @@ def simulations(records: Sequence[Row]) -> Any:
         panels = []
         for name in dict.fromkeys(record["contamination"] for record in records):
             chosen = [record for record in records if (record["loss"], record["contamination"]) == (loss, name)]
-            shown = [{**record, "method": LABELS[record["method"]]} for record in chosen]
-            # Outlier counts double from step to step; symlog keeps the zero.
-            scale = alt.Scale(type="symlog") if name == "outliers" else alt.Scale()
-            levels = list(dict.fromkeys(record["level"] for record in chosen))
-            axis = alt.Axis(values=levels, labelOverlap=True, format="d")
-            x = alt.X("level:Q", title=f"{name} added", scale=scale, axis=axis)
-            y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
-            tooltip = tips(method="", level="d", accuracy=".2f", majority=".2f")
-            lines = chart_of(shown).mark_line(point=True).encode(x=x, y=y, color=_method_colour(), tooltip=tooltip)
-            majority = [{"level": record["level"], "accuracy": record["majority"]} for record in chosen]
-            dotted = chart_of(majority).mark_line(strokeDash=[2, 3], color="#555555").encode(x=x, y=y)
-            panels.append((dotted + lines).properties(width=240, height=200, title=f"{name}, {loss}"))
+            panels.append(_simulation(chosen).properties(width=290, height=230, title=f"{name}, {loss}"))
         rows.append(side_by_side(panels))
     return alt.vconcat(*rows)
+
+
+#: What the dotted line of Figure 5 is called.
+MAJORITY = "larger class"
+_SHAPES = {
+    "close": "circle", "close_decay": "square", "atk": "triangle-up", "average": "diamond", "top": "cross"
+}  # fmt: skip
+_DASHES = {"close": [1, 0], "close_decay": [7, 2], "atk": [1, 0], "average": [4, 3], "top": [1, 0]}
+
+
+def _simulation(records: Sequence[Row]) -> Any:
+    """One panel. The levels stand at equal distances, each with its name; colour, dash and mark tell lines apart that
+    lie on each other, the wider ones being drawn first."""
+    shown = [{**record, "method": LABELS[record["method"]]} for record in records]
+    shown += [
+        {"method": MAJORITY, "level": record["level"], "accuracy": record["majority"]}
+        for record in records
+        if record["method"] == METHODS[0]
+    ]
+    names = [*(LABELS[method] for method in METHODS), MAJORITY]
+    base = chart_of(shown).encode(
+        x=alt.X("level:O", title=f"{records[0]['contamination']} added", axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
+        color=_look(alt.Color, names, [*(COLOURS[method] for method in METHODS), "#777777"]),
+        strokeDash=_look(alt.StrokeDash, names, [*(_DASHES[method] for method in METHODS), [2, 3]]),
+        tooltip=tips(method="", level="d", accuracy=".2f"),
+    )
+    width = alt.condition(
+        alt.FieldOneOfPredicate(field="method", oneOf=[LABELS["atk"], LABELS["close"]]), alt.value(4), alt.value(1.6)
+    )
+    marks = base.transform_filter(alt.FieldOneOfPredicate(field="method", oneOf=names[:-1])).mark_point(
+        filled=True, size=45, opacity=1
+    )
+    shape = _look(alt.Shape, names, [*(_SHAPES[method] for method in METHODS), "stroke"]).legend(None)
+    return base.mark_line().encode(strokeWidth=width) + marks.encode(shape=shape)
+
+
+def _look(channel: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
+    legend = alt.Legend(symbolType="stroke", symbolSize=130, symbolStrokeWidth=2)
+    return channel("method:N", title=None, scale=alt.Scale(domain=list(names), range=list(values)), legend=legend)
 
 
 def critical_difference(scores: Scores, loss: str) -> Any:

@@ -214,8 +214,16 @@ def _figure1(section: Section, job: Job, archive: Archive) -> None:
         "figure1",
         figures.boundaries(points, lines),
         "Where each method puts its boundary on the four synthetic sets (logistic loss); the best place is 0 in all "
-        "four.",
+        f"four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
+        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k of the fewest training errors. Each method has a lane of its "
+        "own, so that equal boundaries show; one beyond -1 or 1 is not in the picture.",
     )
+
+
+_WAYS = (
+    f"First row: the descent by which the paper's picture was drawn (no penalty, from zero, rate {figure1.RATE:g}, "
+    f"k = {figure1.DESCENT_K}), which ends before average is trained. Second row:"
+)
 
 
 def _examples(section: Section, job: Job, archive: Archive) -> None:
@@ -266,7 +274,8 @@ def _figure5(section: Section, job: Job, archive: Archive) -> None:
                     stem,
                     figures.simulations(records),
                     f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
-                    f"({model} model, {protocol} protocol). Dotted: always saying the larger class.",
+                    f"({model} model, {protocol} protocol); the levels are at equal distances. Dotted: always saying "
+                    "the larger class.",
                 )
                 note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
                 section.tables.append(simulation_gains(stem, records))

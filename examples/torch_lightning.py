@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from closecall.nn import CloseKLoss, KDecay
-from closecall.nn.integrations.lightning import ScheduleCallback
+from closecall.nn.integrations.lightning import LightningSchedule
 
 
 class CloseKModule(lightning.LightningModule):
@@ -40,7 +40,7 @@ def main(**options: Any) -> dict[str, float]:
     targets = torch.randint(3, (1500,))
     inputs = centers[targets] + torch.randn(1500, 2)
     loader = DataLoader(TensorDataset(inputs[:1000], targets[:1000]), batch_size=25, shuffle=True)
-    decay = ScheduleCallback(lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches))
+    decay = LightningSchedule(lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches))
     module = CloseKModule(features=2, classes=3)
     trainer = lightning.Trainer(
         max_epochs=10, accumulate_grad_batches=2, callbacks=[decay], accelerator="cpu", logger=False, **options

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from closecall.nn import CloseKLoss, ResidualMLP
-from closecall.nn.integrations.skorch import AggregateNetClassifier, ScheduleCallback
+from closecall.nn.integrations.skorch import AggregateNetClassifier, SkorchSchedule
 
 EPOCHS = 15
 
@@ -35,7 +35,7 @@ def main() -> dict[str, float]:
             lr=0.02,
             batch_size=128,
             max_epochs=EPOCHS,
-            callbacks=[ScheduleCallback()],
+            callbacks=[SkorchSchedule()],
             train_split=None,
             verbose=0,
         )

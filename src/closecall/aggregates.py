@@ -166,6 +166,11 @@ class Aggregate:
     sums_to: float | None = None
     close: bool = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether it takes everything and has no count to change that: `average`, whatever its name."""
+        return self.full and not self.takes
+
     def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
         """Resolve ``k`` and ``m`` against the total mass, checking what this aggregate uses."""
         k_mass = resolve_count(k, total) if "k" in self.takes else min(float(self.sums_to or total), float(total))
@@ -207,7 +212,7 @@ class Aggregate:
         k, m : int, float or None
             Counts or fractions of the mass.
         mass : array (samples,), optional
-            Sample weights; one each unless said.
+            Sample weights; one each by default.
 
         Returns
         -------

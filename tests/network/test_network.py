@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from closecall.aggregates import AGGREGATES, Aggregate
 from closecall.losses import LOSSES, Loss
-from closecall.network import Progress, compiled, train_grid, twin
+from closecall.network import NetworkProgress, compiled, train_grid, twin
 from closecall.network.data import prepare
 from closecall.network.layers import Parameters, Shape, scores_of, start
 from closecall.network.paths import Settings, path_of
@@ -48,11 +48,11 @@ def scaled(name: str, total: float) -> dict[str, Any]:
 
 def gradient(walkers: Any, data: Any, shape: Shape, weights: np.ndarray, problem: Problem) -> np.ndarray:
     """The gradient of the aggregate loss without its penalty, by one step of a walker."""
-    walker = walkers.Walker(data, shape, Settings(1, 0.1, False))
+    walker = walkers(data, shape, Settings(1, 0.1, False))
     path = path_of(Problem(problem.loss, problem.aggregate, problem.k, 0.0, problem.m), data.total, convex=False)
     values = weights.astype(data.rows.dtype)
     walker.network(values, np.zeros_like(values), np.zeros_like(values), path).walk(range(1, 2))
-    return np.asarray(walker.kept["gradient"] if walkers is compiled else walker.gradient, dtype=float)
+    return np.asarray(walker.kept["gradient"] if walkers is compiled.CompiledWalker else walker.gradient, dtype=float)
 
 
 def masses_of(style: str, samples: int, rng: np.random.Generator) -> np.ndarray | None:
@@ -79,7 +79,7 @@ def test_gradients_are_the_twins(aggregate: str, loss: str, style: str, data: An
     problem = Problem(loss, aggregate, **scaled(aggregate, examples[0].total))
     found, expected = (
         gradient(walkers, each, shape, weights, problem)
-        for walkers, each in zip((compiled, twin), examples, strict=True)
+        for walkers, each in zip((compiled.CompiledWalker, twin.TwinWalker), examples, strict=True)
     )
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6 * max(1, np.abs(expected).max()))
 
@@ -205,9 +205,9 @@ def test_early_stopping_keeps_the_best(aggregate: str) -> None:
 def test_progress_comes_in_percents() -> None:
     X, y = blobs()
     for problems, steps in (([Problem(alpha=1.0), Problem(alpha=2.0)], 50), ([Problem()], 1000)):
-        told: list[Progress] = []
+        told: list[NetworkProgress] = []
         train_grid(X, y, problems, max_iter=steps, callback=told.append)
-        assert told[-1] == Progress(steps * len(problems), steps * len(problems))
+        assert told[-1] == NetworkProgress(steps * len(problems), steps * len(problems))
         assert [each.done for each in told] == sorted({each.done for each in told})
         assert 2 <= len(told) <= 101
 

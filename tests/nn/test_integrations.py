@@ -69,7 +69,7 @@ def check(model: Any) -> None:
 
 def test_lightning(tmp_path: Path) -> None:
     lightning = needs("lightning")
-    from closecall.nn.integrations.lightning import ScheduleCallback
+    from closecall.nn.integrations.lightning import LightningSchedule
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:
@@ -83,7 +83,7 @@ def test_lightning(tmp_path: Path) -> None:
             return torch.optim.SGD(self.parameters(), lr=RATE)
 
     def fit(epochs: int, resume: Any = None) -> tuple[Any, Any, Any]:
-        callback = ScheduleCallback(lambda trainer, module: KDecay(module.loss, STEPS))
+        callback = LightningSchedule(lambda trainer, module: KDecay(module.loss, STEPS))
         trainer = lightning.Trainer(
             accelerator="cpu",
             precision="bf16-mixed",
@@ -114,7 +114,7 @@ def test_lightning(tmp_path: Path) -> None:
 def test_hugging_face(tmp_path: Path) -> None:
     transformers = needs("transformers")
     needs("accelerate")
-    from closecall.nn.integrations.transformers import ScheduleCallback, TrainerLoss
+    from closecall.nn.integrations.transformers import TrainerLoss, TrainerSchedule
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -148,7 +148,7 @@ def test_hugging_face(tmp_path: Path) -> None:
             remove_unused_columns=False,
         )
         data = [{"inputs": row, "labels": target} for row, target in zip(*make_data(), strict=True)]
-        callbacks = [ScheduleCallback(KDecay(loss, STEPS))]
+        callbacks = [TrainerSchedule(KDecay(loss, STEPS))]
         return InOrder(Model(), arguments, train_dataset=data, compute_loss_func=TrainerLoss(loss), callbacks=callbacks)
 
     reset()
@@ -203,7 +203,7 @@ def test_skorch_with_accelerate(tmp_path: Path) -> None:
     accelerate = needs("accelerate")
     from skorch.hf import AccelerateMixin
 
-    from closecall.nn.integrations.skorch import AggregateNetClassifier, ScheduleCallback
+    from closecall.nn.integrations.skorch import AggregateNetClassifier, SkorchSchedule
 
     class Net(AccelerateMixin, AggregateNetClassifier):
         pass
@@ -223,7 +223,7 @@ def test_skorch_with_accelerate(tmp_path: Path) -> None:
             batch_size=MICRO,
             max_epochs=EPOCHS,
             train_split=None,
-            callbacks=[ScheduleCallback(per="batch")],
+            callbacks=[SkorchSchedule(per="batch")],
             verbose=0,
         )
 
@@ -243,7 +243,7 @@ def test_skorch_with_accelerate(tmp_path: Path) -> None:
 
 def test_skorch_probabilities_are_probabilities() -> None:
     needs("skorch")
-    from closecall.nn.integrations.skorch import AggregateNetClassifier, ScheduleCallback
+    from closecall.nn.integrations.skorch import AggregateNetClassifier, SkorchSchedule
 
     inputs, targets = (each.numpy() for each in make_data())
     for outputs, labels, loss in ((3, targets, "cross_entropy"), (1, (targets > 0).astype(np.int64), "logistic")):
@@ -257,7 +257,7 @@ def test_skorch_probabilities_are_probabilities() -> None:
             lr=0.1,
             batch_size=16,
             train_split=None,
-            callbacks=[ScheduleCallback()],
+            callbacks=[SkorchSchedule()],
             verbose=0,
         ).fit(inputs, labels)
         found = net.predict_proba(inputs)
@@ -274,10 +274,12 @@ def test_skorch_probabilities_are_probabilities() -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from closecall.nn.integrations import lightning, skorch, transformers
 
-    for module, name in ((lightning, "Callback"), (transformers, "TrainerCallback"), (skorch, "Callback")):
-        monkeypatch.setattr(module, name, None)
+    for module in (lightning, skorch):
+        monkeypatch.setattr(module, "Callback", None)
+    monkeypatch.setattr(transformers, "TrainerCallback", None)
+    for schedule in (lightning.LightningSchedule, transformers.TrainerSchedule, skorch.SkorchSchedule):
         with pytest.raises(ImportError, match=r"closecall\[integrations\]"):
-            module.ScheduleCallback(lambda *given: None)
+            schedule(lambda *given: None)
 
 
 def test_the_trainers_loss_counts_items() -> None:

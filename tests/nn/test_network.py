@@ -10,7 +10,8 @@ import pytest
 
 from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
-from closecall.network import Progress
+from closecall.network import NetworkProgress
+from closecall.network.data import prepare
 from closecall.network.paths import Settings, path_of, spans
 from closecall.objective import Problem
 
@@ -21,7 +22,7 @@ from closecall.nn import KDecay, logit_losses, reducers  # noqa: E402
 from closecall.nn.descent import slopes  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
 from closecall.nn.losses import MARGIN_SLOPES  # noqa: E402
-from closecall.nn.network import prepare, train_grid  # noqa: E402
+from closecall.nn.network import tensors, train_grid  # noqa: E402
 
 COUNTS: dict[str, dict[str, Any]] = {
     "average": {},
@@ -94,7 +95,7 @@ def test_forward_and_backward_are_those_of_the_plain_module(outputs: int) -> Non
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_going_backward_through_few_examples_is_going_through_all(outputs: int) -> None:
     X, y = blobs(60, classes=max(outputs, 2))
-    data = prepare(X, y, None, None if outputs == 1 else 3, "cpu", torch.float64)
+    data = tensors(prepare(X, y, None, None if outputs == 1 else 3, np.float64), "cpu")
     parameters = start(3, 4, outputs, seed=0).rows([0, 0])
     acts = forward(parameters, data.inputs)
     pulls = torch.zeros(2, outputs, 60, dtype=torch.float64)
@@ -174,7 +175,7 @@ def test_a_penalised_intercept_shrinks() -> None:
         train_grid(X + 3, y, [Problem(alpha=1e3)], max_iter=300, penalize_intercept=given).parameters
         for given in (False, True)
     )
-    assert free.on_inputs[0, :, -1].abs().max() > 0.01 > shrunk.on_inputs[0, :, -1].abs().max()
+    assert np.abs(free.on_inputs[0, :, -1]).max() > 0.01 > np.abs(shrunk.on_inputs[0, :, -1]).max()
 
 
 @pytest.mark.parametrize("aggregate", ["average", "close_decay"])
@@ -196,9 +197,9 @@ def test_early_stopping_keeps_the_best(aggregate: str) -> None:
 
 def test_progress_is_told() -> None:
     X, y = blobs()
-    told: list[Progress] = []
+    told: list[NetworkProgress] = []
     train_grid(X, y, [Problem(alpha=1.0), Problem(alpha=2.0)], max_iter=50, callback=told.append)
-    assert told[-1] == Progress(100, 100)
+    assert told[-1] == NetworkProgress(100, 100)
     assert [each.done for each in told] == sorted({each.done for each in told})
 
 

@@ -170,8 +170,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ['yes']
         """
         check_is_fitted(self, "coef_")
-        logistic = getattr(self, "loss_", getattr(self, "loss", "")) == "logistic"
-        plain = LogisticRegression() if logistic else LinearSVC()
+        loss = getattr(self, "loss_", getattr(self, "loss", ""))
+        plain = {"logistic": LogisticRegression}.get(loss, LinearSVC)()
         for name in ("coef_", "intercept_", "classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(plain, name, getattr(self, name))

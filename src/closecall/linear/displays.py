@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array
+from ..aggregates import get_aggregate
 
 
 def _axes(ax: Any) -> Any:
@@ -62,7 +63,7 @@ class KPathDisplay:
         # A whole number counts examples: 1 is one example, 1.0 all of them.
         counts = np.array([isinstance(params["k"], int) for params in results["params"]])
         ks = np.where(counts, raw / total, ks)
-        plain = results["param_aggregate"] == "average"
+        plain = np.array([get_aggregate(name).plain for name in results["param_aggregate"]])
         ran = results["n_folds"] > 0
         best = []
         for k in np.unique(ks[~plain & ran]):

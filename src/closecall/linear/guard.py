@@ -65,7 +65,7 @@ class Setting:
 
         `average` by the softmax of several classes has a name of its own: it is what scikit-learn fits.
         """
-        if self.multiclass == "softmax" and self.aggregate == "average":
+        if self.multiclass == "softmax" and get_aggregate(self.aggregate).plain:
             return MULTINOMIAL
         return self.aggregate + (" + exact intercept" if self.exact_intercept else "")
 
@@ -74,7 +74,7 @@ class Setting:
         """What an `average` is called elsewhere."""
         if self.kind == MULTINOMIAL:
             return MULTINOMIAL
-        return "logistic regression" if self.loss == "logistic" else f"{self.loss} average"
+        return {"logistic": "logistic regression"}.get(self.loss, f"{self.loss} average")
 
     def __str__(self) -> str:
         counts = "".join(f"{name}={value}, " for name, value in (("k", self.k), ("m", self.m)) if value is not None)

@@ -122,7 +122,7 @@ def solve_joint(
     """
     classes, fold_of = int(codes.max()) + 1, np.asarray(fold_of)
     for problem in problems:
-        if kind == "softmax" and problem.loss != "logistic":
+        if problem.loss != {"softmax": "logistic"}.get(kind, problem.loss):
             raise ValueError(f"multiclass='softmax' is the logistic loss of several classes; loss={problem.loss!r} "
                              "goes with multiclass='top_two' or 'ovr'")  # fmt: skip
     if isinstance(init, str) and init not in ("least_squares", "zeros"):

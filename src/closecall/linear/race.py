@@ -177,7 +177,7 @@ class Race:
         the refit has no such start.
         """
         known = {(s.loss, s.alpha, self._form(place)): place for place, s in enumerate(self.settings)
-                 if s.aggregate == "average" and not s.exact_intercept}  # fmt: skip
+                 if get_aggregate(s.aggregate).plain and not s.exact_intercept}  # fmt: skip
         keys = []
         for place, fold in pairs:
             setting = self.settings[place]

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .._names import lookup
-from ..aggregates import AGGREGATES, Count, resolve_count
+from ..aggregates import AGGREGATES, Count, get_aggregate, resolve_count
 from ..losses import LOSSES, get_loss
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
@@ -112,7 +112,7 @@ class _Search(LinearClassifier):
             Setting(loss, aggregate, k, alpha, m=m, multiclass=form)
             for loss in losses
             for aggregate in aggregates
-            if aggregate != "average" or many
+            if many or not get_aggregate(aggregate).plain
             for k, m in self._counts(aggregate)
             for alpha in alphas
         ]
@@ -179,7 +179,7 @@ class _Search(LinearClassifier):
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
         self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        convex = get_loss(chosen.loss).convex and chosen.aggregate == "average"
+        convex = get_loss(chosen.loss).convex and get_aggregate(chosen.aggregate).plain
         if np.max(self.n_iter_) >= self.max_iter + extra or (convex and not self.converged_):
             warnings.warn(
                 f"{type(self).__name__}: {chosen} has not settled after {np.max(self.n_iter_)} steps; scale the "

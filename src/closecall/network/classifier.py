@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._names import Array
 from ..aggregates import Count, check_mass, get_aggregate, resolve_count
 from ..objective import Problem
-from .grid import NetworkGrid, Progress, train_grid
+from .grid import NetworkGrid, NetworkProgress, train_grid
 
 #: Trains on devices other than the processor; :mod:`closecall.nn` puts its own here when it is imported.
 ACCELERATED: dict[str, Callable[..., Any]] = {}
@@ -169,7 +169,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     random_state : int, RandomState or None
         Decides the start and the held out examples.
     callback : callable, optional
-        Called with a :class:`closecall.network.Progress` about a hundred times during a fit.
+        Called with a :class:`closecall.network.NetworkProgress` about a hundred times during a fit.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
         patience: int = 50,
         device: str = "cpu",
         random_state: Any = None,
-        callback: Callable[[Progress], None] | None = None,
+        callback: Callable[[NetworkProgress], None] | None = None,
     ) -> None:
         self.loss = loss
         self.aggregate = aggregate
@@ -305,7 +305,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         penalize_intercept: bool = False,
         device: str = "cpu",
         random_state: Any = None,
-        callback: Callable[[Progress], None] | None = None,
+        callback: Callable[[NetworkProgress], None] | None = None,
     ) -> None:
         self.loss = loss
         self.aggregates = aggregates
@@ -372,7 +372,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
             k = problems[index].k
             return mean[index], np.inf if k is None else float(k), problems[index].alpha
 
-        averages = [index for index, each in enumerate(problems) if each.aggregate == "average"]
+        averages = [index for index, each in enumerate(problems) if get_aggregate(each.aggregate).plain]
         best_average, best = max(averages, key=rank), max(range(len(problems)), key=rank)
         gains = scores[:, best] - scores[:, best_average]
         error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf

@@ -76,7 +76,7 @@ def serves(path: Path, dtype: Any) -> bool:
     return LIBRARY is not None and dtype == np.float32 and known
 
 
-class Walker:
+class CompiledWalker:
     """Takes networks through their steps, one at a time, on data that is laid out once.
 
     Parameters
@@ -130,15 +130,15 @@ class Walker:
             self.schedules[aggregate, k, span] = arrays, tuple(map(_address, arrays))
         return self.schedules[aggregate, k, span]
 
-    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Networking:
+    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> CompiledNetwork:
         """A network at the beginning of its path; its three vectors (size,) are changed in place."""
-        return Networking(self, weights, mean, square, path)
+        return CompiledNetwork(self, weights, mean, square, path)
 
 
-class Networking:
+class CompiledNetwork:
     """One network under way; remembers where its k-th key was."""
 
-    def __init__(self, walker: Walker, weights: Array, mean: Array, square: Array, path: Path) -> None:
+    def __init__(self, walker: CompiledWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path, self.kept = walker, path, (weights, mean, square)
         loss, kind = LOSSES[get_loss(path.loss).value], KINDS[get_aggregate(path.aggregate).weigh]
         self.state = _Network(*map(_address, self.kept), loss, kind, path.alpha, path.m, (0.0, 0.0, -1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,9 +17,12 @@ from .data import Data, prepare
 from .layers import Parameters, Shape, scores_of, start
 from .paths import Path, Settings, spans
 
+#: Counts steps taken; returns how many to take before the next count.
+Tick = Callable[[int], int]
+
 
 @dataclass(frozen=True)
-class Progress:
+class NetworkProgress:
     """How far a run is, in steps of single networks."""
 
     done: int
@@ -55,19 +58,24 @@ class NetworkGrid:
         return scores[:, 0] if shape.outputs == 1 else scores
 
 
-class State(NamedTuple):
-    """Networks under way, arrays (rows, size): weights, and Adam's running mean and mean square of the gradients."""
+class Trainer(Protocol):
+    """What takes the networks of a grid through their steps; it begins with one, at the random start.
 
-    weights: Array
-    mean: Array
-    square: Array
+    :class:`KernelTrainer` is one, and :class:`closecall.nn.network.TorchTrainer` another.
+    """
 
+    def __init__(
+        self, data: Data, held: Data | None, begin: Parameters, settings: Settings, patience: int, tick: Tick
+    ) -> None: ...
 
-class Networking(Protocol):
-    """A network under way."""
+    def pick(self, rows: Sequence[int]) -> None:
+        """Go on with these networks, some of them several times."""
 
-    def walk(self, span: range) -> None:
-        """Take these steps."""
+    def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
+        """Take each network along its path; the last step of each. ``watched``: each keeps its best, and may stop."""
+
+    def weights(self) -> Array:
+        """The networks as they are, (rows, size)."""
 
 
 def train_grid(
@@ -85,7 +93,8 @@ def train_grid(
     validation: tuple[Any, Any] | None = None,
     patience: int = 50,
     dtype: Any = np.float32,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[NetworkProgress], None] | None = None,
+    trainer: Callable[..., Trainer] | None = None,
 ) -> NetworkGrid:
     """Train one network for each problem, all from one random start, by full-batch gradient descent (Adam).
 
@@ -107,7 +116,7 @@ def train_grid(
     classes : int, optional
         How many classes, if not two with labels -1 and +1.
     hidden : int, optional
-        Units of each hidden layer; as many as features unless said.
+        Units of each hidden layer; as many as features by default.
     learning_rate : float
         Adam's step size; it falls to zero over the last third.
     penalize_intercept : bool
@@ -119,7 +128,9 @@ def train_grid(
     dtype : float32 or float64
         The compiled kernel computes in float32; float64 runs on NumPy, many times slower.
     callback : callable, optional
-        Called with a :class:`Progress` about a hundred times a run.
+        Called with a :class:`NetworkProgress` about a hundred times a run.
+    trainer : callable, optional
+        Another way to take the steps: see :class:`Trainer` and :func:`closecall.nn.train_grid`.
 
     Returns
     -------
@@ -139,43 +150,64 @@ def train_grid(
     held = None if validation is None else prepare(*validation, None, classes, dtype)
     features = data.rows.shape[1]
     shape = Shape(features, hidden or features, data.outputs)
-    begin = start(shape, seed).values.astype(dtype)
-    state, places = State(begin, np.zeros_like(begin), np.zeros_like(begin)), [0] * len(problems)
-    parts = spans(problems, data.total, max_iter)
-    total = sum(len(span) * len(set(paths)) for span, paths in parts)
-    trainer = _Trainer(data, shape, Settings(max_iter, learning_rate, penalize_intercept), ticker(callback, total))
-    steps: list[int] = []
+    settings, parts = Settings(max_iter, learning_rate, penalize_intercept), spans(problems, data.total, max_iter)
+    tick = ticker(callback, sum(len(span) * len(set(paths)) for span, paths in parts))
+    networks = (trainer or KernelTrainer)(data, held, start(shape, seed), settings, patience, tick)
+    places, steps = [0] * len(problems), list[int]()
     for span, paths in parts:
         origins = dict(zip(paths, places, strict=True))
         rows = sorted(origins)
-        state = State(*(each[[origins[path] for path in rows]] for each in state))
-        watched = held if span.stop > max_iter else None
-        with np.errstate(all="ignore"):  # the compiled kernel is silent too; what comes out is looked at
-            steps = [trainer.train(state, row, path, span, watched, patience) for row, path in enumerate(rows)]
+        networks.pick([origins[path] for path in rows])
+        steps = networks.train(rows, span, watched=held is not None and span.stop > max_iter)
         places = [rows.index(path) for path in paths]
-    if not np.isfinite(state.weights).all():
+    weights = networks.weights()
+    if not np.isfinite(weights).all():
         raise FloatingPointError("training reached numbers that are not finite; scale the features and the weights")
-    return NetworkGrid(tuple(problems), Parameters(shape, state.weights[places]), np.array(steps)[places])
+    return NetworkGrid(tuple(problems), Parameters(shape, weights[places]), np.array(steps)[places])
 
 
-class _Trainer:
-    """The walkers of a run, compiled and not, made when first needed."""
+class Networking(Protocol):
+    """A network under way."""
 
-    def __init__(self, data: Data, shape: Shape, settings: Settings, tick: Callable[[int], int]) -> None:
-        self.data, self.shape, self.settings, self.tick = data, shape, settings, tick
-        self.walkers: dict[bool, compiled.Walker | twin.Walker] = {}
+    def walk(self, span: range) -> None:
+        """Take these steps."""
 
-    def network(self, state: State, row: int, path: Path) -> Networking:
+
+class KernelTrainer:
+    """One network at a time by the compiled kernel, or by its twin where it does not serve; one core."""
+
+    def __init__(
+        self, data: Data, held: Data | None, begin: Parameters, settings: Settings, patience: int, tick: Tick
+    ) -> None:
+        self.data, self.held, self.shape, self.settings = data, held, begin.shape, settings
+        self.patience, self.tick = patience, tick
+        values = begin.values.astype(data.rows.dtype)
+        self.state = [values, np.zeros_like(values), np.zeros_like(values)]  # Adam's mean and mean square
+        self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
+
+    def pick(self, rows: Sequence[int]) -> None:
+        """Go on with these networks."""
+        self.state = [each[rows] for each in self.state]
+
+    def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
+        """Take each network along its path, in place."""
+        with np.errstate(all="ignore"):  # the compiled kernel is silent too; what comes out is looked at
+            walk = self._watch if watched else self._walk
+            return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
+
+    def weights(self) -> Array:
+        """The networks as they are, (rows, size)."""
+        return self.state[0]
+
+    def _network(self, row: int, path: Path) -> Networking:
         fast = compiled.serves(path, self.data.rows.dtype)
         if fast not in self.walkers:
-            self.walkers[fast] = (compiled if fast else twin).Walker(self.data, self.shape, self.settings)
-        return self.walkers[fast].network(state.weights[row], state.mean[row], state.square[row], path)
+            make = compiled.CompiledWalker if fast else twin.TwinWalker
+            self.walkers[fast] = make(self.data, self.shape, self.settings)
+        weights, mean, square = (each[row] for each in self.state)
+        return self.walkers[fast].network(weights, mean, square, path)
 
-    def train(self, state: State, row: int, path: Path, span: range, held: Data | None, patience: int) -> int:
-        """Take one row through a span, in place; the last step taken."""
-        network = self.network(state, row, path)
-        if held is not None:
-            return self._watch(network, state.weights[row], path, span, held, patience)
+    def _walk(self, network: Networking, row: int, path: Path, span: range) -> int:
         begin = span.start
         while begin < span.stop:
             end = min(begin + self.tick(0), span.stop)
@@ -184,7 +216,9 @@ class _Trainer:
             begin = end
         return span.stop - 1
 
-    def _watch(self, network: Networking, weights: Array, path: Path, span: range, held: Data, patience: int) -> int:
+    def _watch(self, network: Networking, row: int, path: Path, span: range) -> int:
+        assert self.held is not None
+        weights = self.state[0][row]
         best, kept, stale = -1.0, weights.copy(), 0
         first = first_final_step(self.settings.max_iter) if get_aggregate(path.aggregate).decays else 1
         for step in span:
@@ -192,11 +226,11 @@ class _Trainer:
             self.tick(1)
             if step < first:
                 continue
-            found = _correct(Parameters(self.shape, weights[None]), held)
+            found = _correct(Parameters(self.shape, weights[None]), self.held)
             stale = 0 if found > best else stale + 1
             if found > best:
                 best, kept[:] = found, weights
-            if stale >= patience:
+            if stale >= self.patience:
                 break
         weights[:] = kept
         return step
@@ -208,7 +242,7 @@ def _correct(parameters: Parameters, data: Data) -> float:
     return float(right.sum() if data.mass is None else data.mass[right].sum())
 
 
-def ticker(callback: Callable[[Progress], None] | None, total: int) -> Callable[[int], int]:
+def ticker(callback: Callable[[NetworkProgress], None] | None, total: int) -> Tick:
     """Counts steps and calls back at every whole percent; returns how many steps to take before the next count."""
     done = seen = 0
 
@@ -217,7 +251,7 @@ def ticker(callback: Callable[[Progress], None] | None, total: int) -> Callable[
         done += steps
         if callback is not None and steps and (100 * done // total > seen or done == total):
             seen = 100 * done // total
-            callback(Progress(done, total))
+            callback(NetworkProgress(done, total))
         return total if callback is None else max(1, total // 100)
 
     return tick

@@ -8,7 +8,6 @@ operations on vectors. Activations are (units, samples): samples last.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -71,9 +70,16 @@ class Parameters:
     shape: Shape
     values: Array
 
-    def rows(self, index: Any) -> Parameters:
-        """The networks at these rows."""
-        return Parameters(self.shape, self.values[index])
+    @classmethod
+    def joined(cls, shape: Shape, on_inputs: Array, on_first: Array, on_second: Array) -> Parameters:
+        """The networks whose weights on x, h1 and h2 are these, each (rows, units, what they multiply)."""
+        values = np.empty((len(on_inputs), shape.size), dtype=on_inputs.dtype)
+        first, second, last = shape.split(values)
+        hidden = shape.hidden
+        first[:] = on_inputs[:, :hidden]
+        second[:] = np.concatenate([on_inputs[:, hidden : 2 * hidden], on_first[:, :hidden]], axis=2)
+        last[:] = np.concatenate([on_inputs[:, 2 * hidden :], on_first[:, hidden:], on_second], axis=2)
+        return cls(shape, values)
 
     @property
     def on_inputs(self) -> Array:
@@ -108,12 +114,7 @@ def start(shape: Shape, seed: int) -> Parameters:
     on_inputs = bounds * rng.uniform(-1, 1, (2 * hidden + outputs, features + 1))
     on_first = bounds[hidden:] * rng.uniform(-1, 1, (hidden + outputs, hidden))
     on_second = bounds[2 * hidden :] * rng.uniform(-1, 1, (outputs, hidden))
-    parameters = Parameters(shape, np.empty((1, shape.size)))
-    first, second, last = (layer[0] for layer in shape.split(parameters.values))
-    first[:] = on_inputs[:hidden]
-    second[:] = np.hstack([on_inputs[hidden : 2 * hidden], on_first[:hidden]])
-    last[:] = np.hstack([on_inputs[2 * hidden :], on_first[hidden:], on_second])
-    return parameters
+    return Parameters.joined(shape, on_inputs[None], on_first[None], on_second[None])
 
 
 def forward(layers: list[Array], seen: Array) -> Array:

@@ -79,7 +79,7 @@ def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
     aggregate = get_aggregate(problem.aggregate)
     k, m = aggregate.counts(problem.k, problem.m, total)
     takes_all = k >= total or (aggregate.decays and convex)
-    if aggregate.weigh is get_aggregate("average").weigh or (takes_all and aggregate.weigh in _ALL_IS_AVERAGE):
+    if aggregate.plain or (takes_all and aggregate.weigh in _ALL_IS_AVERAGE):
         return Path(problem.loss, "average", 0.0, math.inf, float(problem.alpha))
     return Path(problem.loss, problem.aggregate, m, math.inf if k >= total else k, float(problem.alpha))
 

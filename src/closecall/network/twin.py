@@ -17,8 +17,8 @@ from .layers import Shape, backward, forward
 from .paths import BETAS, EPSILON, Path, Settings
 
 
-class Walker:
-    """Takes networks through their steps; the same as :class:`closecall.network.compiled.Walker`."""
+class TwinWalker:
+    """Takes networks through their steps; the same as :class:`closecall.network.compiled.CompiledWalker`."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.shape, self.settings = data, shape, settings
@@ -27,15 +27,15 @@ class Walker:
         self.penalized = shape.penalized(settings.penalize_intercept).astype(data.rows.dtype)
         self.gradient = np.empty(shape.size, dtype=data.rows.dtype)
 
-    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> Networking:
+    def network(self, weights: Array, mean: Array, square: Array, path: Path) -> TwinNetwork:
         """A network at the beginning of its path; its three vectors (size,) are changed in place."""
-        return Networking(self, weights, mean, square, path)
+        return TwinNetwork(self, weights, mean, square, path)
 
 
-class Networking:
+class TwinNetwork:
     """One network under way."""
 
-    def __init__(self, walker: Walker, weights: Array, mean: Array, square: Array, path: Path) -> None:
+    def __init__(self, walker: TwinWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path = walker, path
         self.weights, self.mean, self.square = weights, mean, square
 

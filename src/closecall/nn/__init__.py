@@ -5,6 +5,8 @@ try:
 except ImportError as error:
     raise ImportError('closecall.nn needs PyTorch: pip install "closecall[torch]"') from error
 
+from closecall.network import NetworkGrid
+
 from . import functional
 from .classifier import ResidualMLPClassifier, ResidualMLPClassifierCV
 from .layers import ResidualMLP
@@ -21,7 +23,7 @@ from .modules import (
     TopKLoss,
     TrimmedLoss,
 )
-from .network import NetworkGrid, train_grid
+from .network import train_grid
 from .reducers import (
     Average,
     AverageTopK,

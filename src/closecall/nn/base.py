@@ -130,20 +130,24 @@ class Reducer(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """Reduce losses; sample weights ``mass``, distances from the boundary ``closeness`` and the boolean ``mask`` of
         what counts have the losses' shape."""
-        found = functional.reduce(self.plan(), Batch(losses, mass, closeness, mask))
+        return self.reduce(Batch(losses, mass, closeness, mask))
+
+    def weights(self, losses: Tensor, **given: Any) -> Tensor:
+        """The weights that :meth:`forward` gives to the losses, in their shape; it takes the same."""
+        return self.weigh(Batch(losses, **given))
+
+    #: ``(plan, select, rows) -> Chosen`` where a reducer has weights of its own, else the aggregate's.
+    weigher: Any = None
+
+    def reduce(self, batch: Batch) -> Tensor:
+        """What :meth:`forward` does."""
+        found = functional.reduce(self.plan(), batch, self.weigher)
         self._last = found[1:]
         return found.value
 
-    def weights(
-        self,
-        losses: Tensor,
-        *,
-        mass: Tensor | None = None,
-        closeness: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """The weights that :meth:`forward` gives to the losses, in their shape."""
-        return functional.weigh(self.plan(), Batch(losses, mass, closeness, mask))
+    def weigh(self, batch: Batch) -> Tensor:
+        """What :meth:`weights` does."""
+        return functional.weigh(self.plan(), batch, self.weigher)
 
     @property
     def last_k(self) -> Any:

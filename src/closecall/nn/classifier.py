@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from closecall.network import NetworkGrid
 from closecall.network.classifier import ACCELERATED, ResidualMLPClassifier, ResidualMLPClassifierCV
 
-from .network import NetworkGrid, train_grid
+from .network import train_grid
 
 __all__ = ["ResidualMLPClassifier", "ResidualMLPClassifierCV", "check_device"]
 

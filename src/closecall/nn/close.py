@@ -75,18 +75,11 @@ class CloseK(Reducer):
         self.data_size = data_size
         self.memory = KeyMemory(min(memory_size, data_size or memory_size)) if memory else None
 
-    def forward(
-        self,
-        losses: Tensor,
-        *,
-        mass: Tensor | None = None,
-        closeness: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """Reduce losses; ``mass``, ``closeness`` and the boolean ``mask`` have the losses' shape."""
+    def reduce(self, batch: Batch) -> Tensor:
+        """Reduce a batch: by itself, or among the examples seen lately."""
         if self.memory is None:
-            return super().forward(losses, mass=mass, closeness=closeness, mask=mask)
-        batch = check_batch(Batch(losses, mass, closeness, mask), allow_empty=self.group is not None)
+            return super().reduce(batch)
+        batch = check_batch(batch, allow_empty=self.group is not None)
         chosen, expected = self._rank(batch, self.training)
         counted = torch.where(chosen != 0, batch.losses, torch.zeros_like(batch.losses)) * chosen
         if self.reduction == "none":
@@ -96,19 +89,11 @@ class CloseK(Reducer):
         taken = torch.where(taken > 0, taken, torch.ones_like(taken)).detach()
         return value / taken if self.reduction == "mean" else value
 
-    def weights(
-        self,
-        losses: Tensor,
-        *,
-        mass: Tensor | None = None,
-        closeness: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """The weights that :meth:`forward` gives to the losses, in their shape; the memory is left as it is."""
+    def weigh(self, batch: Batch) -> Tensor:
+        """The weights of a batch; the memory is left as it is."""
         if self.memory is None:
-            return super().weights(losses, mass=mass, closeness=closeness, mask=mask)
-        batch = check_batch(Batch(losses, mass, closeness, mask), allow_empty=self.group is not None)
-        return self._rank(batch, False)[0]
+            return super().weigh(batch)
+        return self._rank(check_batch(batch, allow_empty=self.group is not None), False)[0]
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _rank(self, batch: Batch, remember: bool) -> tuple[Tensor, Tensor]:

@@ -19,16 +19,16 @@ from closecall.network.paths import BETAS, EPSILON, Path, Settings, counts
 from closecall.schedules import first_final_step
 
 from .functional import WEIGH
-from .layers import Parameters, backward, forward, scores_of
+from .layers import Weights, backward, forward, scores_of
 from .losses import MARGIN_LOSSES, MARGIN_SLOPES
 from .selection import Selector, count_dtype
 
 
 @dataclass(frozen=True)
-class Data:
+class Tensors:
     """Examples as tensors, on their device.
 
-    Parameters
+    Weights
     ----------
     inputs : tensor (features + 1, samples)
         The last row is ones.
@@ -70,7 +70,7 @@ class Data:
         return out.scatter_(1, second, -pulls[:, None])
 
 
-def selector_of(data: Data, rows: int) -> Selector:
+def selector_of(data: Tensors, rows: int) -> Selector:
     """The selector for so many networks on the same data; small whole masses are taken as copies."""
     if data.mass is None:
         return Selector(None)
@@ -80,18 +80,18 @@ def selector_of(data: Data, rows: int) -> Selector:
     return Selector(data.mass.expand(rows, -1), copies)
 
 
-class State(NamedTuple):
+class Descent(NamedTuple):
     """Networks under way: parameters and Adam's running mean and mean square of the gradients."""
 
-    parameters: Parameters
-    mean: Parameters
-    square: Parameters
+    parameters: Weights
+    mean: Weights
+    square: Weights
 
-    def rows(self, index: Any) -> State:
+    def rows(self, index: Any) -> Descent:
         """The networks at these rows."""
-        return State(*(each.rows(index) for each in self))
+        return Descent(*(each.rows(index) for each in self))
 
-    def descend(self, gradients: Parameters, step: int, rate: float) -> None:
+    def descend(self, gradients: Weights, step: int, rate: float) -> None:
         """One step of Adam (Kingma & Ba 2015), in place."""
         correction = math.sqrt(1 - BETAS[1] ** step)
         for value, mean, square, gradient in zip(*self, gradients, strict=True):
@@ -101,7 +101,7 @@ class State(NamedTuple):
             value.addcdiv_(mean, scale, value=-rate / (1 - BETAS[0] ** step))
 
 
-def pull(scores: Tensor, data: Data, select: Selector, loss: str, aggregate: str, k: Tensor, m: Tensor) -> Tensor:
+def pull(scores: Tensor, data: Tensors, select: Selector, loss: str, aggregate: str, k: Tensor, m: Tensor) -> Tensor:
     """Derivatives (rows, outputs, samples) of the aggregates of one loss by the scores; k and m are (rows, 1)."""
     margins, second = data.margins(scores)
     losses = MARGIN_LOSSES[loss](margins)
@@ -112,20 +112,20 @@ def pull(scores: Tensor, data: Data, select: Selector, loss: str, aggregate: str
 class Watch:
     """Early stopping: remembers each row's best parameters on the validation data."""
 
-    def __init__(self, data: Data, rows: int, patience: int) -> None:
+    def __init__(self, data: Tensors, rows: int, patience: int) -> None:
         self.data, self.patience = data, patience
         self.best = torch.full((rows,), -1.0)
         self.stale = torch.zeros(rows, dtype=torch.int64)
-        self.kept: Parameters | None = None
+        self.kept: Weights | None = None
 
-    def look(self, parameters: Parameters) -> bool:
+    def look(self, parameters: Weights) -> bool:
         """Compare with the best so far; true when no row has improved for as long as patience goes."""
         right = self.data.margins(scores_of(parameters, self.data.inputs))[0] > 0
         mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
         found = (right * mass).sum(dim=1).double().cpu()
         better = found > self.best
         if self.kept is None:
-            self.kept = Parameters(*(each.clone() for each in parameters))
+            self.kept = Weights(*(each.clone() for each in parameters))
         for kept, current in zip(self.kept, parameters, strict=True):
             kept[better] = current[better]
         self.best = torch.where(better, found, self.best)
@@ -133,7 +133,7 @@ class Watch:
         return bool((self.stale >= self.patience).all())
 
 
-def slopes(parameters: Parameters, data: Data, acts: Tensor, pulls: Tensor, out: Tensor) -> Parameters:
+def slopes(parameters: Weights, data: Tensors, acts: Tensor, pulls: Tensor, out: Tensor) -> Weights:
     """Gradients of the parameters, going backward through those examples alone that some network pulls at.
 
     With k close calls among n examples all others have derivative zero. Where at most a third is left it is cheaper to
@@ -150,10 +150,10 @@ def slopes(parameters: Parameters, data: Data, acts: Tensor, pulls: Tensor, out:
 
 
 def walk(
-    state: State,
+    state: Descent,
     paths: Sequence[Path],
     span: range,
-    data: Data,
+    data: Tensors,
     settings: Settings,
     watch: Watch | None,
     tick: Callable[[int], int],

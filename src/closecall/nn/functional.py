@@ -133,21 +133,12 @@ def weights(
     name: str,
     losses: Tensor,
     *,
-    k: Count = None,
-    m: Count = None,
-    threshold: float | None = None,
     closeness: Tensor | None = None,
     mass: Tensor | None = None,
     mask: Tensor | None = None,
-    dim: int | tuple[int, ...] | None = None,
-    min_loss: float | None = None,
-    min_kept: Count = 1,
-    temperature: float | None = None,
-    nonfinite: str = "raise",
-    group: Any = None,
-    remaining: Tensor | None = None,
+    **settings: Any,
 ) -> Tensor:
-    """The weights :func:`aggregate` gives to the losses, in their shape and without gradient.
+    """The weights :func:`aggregate` gives to the losses, in their shape and without gradient; settings are the same.
 
     Examples
     --------
@@ -155,7 +146,7 @@ def weights(
     >>> weights("close", torch.tensor([[0.1, 2.0], [0.7, 0.2]]), k=2, threshold=LOG2).tolist()
     [[0.0, 0.0], [1.0, 1.0]]
     """
-    plan = Plan(name, k, m, threshold, min_loss, min_kept, temperature, dim, nonfinite, "sum", group, remaining)
+    plan = Plan(name, **{"reduction": "sum"} | settings)
     plan.check()
     return weigh(plan, Batch(losses, mass, closeness, mask))
 

@@ -20,7 +20,7 @@ from .distributed import GroupSelector, join, largest, resolve_group
 from .plan import UNKNOWN_THRESHOLD, Batch, Layout, Outcome, Plan, layout_of
 from .schedule import decayed
 from .selection import NOT_FINITE, Selector, count_dtype, require
-from .soft import soften
+from .soft import SOFT
 
 Weigh = Callable[[Selector, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -49,7 +49,7 @@ WEIGH: dict[str, Weigh] = {
 }
 
 
-class Rows(NamedTuple):
+class RankedRows(NamedTuple):
     """A batch as rows without gradient, all (rows, samples); what does not count has mass, loss and closeness zero."""
 
     losses: Tensor
@@ -109,7 +109,7 @@ def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
     return GroupSelector(mass, refuse="", group=resolve_group(plan.group))
 
 
-def rows_of(plan: Plan, batch: Batch, layout: Layout) -> Rows:
+def rows_of(plan: Plan, batch: Batch, layout: Layout) -> RankedRows:
     """The batch as rows: masks and dropped losses become masses of zero."""
     losses = layout.to_rows(batch.losses.detach())
     mass = None if batch.mass is None else layout.to_rows(batch.mass.detach()).to(losses.dtype)
@@ -134,20 +134,20 @@ def rows_of(plan: Plan, batch: Batch, layout: Layout) -> Rows:
     poison = None
     if plan.nonfinite != "drop":
         poison = torch.where(torch.isnan(losses).any(), math.nan, 1.0).to(losses.dtype)
-    return Rows(losses, closeness, mass, poison)
+    return RankedRows(losses, closeness, mass, poison)
 
 
-def weigh_named(plan: Plan, select: Selector, rows: Rows) -> Chosen:
+def weigh_named(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
     """The weights of a core aggregate, hard or soft."""
     weigh = lookup(WEIGH, plan.name, "aggregate")
     k, m = masses(plan, select, rows)
     keys = rows.losses if rows.closeness is None else rows.closeness
     if plan.temperature is not None:
-        return Chosen(*soften(plan.name, plan.temperature, select, rows.losses, keys, k, m))
+        return Chosen(*SOFT[plan.name](select, rows.losses, keys, k, m, plan.temperature))
     return Chosen(weigh(select, rows.losses, keys, k, m))
 
 
-def masses(plan: Plan, select: Selector, rows: Rows) -> tuple[Tensor, Tensor]:
+def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tensor]:
     """``k`` and ``m`` as masses (rows, 1), k infinite where it reaches the total (then all is taken, bit for bit)."""
     takes, total = get_aggregate(plan.name).takes, select.totals(rows.losses)
     k = mass_of(plan.k if "k" in takes else None, total, 1)
@@ -172,9 +172,9 @@ def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
     return total.clamp(max=resolve_count(count, math.inf, low=low))
 
 
-def edges(plan: Plan, select: Selector, rows: Rows, weights: Tensor) -> Tensor:
+def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
     """The last loss (for close-k closeness) taken of each row (rows,), over all processes that share the row."""
-    smallest = plan.is_close or plan.name == "trimmed"
+    smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:
         keys = weights = keys.new_zeros(keys.shape[0], 1)

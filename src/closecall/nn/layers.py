@@ -19,7 +19,7 @@ from closecall.network import layers as network
 WIDE = 2**22  # activations at a time when only scores are wanted
 
 
-class Parameters(NamedTuple):
+class Weights(NamedTuple):
     """The weights of many networks. With h hidden units and o outputs:
 
     ``on_inputs`` (rows, 2h + o, features + 1) multiplies x (last column: intercepts), for both layers and the output;
@@ -30,13 +30,13 @@ class Parameters(NamedTuple):
     on_first: Tensor
     on_second: Tensor
 
-    def rows(self, index: Any) -> Parameters:
+    def rows(self, index: Any) -> Weights:
         """The networks at these rows (a view for a slice, a copy for a list)."""
-        return Parameters(*(each[index] for each in self))
+        return Weights(*(each[index] for each in self))
 
-    def to(self, **options: Any) -> Parameters:
+    def to(self, **options: Any) -> Weights:
         """The same on another device or in another dtype."""
-        return Parameters(*(each.to(**options) for each in self))
+        return Weights(*(each.to(**options) for each in self))
 
     @property
     def hidden(self) -> int:
@@ -44,7 +44,7 @@ class Parameters(NamedTuple):
         return self.on_second.shape[2]
 
 
-def start(features: int, hidden: int, outputs: int, seed: int) -> Parameters:
+def start(features: int, hidden: int, outputs: int, seed: int) -> Weights:
     """One random start, (1, ...): uniform within 1/sqrt(fan-in), as torch's linear layers have it.
 
     Examples
@@ -52,16 +52,20 @@ def start(features: int, hidden: int, outputs: int, seed: int) -> Parameters:
     >>> [tuple(each.shape) for each in start(features=6, hidden=4, outputs=1, seed=0)]
     [(1, 9, 7), (1, 5, 4), (1, 1, 4)]
     """
-    drawn = network.start(network.Shape(features, hidden, outputs), seed)
-    return Parameters(*map(torch.from_numpy, (drawn.on_inputs, drawn.on_first, drawn.on_second)))
+    return weights_of(network.start(network.Shape(features, hidden, outputs), seed))
 
 
-def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -> Tensor:
+def weights_of(given: network.Parameters) -> Weights:
+    """Networks of NumPy as tensors."""
+    return Weights(*map(torch.from_numpy, (given.on_inputs, given.on_first, given.on_second)))
+
+
+def forward(parameters: Weights, inputs: Tensor, out: Tensor | None = None) -> Tensor:
     """Activations (rows, 2h + o, samples): h1, h2, then the scores.
 
     Parameters
     ----------
-    parameters : Parameters
+    parameters : Weights
     inputs : tensor (features + 1, samples) or (rows, features + 1, samples)
         Shared by all networks, or each with its own.
     out : tensor (rows, 2h + o, samples), optional
@@ -87,14 +91,12 @@ def forward(parameters: Parameters, inputs: Tensor, out: Tensor | None = None) -
     return acts
 
 
-def backward(
-    parameters: Parameters, inputs: Tensor, acts: Tensor, pulls: Tensor, out: Tensor | None = None
-) -> Parameters:
+def backward(parameters: Weights, inputs: Tensor, acts: Tensor, pulls: Tensor, out: Tensor | None = None) -> Weights:
     """Gradients of the parameters.
 
     Parameters
     ----------
-    parameters : Parameters
+    parameters : Weights
     inputs, acts
         What :func:`forward` was given and gave.
     pulls : tensor (rows, o, samples)
@@ -114,10 +116,10 @@ def backward(
     torch.bmm(on_first.mT, by_units[:, hidden:], out=by_units[:, :hidden])
     by_units[:, :hidden].mul_(first.sign())
     flat = by_units if inputs.ndim == 3 else by_units.view(-1, inputs.shape[1])
-    return Parameters((flat @ inputs.mT).view_as(parameters.on_inputs), by_first, by_second)
+    return Weights((flat @ inputs.mT).view_as(parameters.on_inputs), by_first, by_second)
 
 
-def scores_of(parameters: Parameters, inputs: Tensor) -> Tensor:
+def scores_of(parameters: Weights, inputs: Tensor) -> Tensor:
     """Scores (rows, outputs, samples) of inputs (features + 1, samples), a block of samples at a time."""
     width = max(1, WIDE // parameters.on_inputs[:, :, 0].numel())
     parts = [forward(parameters, part)[:, 2 * parameters.hidden :] for part in inputs.split(width, dim=1)]
@@ -131,7 +133,7 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
     ----------
     features : int
     hidden : int, optional
-        Units of each hidden layer; as many as features unless said, as in the paper.
+        Units of each hidden layer; as many as features by default, as in the paper.
     outputs : int
         One logit for two classes, else one for each class.
 
@@ -155,7 +157,7 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
         return self.output(seen)
 
     @classmethod
-    def of(cls, parameters: Parameters | network.Parameters, row: int = 0) -> ResidualMLP:
+    def of(cls, parameters: Weights | network.Parameters, row: int = 0) -> ResidualMLP:
         """The module that computes what row ``row`` of the parameters computes."""
         given = (parameters.on_inputs, parameters.on_first, parameters.on_second)
         on_inputs, on_first, on_second = (torch.as_tensor(each[row]).detach() for each in given)

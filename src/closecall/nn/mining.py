@@ -12,7 +12,7 @@ from closecall.aggregates import Count, resolve_count
 
 from . import functional
 from .base import Reducer
-from .general import Chosen, Rows, mass_of
+from .general import Chosen, RankedRows, mass_of
 from .plan import Batch, Plan, layout_of
 from .selection import Selector
 from .soft import tilt
@@ -51,37 +51,25 @@ class HardNegatives(Reducer):
         self.ratio, self.min_kept = ratio, min_kept
 
     def forward(  # type: ignore[override]
-        self,
-        losses: Tensor,
-        *,
-        positives: Tensor,
-        mass: Tensor | None = None,
-        mask: Tensor | None = None,
+        self, losses: Tensor, *, positives: Tensor, mass: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Reduce losses; the boolean ``positives`` says which are kept in any case."""
-        found = functional.reduce(self.plan(), Batch(losses, mass, None, mask), self._weigher(losses, positives))
+        found = functional.reduce(self.plan(), Batch(losses, mass, None, mask), self._keeping(losses, positives))
         self._last = found[1:]
         return found.value
 
-    def weights(  # type: ignore[override]
-        self,
-        losses: Tensor,
-        *,
-        positives: Tensor,
-        mass: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
+    def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
         """The weights that :meth:`forward` gives to the losses, in their shape."""
-        return functional.weigh(self.plan(), Batch(losses, mass, None, mask), self._weigher(losses, positives))
+        return functional.weigh(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
 
-    def _weigher(self, losses: Tensor, positives: Tensor) -> Any:
+    def _keeping(self, losses: Tensor, positives: Tensor) -> Any:
         if positives.dtype != torch.bool or positives.shape != losses.shape:
             raise ValueError(
                 f"positives must be boolean and of the losses' shape {tuple(losses.shape)}, "
                 f"not {positives.dtype} of shape {tuple(positives.shape)}"
             )
 
-        def weigh(plan: Plan, select: Selector, rows: Rows) -> Chosen:
+        def weigh(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
             kept = layout_of(losses.shape, plan.dim).to_rows(positives).to(rows.losses.dtype)
             mass = torch.ones_like(rows.losses) if rows.mass is None else rows.mass
             negatives = type(select)(**{**vars(select), "mass": mass * (1 - kept)})
@@ -124,31 +112,8 @@ class Tilted(Reducer):
         super().__init__(**options)
         self.t = t
 
-    def forward(
-        self,
-        losses: Tensor,
-        *,
-        mass: Tensor | None = None,
-        closeness: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """Reduce losses; ``closeness`` is not looked at."""
-        found = functional.reduce(self.plan(), Batch(losses, mass, None, mask), self._weigh)
-        self._last = found[1:]
-        return found.value
-
-    def weights(
-        self,
-        losses: Tensor,
-        *,
-        mass: Tensor | None = None,
-        closeness: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """The weights that :meth:`forward` gives to the losses, in their shape."""
-        return functional.weigh(self.plan(), Batch(losses, mass, None, mask), self._weigh)
-
-    def _weigh(self, plan: Plan, select: Selector, rows: Rows) -> Chosen:
+    def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+        """Every loss, by exp(t * loss); ``closeness`` is not looked at."""
         return Chosen(*tilt(select, rows.losses, self.t))
 
     def extra_repr(self) -> str:

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from closecall._names import lookup
-from closecall.aggregates import Count, get_aggregate, resolve_count
+from closecall.aggregates import AGGREGATES, Count, get_aggregate, resolve_count
+
+from .soft import SOFT
 
 REDUCTIONS = ("mean", "sum", "none")
 NONFINITE = ("raise", "propagate", "drop")
@@ -50,7 +52,12 @@ class Plan(NamedTuple):
     @property
     def is_close(self) -> bool:
         """Whether it ranks by closeness."""
-        return self.name in ("close", "close_decay")
+        return self.name in AGGREGATES and AGGREGATES[self.name].close
+
+    @property
+    def takes_smallest(self) -> bool:
+        """Whether it takes what is smallest, of the closeness or of the losses: all but the m largest."""
+        return self.is_close or (self.name in AGGREGATES and AGGREGATES[self.name].takes == ("m",))
 
 
 def _check(
@@ -71,10 +78,11 @@ def _check(
         known.counts(None if mixed else k, m, 2**60)
     lookup(dict.fromkeys(NONFINITE), nonfinite, "nonfinite")
     resolve_count(min_kept, math.inf, name="min_kept", low=0)
-    if min_loss is not None and (name != "atk" or not math.isfinite(min_loss)):
+    largest = name in AGGREGATES and AGGREGATES[name].convex and "k" in AGGREGATES[name].takes
+    if min_loss is not None and not (largest and math.isfinite(min_loss)):
         raise ValueError(f"min_loss={min_loss!r} has to be a number, and belongs to the k largest losses (atk)")
     if temperature is not None:
-        if name not in ("atk", "close", "close_decay", "ranked_range", "trimmed"):
+        if name not in SOFT:
             raise ValueError(f"{name!r} has no soft form; temperature belongs to atk, close, ranked_range and trimmed")
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature={temperature!r} must be a positive number")

@@ -69,7 +69,6 @@ TAKE: dict[str, Callable[[Row], Taken]] = {
     "ranked_range": _ranked_range,
     "trimmed": lambda row: take_row(row.losses, row.total - row.m, row.mass),
 }
-SMALLEST = ("close", "close_decay", "trimmed")  # their edge is the largest of what they take
 
 
 def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
@@ -93,7 +92,7 @@ def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
 
 def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     """The average of unweighted losses, which costs what torch's mean costs; None if something has to be looked at."""
-    if plan.name != "average" or plan.group is not None or batch.mass is not None or batch.mask is not None:
+    if not get_aggregate(plan.name).plain or plan.group is not None or batch.mass is not None or batch.mask is not None:
         return None
     value = plain_mean(batch.losses, plan.reduction, plan.nonfinite)
     return None if value is None else Outcome(value, float(batch.losses.numel()), math.nan)
@@ -179,7 +178,7 @@ def _one(plan: Plan, losses: Any, closeness: Any, mass: Any) -> tuple[Array, flo
     total = losses.size if mass is None else float(mass.sum(dtype=float))
     k, m = _counts(plan, losses, mass, total)
     found = TAKE[plan.name](Row(losses, closeness, mass, total, k, m))
-    return found.weights, found.mass, np.array([found.edge if plan.name in SMALLEST else -found.edge])
+    return found.weights, found.mass, np.array([found.edge if plan.takes_smallest else -found.edge])
 
 
 def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tuple[float, float]:

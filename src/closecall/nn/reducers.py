@@ -13,6 +13,7 @@ from closecall.aggregates import Count
 from .base import Reducer
 from .close import CloseK
 from .mining import HardNegatives, Tilted
+from .plan import Batch
 from .quick import plain_mean
 
 __all__ = [
@@ -40,21 +41,16 @@ class Average(Reducer):
 
     aggregate = "average"
 
-    def forward(
-        self,
-        losses: Tensor,
-        *,
-        mass: Tensor | None = None,
-        closeness: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> Tensor:
-        """Reduce losses; the plain mean goes the shortest way."""
-        if mass is None and mask is None and self.group is None and isinstance(losses, Tensor) and losses.ndim:
+    def reduce(self, batch: Batch) -> Tensor:
+        """Reduce a batch; the plain mean goes the shortest way."""
+        losses = batch.losses
+        plain = batch.mass is None and batch.mask is None and self.group is None
+        if plain and isinstance(losses, Tensor) and losses.ndim:
             value = plain_mean(losses, self.reduction, self.nonfinite)
             if value is not None:
                 self._last = (float(losses.numel()), math.nan)
                 return value
-        return super().forward(losses, mass=mass, closeness=closeness, mask=mask)
+        return super().reduce(batch)
 
 
 class Maximal(Reducer):

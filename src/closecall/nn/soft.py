@@ -23,20 +23,6 @@ HALVINGS = 60  # of an interval that holds nu: to the last bit of a float64
 FAR = 40.0  # temperatures beyond the ends at which nobody, or everybody, is taken: exp(40) examples
 
 
-def soften(
-    name: str, temperature: float, select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """Soft weights (rows, samples) of an aggregate and what its value adds, (rows, 1); k and m are (rows, 1)."""
-    if name in ("close", "close_decay"):
-        return soft_take(select, -closeness, k, temperature)[0], None
-    all_of_it = torch.full_like(k, math.inf)
-    outer, above = soft_take(select, losses, k if name != "trimmed" else all_of_it, temperature)
-    if name == "atk":
-        return outer, above
-    inner, below = soft_take(select, losses, m, temperature)
-    return outer - inner, above - below
-
-
 def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), and their entropy term.
 
@@ -59,6 +45,34 @@ def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: flo
     share = torch.where(every, 1.0, torch.where(none, 0.0, share))
     entropy = -(torch.xlogy(share, share) + torch.xlogy(1 - share, 1 - share))
     return (mass * share).to(scores.dtype), temperature * (mass * entropy).sum(dim=1, keepdim=True)
+
+
+Soft = tuple[Tensor, Tensor | None]
+
+
+def _soft_close(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
+    return soft_take(select, -closeness, k, temperature)[0], None
+
+
+def _soft_atk(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
+    return soft_take(select, losses, k, temperature)
+
+
+def _soft_range(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
+    outer, above = soft_take(select, losses, k, temperature)
+    inner, below = soft_take(select, losses, m, temperature)
+    return outer - inner, above - below
+
+
+def _soft_trim(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
+    return _soft_range(select, losses, closeness, torch.full_like(k, math.inf), m, temperature)
+
+
+#: Aggregates that have a soft form: its weights (rows, samples), and what its value adds, (rows, 1); k and m (rows, 1).
+SOFT = {
+    "close": _soft_close, "close_decay": _soft_close, "atk": _soft_atk, "ranked_range": _soft_range,
+    "trimmed": _soft_trim,
+}  # fmt: skip
 
 
 def tilt(select: Selector, losses: Tensor, t: float) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from closecall._names import Array, lookup
+from closecall.aggregates import get_aggregate
 from closecall.data import Dataset, load_dataset
 from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
 from closecall.evaluate.grid import ALPHAS, grid as grid_of, rows_of, score_linear
@@ -92,7 +93,7 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
     rows = rows_of(problems)
     score_linear(rows, solutions.coef, solutions.intercept, division)
     rows["objective"], rows["n_iter"], rows["converged"] = solutions.objective, solutions.n_iter, solutions.converged
-    average = rows["method"] == "average"
+    average = np.array([get_aggregate(problem.aggregate).plain for problem in problems])
     moved = rows[average]  # boolean indexing copies
     intercepts = exact_intercepts(solutions.coef[average], division.X[0], division.y[0])
     score_linear(moved, solutions.coef[average], intercepts, division)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from closecall._names import Array
+from closecall.aggregates import get_aggregate
 from closecall.data.synthetic import FIGURE1, example1, example2, figure1
 from closecall.evaluate.grid import LABELS, k_grid
 from closecall.objective import Problem
@@ -81,7 +82,8 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
         slopes = 1 / (1 + np.exp(margins))
         pulls = slopes * y
         for row, method in enumerate(METHODS):
-            count = round(shrinking(step)) if method == "close_decay" else n if method == "average" else k
+            aggregate = get_aggregate(method)
+            count = round(shrinking(step)) if aggregate.decays else k if aggregate.takes else n
             if count < n:
                 pulls[row] *= _taken(method, slopes[row], count)
         moves[:, 0] = MOMENTUM * moves[:, 0] + (pulls * X).sum(axis=2)
@@ -90,7 +92,8 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
     errors = (y * (parameters[:, 0, :, None] * X + parameters[:, 1, :, None]) <= 0).sum(axis=2)
     return [
         {
-            "draw": draw, "method": method, "k": n if method == "average" else k, "errors": float(errors[row, draw]),
+            "draw": draw, "method": method, "k": k if get_aggregate(method).takes else n,
+            "errors": float(errors[row, draw]),
             "best_possible": _least_errors(X[draw, :, None], y), "slope": float(parameters[row, 0, draw]),
             "boundary": _boundary(*parameters[row, :, draw]),
         }
@@ -109,9 +112,10 @@ def _taken(method: str, slopes: Array, k: int) -> Array:
     [[False, True, True, False]]
     """
     twice = 2 - 2 * slopes  # its ratio to 1 is the loss's distance from its threshold: both have the same order
-    keys = np.maximum(twice, 1 / twice) if method.startswith("close") else -slopes
+    aggregate = get_aggregate(method)
+    keys = np.maximum(twice, 1 / twice) if aggregate.close else -slopes
     edge: Array = np.partition(keys, k - 1, axis=1)[:, k - 1, None]
-    return keys == edge if method == "top" else keys <= edge
+    return keys == edge if aggregate.sums_to else keys <= edge  # the k-th alone weighs one, whatever k is
 
 
 def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
@@ -120,7 +124,7 @@ def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
         Problem("logistic", method, k, alpha)
         for alpha in FIGURE1_ALPHAS
         for method in METHODS
-        for k in (ks[-1:] if method == "average" else ks)
+        for k in (ks if get_aggregate(method).takes else ks[-1:])
     ]
     solutions, best = solve(X, y, problems, max_iter=max_iter), _least_errors(X, y)
     records = []

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from closecall._names import Array
+from closecall.aggregates import AGGREGATES
 from closecall.data.simulate import SIMULATIONS
 from closecall.evaluate.grid import LABELS
 from closecall.report.formats import Row, Table
@@ -132,7 +133,7 @@ def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
         f"The paper says that with outliers all methods but close-k lose more than {CLAIMED_DROP} points. "
         f"Lost here, from none to {most}: {', '.join(words)}."
     )
-    if any(method == "top" and drop <= CLAIMED_DROP for (_, method), drop in others.items()):
+    if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in others.items()):
         yield (
             "Top looks at the k-th largest loss alone: where validation chooses a k above the number of outliers in "
             "the training part, it does not see them."

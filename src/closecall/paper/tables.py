@@ -116,8 +116,8 @@ def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
         theirs = [table3_error(name, loss, method) if published else None for method in METHODS]
         cells = []
         for method, error, value in zip(METHODS, map(float, errors[i]), theirs, strict=True):
-            p = 1.0 if method == "average" else float(pairs["average", method].p[i])
-            plus = published and method == "close_decay" and pairs[_CLAIM].p[i] < stats.SIGNIFICANCE
+            p = 1.0 if method == PAIR[0] else float(pairs[PAIR[0], method].p[i])
+            plus = published and method == PAIR[1] and pairs[_CLAIM].p[i] < stats.SIGNIFICANCE
             cells.append((f"{error:.2f}{'*' if p < stats.SIGNIFICANCE else ''}{'+' if plus else ''}", error, value))
             record: Row = {
                 "dataset": name, "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]),

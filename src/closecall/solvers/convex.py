@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -24,6 +25,8 @@ NARROWING = 0.25  # each width is a quarter of the last
 _ARMIJO = 1e-4
 #: Losses whose average has second-order steps.
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
+#: Those without a kink, whose steps are Newton's.
+NEWTON = [loss for loss in SECOND_ORDER if not get_loss(loss).kinks]
 PILOT_FROM = 8  # rows that start alike, from which one going ahead saves steps
 _TOGETHER = 1 << 18  # problems x samples that take second-order steps together
 
@@ -77,23 +80,32 @@ class _State:
 
 def rounded(loss: str, negative: Array, width: Array) -> tuple[Array, Array]:
     """Values and minus slopes of a block of minus margins; the hinge is rounded over ``width`` (rows, 1)."""
-    if loss == "logistic":
-        flat = np.exp(-np.abs(negative))
-        near = 1 + flat
-        # log(1 + e) loses e below the float's epsilon; times e / ((1 + e) - 1) restores it (Kahan).
-        exact = np.log(near)
-        near -= 1
-        np.divide(flat, near, out=near, where=near > 0)
-        values = np.where(exact > 0, exact * near, flat) + np.maximum(negative, 0)
-        return values, minus_slope(loss, negative)
-    if loss == "hinge":
-        short = 1 + negative
-        part = np.clip(short, 0, width)
-        short -= part / 2
-        slope = part / width
-        return short * slope, slope
+    if loss in ROUNDED:
+        return ROUNDED[loss](negative, width)
     values = get_loss(loss).value(-negative)
     return values, minus_slope(loss, negative)
+
+
+def _logistic(negative: Array, width: Array) -> tuple[Array, Array]:
+    flat = np.exp(-np.abs(negative))
+    near = 1 + flat
+    # log(1 + e) loses e below the float's epsilon; times e / ((1 + e) - 1) restores it (Kahan).
+    exact = np.log(near)
+    near -= 1
+    np.divide(flat, near, out=near, where=near > 0)
+    values = np.where(exact > 0, exact * near, flat) + np.maximum(negative, 0)
+    return values, minus_slope("logistic", negative)
+
+
+def _rounded_hinge(negative: Array, width: Array) -> tuple[Array, Array]:
+    short = 1 + negative
+    part = np.clip(short, 0, width)
+    short -= part / 2
+    slope = part / width
+    return short * slope, slope
+
+
+ROUNDED = {"logistic": _logistic, "hinge": _rounded_hinge}
 
 
 def minimize(
@@ -160,18 +172,18 @@ def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limit
     model that has seen its test rows.
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
-    for fold in np.unique(roots.fold).tolist():
-        alike = np.flatnonzero((np.array(roots.loss) == "logistic") & (roots.fold == fold))
+    for fold, loss in product(np.unique(roots.fold).tolist(), NEWTON):
+        alike = np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold))
         if min(len(alike), limits.passes) < PILOT_FROM or (start[alike] != start[alike[0]]).any():
             continue
         alpha = np.sort(roots.alpha[alike])[[len(alike) // 2]]
-        start[alike] = second_order(design, "logistic", masses[fold], alpha, start[alike[:1]], ahead)[0]
+        start[alike] = second_order(design, loss, masses[fold], alpha, start[alike[:1]], ahead)[0]
     return start
 
 
 def second_order(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
     """Minimise average problems of one loss and fold by Newton or interior-point steps."""
-    rows = design.signed if loss == "logistic" else design.signed.astype(np.float64)
+    rows = design.signed if loss in NEWTON else design.signed.astype(np.float64)
     inside = mass.values > 0
     if not inside.all():
         rows = rows[inside]

@@ -93,12 +93,15 @@ def closeness(loss: str) -> tuple[Callable[[Array], tuple[Array, Array]], Finish
 
 def minus_slope(loss: str, negative: Array) -> Array:
     """Minus the slope of the loss, possibly in place."""
-    if loss == "logistic":
-        np.negative(negative, out=negative)
-        np.exp(negative, out=negative)
-        negative += 1
-        return np.reciprocal(negative, out=negative)
-    return _hinge_finish(negative) if loss == "hinge" else -get_loss(loss).slope(-negative)
+    known = {"logistic": _minus_logistic_slope, "hinge": _hinge_finish}
+    return known[loss](negative) if loss in known else -get_loss(loss).slope(-negative)
+
+
+def _minus_logistic_slope(negative: Array) -> Array:
+    np.negative(negative, out=negative)
+    np.exp(negative, out=negative)
+    negative += 1
+    return np.reciprocal(negative, out=negative)
 
 
 # --- selection

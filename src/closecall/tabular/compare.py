@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from closecall._names import Array, lookup
-from closecall.aggregates import AGGREGATES
+from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.data.sheet import Sheet
 from closecall.evaluate.baselines import sklearn_baselines
 from closecall.evaluate.grid import ALPHAS, ROW, choose, grid, looks_at, rows_of
@@ -105,8 +105,9 @@ def _solved(
 
 def _aggregates(X: Sequence[Array], y: Sequence[Array], losses: Sequence[str], max_iter: int) -> Array:
     options = Options(max_iter, 1e-3, True, False, "ovr", dtype=np.float32)
-    rows, models, training = _solved(X, y, grid(len(y[0]), tuple(AGGREGATES), losses), options)
-    average = rows["method"] == "average"
+    problems = grid(len(y[0]), tuple(AGGREGATES), losses)
+    rows, models, training = _solved(X, y, problems, options)
+    average = np.array([get_aggregate(problem.aggregate).plain for problem in problems])
     moved = rows[average]
     moved["method"] = "average_exact_intercept"
     intercept = exact_intercepts(training, models.coef[average], options)

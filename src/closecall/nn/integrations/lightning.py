@@ -13,7 +13,7 @@ except ImportError:
 Make = Callable[[Any, Any], Any]
 
 
-class ScheduleCallback(Callback or object):  # type: ignore[misc]
+class LightningSchedule(Callback or object):  # type: ignore[misc]
     """Step a schedule once for each step of the optimiser, not of the loader, and log the reducer's k.
 
     The reducer belongs into the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
@@ -31,7 +31,7 @@ class ScheduleCallback(Callback or object):  # type: ignore[misc]
 
     def __init__(self, make: Make, *, log: str | None = "k") -> None:
         if Callback is None:
-            raise ImportError('ScheduleCallback needs Lightning: pip install "closecall[integrations]"')
+            raise ImportError('LightningSchedule needs Lightning: pip install "closecall[integrations]"')
         super().__init__()
         self.make, self.name, self.schedule, self._seen = make, log, None, 0
 

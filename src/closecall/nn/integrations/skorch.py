@@ -74,7 +74,7 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
         return probabilities
 
 
-class ScheduleCallback(Callback or object):  # type: ignore[misc]
+class SkorchSchedule(Callback or object):  # type: ignore[misc]
     """Make a schedule for the criterion's reducer as a fit begins, and step it.
 
     Parameters
@@ -87,7 +87,7 @@ class ScheduleCallback(Callback or object):  # type: ignore[misc]
 
     def __init__(self, make: Callable[[Any, int], Any] = KDecay, per: str = "epoch") -> None:
         if Callback is None:
-            raise ImportError(f"ScheduleCallback {NEEDED}")
+            raise ImportError(f"SkorchSchedule {NEEDED}")
         if per not in ("epoch", "batch"):
             raise ValueError(f"per={per!r} is not known; choose 'epoch' or 'batch'")
         self.make, self.per = make, per

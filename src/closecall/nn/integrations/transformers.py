@@ -62,7 +62,7 @@ class TrainerLoss:
         return value * (items / num_items_in_batch)
 
 
-class ScheduleCallback(TrainerCallback or object):  # type: ignore[misc]
+class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
     """Step a schedule once for each step of the optimiser, log the reducer's k, save and resume both.
 
     Parameters
@@ -74,7 +74,7 @@ class ScheduleCallback(TrainerCallback or object):  # type: ignore[misc]
 
     def __init__(self, schedule: Any, *, log: str | None = "k") -> None:
         if TrainerCallback is None:
-            raise ImportError('ScheduleCallback needs transformers: pip install "closecall[integrations]"')
+            raise ImportError('TrainerSchedule needs transformers: pip install "closecall[integrations]"')
         super().__init__()
         self.schedule, self.log = schedule, log
 

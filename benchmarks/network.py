@@ -25,6 +25,7 @@ from closecall.network import train_grid
 from closecall.network.layers import Shape
 from closecall.nn import ResidualMLP, train_grid as train_blocks
 from closecall.nn.losses import MARGIN_LOSSES
+from closecall.paper.plan import NETWORK_RATES, NETWORK_STEPS
 
 AGGREGATES = ("close", "close_decay", "atk", "average", "top")
 #: Training rows and features of half of the data set.
@@ -130,7 +131,7 @@ def errors_of_split(
     parts = train_test_split(X_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=seed)
     scaler = StandardScaler().fit(X)
     problems = grid_of(len(X), losses)
-    grid = train(scaler.transform(X), y, problems, max_iter=steps, seed=seed)
+    grid = train(scaler.transform(X), y, problems, max_iter=steps, seed=seed, learning_rate=max(NETWORK_RATES.values()))
     held, test = (
         ((grid.scores(scaler.transform(rows)) > 0) == (labels > 0)).mean(axis=1)
         for rows, labels in (parts[::2], parts[1::2])
@@ -186,7 +187,7 @@ def main() -> None:
     elif given.data is None:
         parser.error(f"{given.what} needs --data")
     else:
-        agreement(given.data, given.names, given.splits, given.steps or 300)
+        agreement(given.data, given.names, given.splits, given.steps or NETWORK_STEPS)
 
 
 if __name__ == "__main__":

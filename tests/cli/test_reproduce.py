@@ -141,6 +141,17 @@ def test_version_and_help(call) -> None:  # type: ignore[no-untyped-def]
     assert max(map(len, told.out.splitlines())) <= 80
 
 
+def test_networks_on_the_embedded_suite_have_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    place = ("--datasets", "corral", "--protocol", "sound", "--json", "--out", str(tmp_path / "out"))
+
+    def cells(*given: str) -> int:
+        return int(json.loads(call("plan", "table1", "--suite", "embedded", *given, *place).out)["cells"])
+
+    assert cells("--models", "network") == 10
+    assert cells() == 25
+    assert cells("--models", "network", "--splits", "25") == 25
+
+
 def test_report_runs_nothing_and_asks_each_question_once(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     """Figure 1 and the examples are solved by the run; the report unpacks a record once and compares a pair once."""
     place = ("--out", str(tmp_path / "out"))

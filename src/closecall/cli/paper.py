@@ -20,7 +20,19 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from closecall.data import SUITES, available, data_directory
 from closecall.paper.engines import Dask, Engine, Local
 from closecall.paper.jobs import Job, prepare
-from closecall.paper.plan import MAX_ITER, NETWORK_RATES, NETWORK_STEPS, SPLITS, STARTS, TARGETS, RunOptions, by_set
+from closecall.paper.plan import (
+    MAX_ITER,
+    NETWORK_RATES,
+    NETWORK_STEPS,
+    SPLITS,
+    STARTS,
+    TARGETS,
+    TRIAL_SPLITS,
+    RunOptions,
+    by_set,
+    get_targets,
+    usual_splits,
+)
 from closecall.paper.published import LOSSES
 from closecall.paper.run import Event, drive
 from closecall.paper.scores import Archive, title
@@ -43,7 +55,12 @@ def _requested(
     ] = None,
     suite: Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")] = None,
     datasets: Annotated[str, typer.Option(help="Only these, separated by commas; names, source:name or files.")] = "",
-    splits: Annotated[int, typer.Option(help="Random divisions of each data set.")] = SPLITS,
+    splits: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Random divisions of each data set; {SPLITS}, or {TRIAL_SPLITS} for networks on the embedded suite."
+        ),
+    ] = None,
     max_iter: Annotated[
         int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
     ] = None,
@@ -58,6 +75,9 @@ def _requested(
 ) -> list[Job]:
     """The jobs that the arguments ask for, their data sets looked at."""
     protocols = None if protocol in ("", "both") else words(protocol)
+    asked = targets or ["overview"]
+    suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
+    splits = usual_splits(suites, words(models)) if splits is None else splits
     options = RunOptions(splits, max_iter, protocols, words(models), start, max(NETWORK_RATES))
     with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
 
@@ -66,7 +86,7 @@ def _requested(
                 status.update(f"looking at {plain(name)}")
 
         return prepare(
-            targets or ["overview"], options, suite=suite, only=words(datasets), data_dir=data_dir,
+            asked, options, suite=suite, only=words(datasets), data_dir=data_dir,
             download=download, largest=largest, tell=tell,
         )  # fmt: skip
 

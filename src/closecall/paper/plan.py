@@ -26,6 +26,8 @@ RECIPE = 1
 BOTH = tuple(PROTOCOLS)
 STARTS = ("least_squares", "zeros", "random")
 SPLITS = 25
+#: Splits of networks on the embedded suite, which is there to be tried: 25 take more than five minutes on two cores.
+TRIAL_SPLITS = 10
 MAX_SPLITS = 10_000
 #: Cells of one request, however many data sets it names.
 MAX_CELLS = 200_000
@@ -220,6 +222,17 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
     known = {**{name: (target,) for name, target in TARGETS.items()}, "all": paper}
     found = [target for name in names for target in lookup(known, name, "target")]
     return tuple(dict.fromkeys(found))
+
+
+def usual_splits(suites: Iterable[str], models: Iterable[str]) -> int:
+    """How many splits there are unless said: the paper's 25, fewer for networks on nothing but the embedded suite.
+
+    Examples
+    --------
+    >>> usual_splits(["embedded"], ["network"]), usual_splits(["embedded", "pmlb94"], ["network"])
+    (10, 25)
+    """
+    return TRIAL_SPLITS if "network" in models and set(suites) == {"embedded"} else SPLITS
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,11 @@ def mutate(chance: random.Random, data: bytes, other: bytes) -> bytes:
 
 
 def corpus(kind: str) -> list[bytes]:
-    """The files of a kind, in order of their names."""
-    return [path.read_bytes() for path in sorted((CORPUS / kind).iterdir())]
+    """The files of a kind, in order of their names; at least one."""
+    files = [path.read_bytes() for path in sorted((CORPUS / kind).glob("*"))]
+    if not files:
+        raise FileNotFoundError(f"{CORPUS / kind} is empty; write it by python -m tests.stress.fuzz_targets")
+    return files
 
 
 def made(kind: str, number: int, files: list[bytes]) -> bytes:
@@ -123,7 +126,7 @@ def try_one(read: Callable[[bytes], None], allowed: tuple[type[Exception], ...],
     return "ok", ""
 
 
-def _child(kind: str, target: Any, first: int, count: int, place: mmap.mmap, pipe: int) -> None:
+def _child(kind: str, files: list[bytes], target: Any, numbers: range, place: mmap.mmap, pipe: int) -> None:
     """Run inputs and write what became of them; only its process ends when something goes very wrong."""
     for number in (signal.SIGALRM, signal.SIGPROF, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -132,8 +135,8 @@ def _child(kind: str, target: Any, first: int, count: int, place: mmap.mmap, pip
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()  # the parent says what ended it
     warnings.simplefilter("error")
-    files, lines = corpus(kind), []
-    for number in range(first, first + count):
+    lines = []
+    for number in numbers:
         place[:8] = struct.pack("<q", number)
         data = made(kind, number, files)
         signal.setitimer(signal.ITIMER_REAL, WAITING)
@@ -150,14 +153,15 @@ def _child(kind: str, target: Any, first: int, count: int, place: mmap.mmap, pip
 
 def run_batch(kind: str, target: Any, tally: Tally, count: int) -> None:
     """Run the next inputs of a kind in a child and add up what became of them."""
-    place, (reader, writer) = mmap.mmap(-1, 8), os.pipe()
+    place, (reader, writer), files = mmap.mmap(-1, 8), os.pipe(), corpus(kind)
     first = tally.next
+    place[:8] = struct.pack("<q", first)
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             os.close(reader)
-            _child(kind, target, first, count, place, writer)
+            _child(kind, files, target, range(first, first + count), place, writer)
             code = 0
         finally:
             os._exit(code)

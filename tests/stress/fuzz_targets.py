@@ -173,7 +173,7 @@ def read_record(data: bytes) -> None:
 
 def _stores() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
-        return {"store.sqlite": make_store(Path(folder)).read_bytes()}
+        return {"store": make_store(Path(folder)).read_bytes()}
 
 
 _TURN = itertools.count()

@@ -16,32 +16,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
 
-from closecall import Problem, get_aggregate
+from closecall import Problem
 from closecall.data import load_dataset
+from closecall.evaluate.grid import choose, rows_of
+from closecall.evaluate.splits import PARTS, Division
 from closecall.network import train_grid
 from closecall.network.layers import Shape
 from closecall.nn import ResidualMLP, train_grid as train_blocks
 from closecall.nn.losses import MARGIN_LOSSES
-from closecall.paper.plan import NETWORK_RATES, NETWORK_STEPS
+from closecall.paper.cell import divide, grid
+from closecall.paper.plan import NETWORK_RATES, NETWORK_STEPS, Cell
 
-AGGREGATES = ("close", "close_decay", "atk", "average", "top")
 #: Training rows and features of half of the data set.
 SIZES = {"monk3": (277, 6), "between": (500, 20), "spambase": (2300, 57)}
-
-
-def grid_of(samples: int, losses: tuple[str, ...] = ("logistic",)) -> list[Problem]:
-    """The paper's grid: eleven alphas, k in {10, 100, ..., n}."""
-    ks = sorted({10**power for power in range(1, int(math.log10(samples)) + 1)} | {samples})
-    return [
-        Problem(loss, aggregate, k if get_aggregate(aggregate).takes else None, 10.0**power)
-        for loss in losses
-        for aggregate in AGGREGATES
-        for k in (ks if get_aggregate(aggregate).takes else [samples])
-        for power in range(-5, 6)
-    ]
 
 
 def plain_loop(X: np.ndarray, y: np.ndarray, problem: Problem, steps: int) -> None:
@@ -98,7 +86,7 @@ def speed(steps: int, rounds: int, plain: bool) -> None:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(samples, features))
         y = np.where(X[:, 0] + rng.normal(size=samples) > 0, 1, -1)
-        problems = grid_of(samples, ("logistic", "hinge"))
+        problems = grid(samples)
         some = problems[:: max(1, len(problems) // 6)] if plain else []
         for train in (train_grid, train_blocks):
             train(X, y, problems[:3], max_iter=3)
@@ -123,42 +111,28 @@ def speed(steps: int, rounds: int, plain: bool) -> None:
                 print(f"  {way:14} {np.median(values):9.2f} ({min(values):9.2f})   {notes.get(way, '')}")
 
 
-def errors_of_split(
-    X: np.ndarray, y: np.ndarray, seed: int, steps: int, losses: tuple[str, ...], train: Any = train_grid
-) -> dict[tuple[str, str], float]:
-    """Test error of each aggregate; alpha and k are chosen on the validation part, equals go to the larger k."""
-    X, X_rest, y, y_rest = train_test_split(X, y, test_size=0.5, stratify=y, random_state=seed)
-    parts = train_test_split(X_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=seed)
-    scaler = StandardScaler().fit(X)
-    problems = grid_of(len(X), losses)
-    grid = train(scaler.transform(X), y, problems, max_iter=steps, seed=seed, learning_rate=max(NETWORK_RATES.values()))
-    held, test = (
-        ((grid.scores(scaler.transform(rows)) > 0) == (labels > 0)).mean(axis=1)
-        for rows, labels in (parts[::2], parts[1::2])
-    )
-
-    def rank(index: int) -> tuple[float, float, float]:
-        return held[index], problems[index].k or len(X), problems[index].alpha
-
-    rows = {
-        (loss, name): [row for row, each in enumerate(problems) if (each.loss, each.aggregate) == (loss, name)]
-        for loss in losses
-        for name in AGGREGATES
-    }
-    return {key: 1 - test[max(members, key=rank)] for key, members in rows.items()}
+def errors(parts: Division, steps: int, seed: int, train: Any) -> dict[tuple[str, str], float]:
+    """Test error (%) of each (loss, aggregate), alpha and k chosen on the validation part."""
+    problems = grid(parts.sizes[0])
+    rows = rows_of(problems)
+    rate = max(NETWORK_RATES.values())
+    trained = train(parts.X[0], parts.y[0], problems, max_iter=steps, seed=seed, learning_rate=rate)
+    for part, X, y in zip(PARTS, parts.X, parts.y, strict=True):
+        rows[part] = (trained.scores(X) * y > 0).sum(axis=1)
+    return {(row["loss"], row["method"]): 100 * (1 - row["test"] / parts.sizes[2]) for row in choose(rows, "sound")}
 
 
 def agreement(directory: Path, names: list[str], splits: int, steps: int) -> None:
     """Chosen test errors of the kernel and of torch in blocks, on the same splits from the same starts."""
-    losses = ("logistic", "hinge")
     for name in names:
         data = load_dataset(f"pmlb:{name}", directory, download=False)
-        X, y = data.matrix_paper(), data.signs()
+        cells = [Cell("pmlb94", data.name, data.checksum, split, "network", "sound") for split in range(splits)]
+        divided = [divide(data, cell) for cell in cells]
         both = [
-            [errors_of_split(X, y, seed, steps, losses, train) for seed in range(splits)]
+            [errors(parts, steps, seed, train) for seed, parts in enumerate(divided)]
             for train in (train_grid, train_blocks)
         ]
-        ours, theirs = (100 * np.array([list(row.values()) for row in rows]) for rows in both)
+        ours, theirs = (np.array([list(row.values()) for row in rows]) for rows in both)
         gaps = ours.mean(axis=0) - theirs.mean(axis=0)
         noise = (ours - theirs).std(axis=0, ddof=1) / math.sqrt(splits)
         worst = int(np.abs(gaps).argmax())

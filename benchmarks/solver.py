@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from sklearn.svm import LinearSVC
 from closecall.data import load_dataset
 from closecall.losses import get_loss
 from closecall.objective import Problem
+from closecall.paper.cell import grid
 from closecall.schedules import decay, first_final_step
 from closecall.solvers import Progress, candidates, solve
 
@@ -42,21 +42,6 @@ STEPS = 1000
 
 
 # --- problems and data
-
-
-def counts(n: int) -> list[int]:
-    """The paper's k: 10, 100, ... and n."""
-    return sorted({10**power for power in range(1, int(np.log10(n)) + 1)} | {n})
-
-
-def grid(n: int) -> list[Problem]:
-    return [
-        Problem(loss, name, k, alpha)
-        for loss in LOSSES
-        for name in AGGREGATES
-        for alpha in ALPHAS
-        for k in ([None] if name == "average" else counts(n))
-    ]
 
 
 def split(name: str, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -222,42 +207,6 @@ def ratio(names: Sequence[str] = SETS, rounds: int = 2) -> None:
             )
 
 
-# --- early leaving
-
-
-def chosen_errors(name: str, seed: int) -> list[list[float]]:
-    """Test error (%) of the problem chosen on validation, for each tol and (loss, aggregate)."""
-    (X, y), (Xv, yv), (Xt, yt) = split(name, seed)
-    problems, found = grid(len(y)), []
-    for tol in (1e-3, 0.0):
-        run = solve(X, y, problems, max_iter=STEPS, tol=tol, penalize_intercept=True)
-        right, wrong = (
-            (y * (run.coef @ X.T + run.intercept[:, None]) > 0).mean(axis=1) for X, y in ((Xv, yv), (Xt, yt))
-        )
-        errors = []
-        for loss in LOSSES:
-            for aggregate in AGGREGATES:
-                rows = [i for i, item in enumerate(problems) if (item.loss, item.aggregate) == (loss, aggregate)]
-                best = max(rows, key=lambda i: (right[i], problems[i].alpha, problems[i].k or len(y)))
-                errors.append(100 * (1 - wrong[best]))
-        found.append(errors)
-    return found
-
-
-def leaving(names: Sequence[str] = SETS[:3], splits: int = 25) -> None:
-    """Mean validation-chosen test errors when converged problems leave, against running every step."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for name in names:
-            errors = np.array(list(pool.map(chosen_errors, [name] * splits, range(splits))))  # (splits, tols, kinds)
-            gaps = errors[:, 0] - errors[:, 1]
-            print(f"\n{name}, {splits} splits: test error (%) with tol=1e-3 | tol=0 | difference (standard error)")
-            labels = [f"{loss} {aggregate}" for loss in LOSSES for aggregate in AGGREGATES]
-            rows = zip(labels, *errors.mean(axis=0), gaps.mean(axis=0), gaps.std(axis=0) / splits**0.5, strict=True)
-            for label, early, late, gap, noise in rows:
-                print(f"  {label:22s} {early:6.2f} {late:6.2f} {gap:+6.2f} ({noise:.2f})")
-            print(f"  mean over all {gaps.mean():+.3f}, over the close aggregates {gaps[:, [3, 4, 8, 9]].mean():+.3f}")
-
-
 # --- one large problem
 
 
@@ -320,26 +269,6 @@ def sparse_fit(n: int = 20_000, d: int = 100_000, density: float = 0.001) -> Non
     )
 
 
-def optimum(names: tuple[str, ...] = SETS[:3]) -> None:
-    """Objective over a proven lower bound, minus 1, for every alpha: the tests' own bounds, on one split."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from test_solver_optimum import hinge_bound, logistic_optimum
-
-    for name in names:
-        X, y = (part.astype(float) for part in split(name, 0)[0])
-        problems = [Problem(loss, alpha=alpha) for loss in LOSSES for alpha in ALPHAS]
-        wall, cpu, found = timed(lambda X=X, y=y, problems=problems: solve(X, y, problems))
-        bounds = [
-            logistic_optimum(X, y, item.alpha) if item.loss == "logistic" else hinge_bound(X, y, coef, item.alpha)
-            for item, coef in zip(problems, found.coef, strict=True)
-        ]
-        print(f"\n{name}: 22 averages in {wall:.2f} s ({cpu:.2f} processor), objective / proven bound - 1, passes")
-        for loss, excess, passes in zip(
-            LOSSES, np.split(found.objective / bounds - 1, 2), np.split(found.n_iter, 2), strict=True
-        ):
-            print(f"  {loss:9s}", " ".join(f"{value:.0e}" for value in excess), passes.tolist())
-
-
 # --- growth
 
 
@@ -379,8 +308,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts: dict[str, Callable[[], None]] = {
         "ratio": lambda: ratio(given.sets),
-        "optimum": optimum,
-        "leaving": lambda: leaving(given.sets[:3]),
         "million": lambda: one_large(1_000_000),
         "ten-million": lambda: one_large(10_000_000, full=False),
         "candidates": candidate_gain,
@@ -390,7 +317,7 @@ def main() -> None:
     for name in parts:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--plots", type=Path, help="a directory for the growth plots")
-    parser.add_argument("--sets", nargs="+", default=SETS, help="data sets of --ratio and --leaving")
+    parser.add_argument("--sets", nargs="+", default=SETS, help="data sets of --ratio")
     given = parser.parse_args()
     for name in [name for name in parts if getattr(given, name.replace("-", "_"))] or list(parts):
         parts[name]()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import bootstrap
 
 from closecall.data import Dataset, available, load_dataset
 from closecall.evaluate.splits import Division
@@ -156,7 +155,7 @@ def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
 
 @lru_cache(maxsize=4)
 def dataset(name: str) -> Dataset:
-    """A data set at hand; nothing is downloaded."""
+    """A data set that is available locally; nothing is downloaded."""
     return load_dataset(name, download=False)
 
 
@@ -173,7 +172,7 @@ def division(name: str, split: int, protocol: str = "sound") -> Division:
 
 
 def at_hand(suites: Sequence[str], max_values: int, only: Sequence[str] | None = None) -> list[str]:
-    """Names of the data sets at hand of at most so many values, smallest first; a title occurs once."""
+    """Names of the locally available data sets of at most so many values, smallest first; a title occurs once."""
     sizes: dict[str, tuple[int, str]] = {}
     for suite in suites:
         for member in available(suite):
@@ -191,16 +190,6 @@ def mean_error(values: Sequence[float] | Array) -> tuple[float, float]:
     """Mean and its standard error; of one value, NaN."""
     values = np.asarray(values, dtype=float)
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
-
-
-def mean_interval(values: Sequence[float] | Array) -> tuple[float, float, float]:
-    """Mean and its 95 % bootstrap interval (percentile; a fixed stream, so that the same numbers read the same)."""
-    values = np.asarray(values, dtype=float)
-    mean = float(values.mean()) if len(values) else float("nan")
-    if len(values) < 2 or np.ptp(values) == 0:
-        return mean, mean, mean
-    found = bootstrap((values,), np.mean, method="percentile", n_resamples=4999, rng=np.random.default_rng(0))
-    return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 # --- tables and pages

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from closecall.evaluate.stats import average_ranks, corrected_test, holm, wilcoxon
+from closecall.evaluate.stats import average_ranks, corrected_test, holm, mean_interval, wilcoxon
 from closecall.paper.scores import title
 
-from .common import Row, Settings, at_hand, dataset, lines_of, markdown, mean_error, mean_interval, resume, signed
+from .common import Row, Settings, at_hand, dataset, lines_of, markdown, mean_error, resume, signed
 
 #: The fewest rows of a PMLB set that methods are compared on.
 FEWEST_ROWS = 100

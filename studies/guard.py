@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegressionCV
 
 import closecall
 from closecall.evaluate.grid import ALPHAS
+from closecall.evaluate.stats import mean_interval
 from closecall.linear.guard import Setting
 from closecall.paper.scores import title
 
@@ -24,7 +25,6 @@ from .common import (
     lines_of,
     made_by,
     markdown,
-    mean_interval,
     save_chart,
     signed,
     with_enough,

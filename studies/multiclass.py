@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 import closecall
 from closecall.data.embedded import embedded
-from closecall.evaluate.stats import holm
+from closecall.evaluate.stats import holm, mean_interval
 
 from .common import (
     Array,
@@ -36,7 +36,6 @@ from .common import (
     interval_chart,
     lines_of,
     made_by,
-    mean_interval,
     of_sets,
     resume,
     save_chart,

@@ -196,7 +196,7 @@ def test_pages_say_how_they_came_about_and_what_is_missing(site: Path) -> None:
         assert generated == (path.name != "reading.md")
     page = (site / "table1.md").read_text()
     assert '??? note "1 not complete yet: pmlb94, sound, linear"\n\n    flare.' in page
-    assert "Not at hand, and left out: titanic." in page
+    assert "Not available locally, and left out: titanic." in page
     assert re.search(r"pmlb94, sound, linear *\| *2 of 94 \| *6 of 9 ", page)
     index = (site / "index.md").read_text()
     assert "3 of 18 planned cells are still to be run" in " ".join(index.split())

@@ -323,7 +323,7 @@ def test_the_page_is_whole_escaped_and_alone(tmp_path: Path) -> None:
     for chart in charts:
         assert json.loads(chart)["$schema"].startswith("https://vega.github.io/schema/vega-lite")
     assert "onerror=alert(1)" in page.text
-    assert "Not at hand: gone: no file" in page.text
+    assert "Not available locally: gone: no file" in page.text
     assert "<i>constant</i>" in page.text
     suffixes = {path.suffix for path in paths}
     assert suffixes == {".csv", ".md", ".tex", ".svg", ".png", ".pdf", ".html"}

@@ -41,7 +41,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a loader is told beside the name."""
+    """What a loader is given beside the name."""
 
     directory: Path
     target: str

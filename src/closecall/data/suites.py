@@ -1,4 +1,4 @@
-"""Suites: named lists of data sets, and which of them are at hand."""
+"""Suites: named lists of data sets, and which of them are available locally."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUITES: dict[str, tuple[str, ...]] = {
 
 
 class Availability(NamedTuple):
-    """One member of a suite: its name, its title, whether it is at hand, and how it is or how to get it."""
+    """One member of a suite: its name, its title, whether it is available locally, and how it is or how to get it."""
 
     name: str
     title: str
@@ -30,7 +30,7 @@ class Availability(NamedTuple):
 
 
 def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
-    """Which members of a suite are at hand, and what to do about the holes. Nothing is read or downloaded.
+    """Which members of a suite are available locally, and what to do about the holes. Nothing is read or downloaded.
 
     Examples
     --------

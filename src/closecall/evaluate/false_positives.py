@@ -1,4 +1,4 @@
-"""How often the tests cry wolf: their false-positive rates on splits with no true difference.
+"""How often the tests are wrong: their false-positive rates on splits with no true difference.
 
 Each simulated data set has two blocks of features with the same distribution; one method sees the first block, the
 other the second. By symmetry neither is better in expectation, so every rejection is a false positive. The blocks may

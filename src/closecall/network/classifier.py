@@ -20,7 +20,7 @@ from .grid import NetworkGrid, NetworkProgress, train_grid
 
 #: Trains on devices other than the processor; :mod:`closecall.nn` puts its own here when it is imported.
 ACCELERATED: dict[str, Callable[..., Any]] = {}
-#: What the search leaves out unless told, of the largest losses.
+#: What the search leaves out by default, of the largest losses.
 MS = (0.01, 0.05, 0.2)
 _CHOSEN = ("aggregate", "k", "alpha", "m")
 
@@ -152,7 +152,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     alpha : float
         The L2 strength.
     hidden : int, optional
-        Units of each hidden layer; as many as features unless said, as in the paper.
+        Units of each hidden layer; as many as features by default, as in the paper.
     max_iter : int
         Steps, and the length of a decay run.
     learning_rate : float

@@ -111,7 +111,7 @@ def logit_losses(
     The name is a margin loss of the core, or ``"cross_entropy"``, ``"generalized_cross_entropy"``,
     ``"crammer_singer"`` (the hinge loss of the top-two margin) or ``"binary_cross_entropy"`` (torch's, with logits).
     Cross-entropy's value on the boundary depends on the other classes, and weights and smoothing move that of any
-    loss, so close calls are told by the margin alone: by its logistic loss (with two classes the same thing), or for
+    loss, so close calls are found by the margin alone: by its logistic loss (with two classes the same thing), or for
     the other losses by their own, before any weight.
 
     Parameters

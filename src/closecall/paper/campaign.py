@@ -91,7 +91,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 
 
 def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
-    """Suite -> its data sets at hand in any run, and those in none, in the order of the suite."""
+    """Suite -> its data sets that any run had, and those in none, in the order of the suite."""
     sizes: dict[str, dict[str, Size]] = {}
     holes: dict[str, dict[str, Hole]] = {}
     for job in asked:
@@ -151,7 +151,7 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
 
 
 def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
-    """The data sets at hand that the target looks at; of a simulation's suite, only the one that was contaminated."""
+    """The available data sets that the target looks at; of a simulation's suite, only the one that was contaminated."""
     return tuple(
         size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == FIGURE5_SET
     )

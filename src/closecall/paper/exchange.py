@@ -1,7 +1,7 @@
 """Stores <-> folders of compact files: what is finished travels, what is finished is never run twice.
 
 A folder holds files of cells (``*.csv.gz``, see :mod:`closecall.paper.compact`) and ``runs.json``: what was asked for,
-where it ran, which data sets were at hand, and how many cells each file has. The same store makes the same bytes.
+where it ran, which data sets were available, and how many cells each file has. The same store makes the same bytes.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def coverage_table(rows: Sequence[Row]) -> Table:
 
 
 def _missing(sections: Sequence[Section]) -> Iterator[str]:
-    # What is merely not run yet is said with the coverage; here is what failed or is not at hand.
+    # What is merely not run yet is said with the coverage; here is what failed or is not available locally.
     given = dict.fromkeys(note for section in sections for note in section.notes)
     notes = [note for note in given if not note.endswith(("cells not run", "run it again."))]
     if notes:

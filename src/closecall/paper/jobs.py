@@ -1,4 +1,4 @@
-"""A request -> jobs: the data sets at hand, fetched and checksummed once, before any worker starts."""
+"""A request -> jobs: the data sets available locally, fetched and checksummed once, before any worker starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for lev
 
 @dataclass(frozen=True)
 class Job:
-    """One target on the data sets at hand, with the holes named.
+    """One target on the data sets available locally, with the holes named.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Job:
     suites : tuple of str
     options : RunOptions
     sizes : tuple of Size
-        The data sets at hand.
+        The data sets available locally.
     holes : tuple of Hole
         The others, and why.
     """
@@ -72,7 +72,7 @@ class Job:
         """Those asked for, or the target's own; none if the target solves nothing."""
         return self.options.protocols or self.target.protocols if self.target.protocols else ()
 
-    def told(self) -> tuple[str, ...]:
+    def described(self) -> tuple[str, ...]:
         """Its options in words, each in its place."""
         given = self.options
         steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in given.models))
@@ -82,10 +82,10 @@ class Job:
 
     def contains(self, other: Job) -> bool:
         """Whether every cell of another job of its name is one of this job's too."""
-        steps, start = self.told()[1], self.options.start
+        steps, start = self.described()[1], self.options.start
         mine, others = self.options, other.options
         return (
-            (self.name, steps, start) == (other.name, other.told()[1], others.start)
+            (self.name, steps, start) == (other.name, other.described()[1], others.start)
             and mine.splits >= others.splits
             and {*self.protocols}.issuperset(other.protocols)
             and {*mine.models}.issuperset(others.models)

@@ -174,7 +174,7 @@ class Target:
     simulations : bool
         Whether its cells are Figure 5's contaminations of one data set.
     max_iter : int
-        Steps unless said. The overview takes fewer: it is the first thing a user runs, and test errors are flat from
+        Steps by default. The overview takes fewer: it is the first thing a user runs, and test errors are flat from
         about 150 steps on.
     """
 
@@ -237,7 +237,7 @@ def usual_splits(suites: Iterable[str], models: Iterable[str]) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """What a plan and its report need to know of a data set at hand."""
+    """What a plan and its report need to know of an available data set."""
 
     suite: str
     name: str
@@ -307,13 +307,13 @@ def by_set(tasks: Sequence[Task]) -> list[Task]:
 def cells_for(
     target: Target, sizes: Sequence[Size], options: RunOptions, levels: Sequence[tuple[str, int]] = ()
 ) -> list[Task]:
-    """The cells of a target on the data sets at hand, largest first.
+    """The cells of a target on the available data sets, largest first.
 
     Parameters
     ----------
     target : Target
     sizes : sequence of Size
-        The data sets at hand.
+        The data sets available locally.
     options : RunOptions
     levels : sequence of (contamination, level)
         Figure 5's, for a target of simulations.

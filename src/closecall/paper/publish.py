@@ -247,7 +247,7 @@ def _coverage_blocks(parts: Sequence[Part], covered: Sequence[Row]) -> Iterator[
         yield from missing_blocks(mine)
     absent = dict.fromkeys(title(hole.dataset) for part in parts for hole in part.job.holes)
     if absent:
-        yield paragraph(f"Not at hand, and left out: {', '.join(absent)}.")
+        yield paragraph(f"Not available locally, and left out: {', '.join(absent)}.")
 
 
 def _cells_table(rows: Sequence[Row], protocol: str) -> Table:

@@ -32,7 +32,7 @@ def stored_jobs(store: Store) -> list[Job]:
         for run in store.runs():
             for content in run["request"].get("jobs", []):
                 job = from_json(content)
-                key = job.name, job.told()
+                key = job.name, job.described()
                 jobs[key] = job.united(jobs[key]) if key in jobs else job
     order = list(TARGETS)
     done = store.done()
@@ -64,7 +64,7 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
         All jobs of the store unless given.
     """
     archive, sections = Archive(store), list[Section]()
-    for job, apart in _told_apart(stored_jobs(store) if jobs is None else jobs):
+    for job, apart in _distinguished(stored_jobs(store) if jobs is None else jobs):
         section = build(job, archive)
         if apart:
             section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])
@@ -76,11 +76,11 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
     yield page
 
 
-def _told_apart(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
+def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
     """Each job, and in words the options by which it differs from others of its name."""
     for job in jobs:
-        columns = zip(*(other.told() for other in jobs if other.name == job.name), strict=True)
-        yield job, [word for word, column in zip(job.told(), columns, strict=True) if len({*column}) > 1]
+        columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
+        yield job, [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
 
 
 def write_section(section: Section, folder: Path) -> Iterator[Path]:

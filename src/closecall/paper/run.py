@@ -18,7 +18,7 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Event:
-    """What a driver tells.
+    """What a driver reports.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def build(job: Job, results: Results | Archive) -> Section:
     for add in _PARTS[job.target.name]:
         add(section, job, archive)
     for hole in job.holes:
-        section.notes.append(f"Not at hand: {title(hole.dataset)}: {hole.why}")
+        section.notes.append(f"Not available locally: {title(hole.dataset)}: {hole.why}")
     return section
 
 
@@ -248,9 +248,11 @@ def _figure2(section: Section, job: Job, archive: Archive) -> None:
         for size in job.sizes
     ]
     if not records:
-        section.notes.append("None of the data sets is at hand.")
+        section.notes.append("None of the data sets is available locally.")
         return
-    section.draw("figure2", figures.sizes(records), "Examples and features of the data sets at hand, on log scales.")
+    section.draw(
+        "figure2", figures.sizes(records), "Examples and features of the data sets that were available, on log scales."
+    )
     rows = []
     for suite in job.suites:
         chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
@@ -258,7 +260,9 @@ def _figure2(section: Section, job: Job, archive: Archive) -> None:
             spans = [f"{min(column)} / {np.median(column):g} / {max(column)}" for column in zip(*chosen, strict=True)]
             rows.append((suite, str(len(chosen)), *spans))
     header = ("suite", "sets", "rows: least / median / most", "features: likewise")
-    section.tables.append(Table("figure2", "Sizes of the data sets at hand", header, tuple(rows), tuple(records)))
+    section.tables.append(
+        Table("figure2", "Sizes of the data sets that were available", header, tuple(rows), tuple(records))
+    )
 
 
 def _figure5(section: Section, job: Job, archive: Archive) -> None:

@@ -38,7 +38,7 @@ def shown(text: object) -> str:
     return given if given.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in given)
 
 
-#: What begins a formula in a spreadsheet, other writings of the signs too; blanks before it are passed over.
+#: What begins a formula in a spreadsheet, other writings of the signs too; blanks before it are ignored.
 SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u207c\u208a\u208b\u208c"
 #: At the start, and after a semicolon, at which many spreadsheets split lines whatever quotes are around.
 _FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from closecall.nn import HardNegatives, logit_losses
 
-SIZE, IMAGES, BATCH, STEPS, STRIDE = 32, 64, 8, 160, 4
+SIZE, IMAGES, BATCH, STEPS, STRIDE = 32, 64, 8, 80, 4
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from closecall.nn import AggregateLoss, AverageLoss, AverageTopKLoss
 
-SIZE, IMAGES, BATCH, STEPS, IGNORED = 32, 64, 8, 160, 255
+SIZE, IMAGES, BATCH, STEPS, IGNORED = 32, 64, 8, 80, 255
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:

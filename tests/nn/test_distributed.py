@@ -34,7 +34,9 @@ if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this PyTorch has no gloo backend", allow_module_level=True)
 
 LOG2 = math.log(2)
-STEPS = 50
+STEPS = 20
+#: One worker: the processes are started once.
+pytestmark = pytest.mark.xdist_group("distributed")
 #: Every reducer, and the close-k variants that hold state: name -> what makes it, given the group.
 REDUCERS = {
     "average": lambda group: Average(group=group),
@@ -115,7 +117,7 @@ def sizes(world: int, step: int) -> list[int]:
 
 
 def train(name: str, world: int, rank: int | None = None, group: Any = None) -> tuple[list[float], Any]:
-    """Train for 50 steps, as one of several processes or (group None) alone on the joined batch."""
+    """Train for some steps, as one of several processes or (group None) alone on the joined batch."""
     torch.manual_seed(0)
     model: Any = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)).double()
     network = model if group is None else torch.nn.parallel.DistributedDataParallel(model, process_group=group)

@@ -26,7 +26,10 @@ from closecall.tabular.compare import JOINT, TREE, Split
 from closecall.tabular.conclude import conclude
 from closecall.tabular.report import Findings, to_html
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH"),
+    pytest.mark.xdist_group("tabular browser"),  # one browser
+]
 
 IMAGE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "</script><script>window.hacked=1</script>"

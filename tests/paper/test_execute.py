@@ -92,9 +92,7 @@ def test_a_cell_that_always_kills_fails_and_the_rest_goes_on(folder: Path, engin
     assert deaths == ATTEMPTS if isinstance(engine, Local) else ATTEMPTS <= deaths <= 2 * ATTEMPTS
 
 
-def test_a_driver_killed_often_loses_and_repeats_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_killed_often_loses_and_repeats_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL at random moments of its work; in between no finished cell may vanish or be begun again."""
     monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.02")
     store, count, moments = folder / "s.sqlite", 80, random.Random(2024)

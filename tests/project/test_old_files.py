@@ -48,6 +48,6 @@ def test_a_model_of_a_table_predicts_what_it_predicted(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as end:
         app(["predict", str(OLD / "table.npz"), str(OLD / "table.csv"), "--out", str(out)])
     assert end.value.code == 0
-    found, expected = (list(csv.DictReader(path.open(newline=""))) for path in (out, OLD / "predicted.csv"))
+    found, expected = (list(csv.DictReader(path.read_text().splitlines())) for path in (out, OLD / "predicted.csv"))
     assert [row["prediction"] for row in found] == [row["prediction"] for row in expected]
     np.testing.assert_allclose(*([float(row["score"]) for row in rows] for rows in (found, expected)), rtol=1e-9)

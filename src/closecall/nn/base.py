@@ -142,7 +142,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
     def reduce(self, batch: Batch) -> Tensor:
         """What :meth:`forward` does."""
         found = functional.reduce(self.plan(), batch, self.weigher)
-        self._last = found[1:]
+        self.__dict__["_last"] = found[1:]  # a module looks closely at every attribute that is set
         return found.value
 
     def weigh(self, batch: Batch) -> Tensor:

@@ -30,7 +30,7 @@ def slack(samples: int) -> float:
     return 1 - 4 * samples * EPSILON
 
 
-def take_row(keys: Array, wanted: float, mass: Array | None = None) -> Taken:
+def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
     """Weights of the smallest keys of one row, summing to ``wanted`` or to all there is; ties share.
 
     Parameters
@@ -39,13 +39,16 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None) -> Taken:
     wanted : float
         Mass to take.
     mass : array (samples,), optional
+    total : float, optional
+        The mass's sum, if it is known.
 
     Examples
     --------
     >>> take_row(np.array([3.0, 1.0, 1.0, 0.0]), 2.0).weights.tolist()
     [0.0, 0.5, 0.5, 1.0]
     """
-    total = keys.size if mass is None else float(mass.sum(dtype=float))
+    if total is None:
+        total = keys.size if mass is None else float(mass.sum(dtype=float))
     if wanted >= total * slack(keys.size):
         whole = np.ones_like(keys) if mass is None else mass.astype(keys.dtype)
         real = keys if mass is None else keys[mass > 0]
@@ -70,16 +73,17 @@ def _take_plain(keys: Array, wanted: float) -> Taken:
 
 def _take_weighted(keys: Array, wanted: float, mass: Array) -> Taken:
     edge = weighted_edge(keys, mass, wanted * slack(keys.size))
-    low, tied = keys < edge, keys == edge
-    inside, share = float((mass * low).sum(dtype=float)), float(mass[tied].sum(dtype=float))
-    weights = (mass * low).astype(keys.dtype, copy=False)
-    weights[tied] = mass[tied] * min(max((wanted - inside) / share, 0.0), 1.0) if share > 0 else 0.0
+    weights, tied = mass * (keys < edge), np.flatnonzero(keys == edge)
+    inside, theirs = float(weights.sum(dtype=float)), mass[tied]
+    share = float(theirs.sum(dtype=float))
+    weights = weights.astype(keys.dtype, copy=False)
+    weights[tied] = theirs * min(max((wanted - inside) / share, 0.0), 1.0) if share > 0 else 0.0
     return Taken(weights, wanted, float(edge))
 
 
 def weighted_edge(keys: Array, mass: Array, target: float) -> Any:
     """The key at which the cumulative mass of one row reaches the target; past the end the last key that has mass."""
-    if target >= mass.sum(dtype=float):
+    if keys.size > LONG and target >= mass.sum(dtype=float):
         return keys[mass > 0].max() if (mass > 0).any() else keys.max()
     while keys.size > LONG:
         low, high = _bracket(keys, mass, target)
@@ -97,9 +101,9 @@ def weighted_edge(keys: Array, mass: Array, target: float) -> Any:
         if keep.all():  # nothing but the sample's two ends: sorting is the way on
             break
         keys, mass = np.compress(keep, keys), np.compress(keep, mass)  # twice as fast as indexing with a mask
-    order = np.argsort(keys)
-    cumulative = np.cumsum(mass[order], dtype=float)
-    return keys[order[np.searchsorted(cumulative, min(target, cumulative[-1]))]]
+    order = keys.argsort()
+    cumulative = mass[order].cumsum(dtype=float)
+    return keys[order[cumulative.searchsorted(min(target, cumulative[-1]))]]
 
 
 def _bracket(keys: Array, mass: Array, target: float) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,37 +38,38 @@ class Row(NamedTuple):
 
 def _top(row: Row) -> Taken:
     keys = -row.losses
-    edge = take_row(keys, row.k, row.mass).edge
+    edge = take_row(keys, row.k, row.mass, row.total).edge
     group = keys == edge
     own = np.ones_like(keys) if row.mass is None else row.mass
     tied = float(own[group].sum(dtype=float))
     if tied >= 1:
         return Taken((group * own / tied).astype(keys.dtype), 1.0, edge)
     end = max(float((own * (keys <= edge)).sum(dtype=float)), 1.0)
-    apart = take_row(keys, end, row.mass).weights - take_row(keys, end - 1.0, row.mass).weights
+    apart = take_row(keys, end, row.mass, row.total).weights - take_row(keys, end - 1.0, row.mass, row.total).weights
     return Taken(apart, min(1.0, row.total), edge)
 
 
 def _ranked_range(row: Row) -> Taken:
-    outer, inner = take_row(-row.losses, row.k, row.mass), take_row(-row.losses, min(row.m, row.k), row.mass)
+    outer = take_row(-row.losses, row.k, row.mass, row.total)
+    inner = take_row(-row.losses, min(row.m, row.k), row.mass, row.total)
     return Taken(outer.weights - inner.weights, outer.mass - inner.mass, outer.edge)
 
 
 def _close(row: Row) -> Taken:
     assert row.closeness is not None
-    return take_row(row.closeness, row.k, row.mass)
+    return take_row(row.closeness, row.k, row.mass, row.total)
 
 
 #: Row -> what is taken of it; the edge is that of the negated losses wherever the largest are taken.
 TAKE: dict[str, Callable[[Row], Taken]] = {
-    "average": lambda row: take_row(-row.losses, math.inf, row.mass),
-    "maximal": lambda row: take_row(-row.losses, 1.0, row.mass),
+    "average": lambda row: take_row(-row.losses, math.inf, row.mass, row.total),
+    "maximal": lambda row: take_row(-row.losses, 1.0, row.mass, row.total),
     "top": _top,
-    "atk": lambda row: take_row(-row.losses, row.k, row.mass),
+    "atk": lambda row: take_row(-row.losses, row.k, row.mass, row.total),
     "close": _close,
     "close_decay": _close,
     "ranked_range": _ranked_range,
-    "trimmed": lambda row: take_row(row.losses, row.total - row.m, row.mass),
+    "trimmed": lambda row: take_row(row.losses, row.total - row.m, row.mass, row.total),
 }
 
 
@@ -81,7 +83,8 @@ def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
         return Outcome(losses * torch.from_numpy(weights), taken, edges)
     if plan.reduction == "mean" and taken > 0:
         weights /= taken
-    return Outcome(torch.dot(losses.reshape(-1), torch.from_numpy(weights.reshape(-1))), taken, edges)
+    flat = losses if losses.ndim == 1 else losses.reshape(-1)  # a view costs a node of the graph
+    return Outcome(torch.dot(flat, torch.from_numpy(weights.reshape(-1))), taken, edges)
 
 
 def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
@@ -113,7 +116,7 @@ def plain_mean(losses: Tensor, reduction: str, nonfinite: str) -> Tensor | None:
         return None
 
 
-def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Array, Tensor] | None:
+def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Any, Tensor] | None:
     # Weights in the losses' shape, their sum, the edge of each row, and the losses with zeros where they do not count.
     losses = batch.losses
     if plan.group is not None or plan.temperature is not None or not losses.is_cpu or torch.compiler.is_compiling():
@@ -135,6 +138,7 @@ def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Array, Tensor] | No
             raise ValueError(NOT_FINITE)
         return np.full_like(values, np.nan), math.nan, np.full(layout.rows, np.nan), losses
     closeness = _closeness(plan, values, closeness, mask) if plan.is_close else None
+    edges: Any
     if layout.rows == 1 and mask is None:  # the usual case, without the loop
         rows = (None if each is None else layout.to_rows(each)[0] for each in (values, closeness, mass))
         found, taken, edges = _one(plan, *rows)
@@ -149,10 +153,9 @@ def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Array, Tensor] | No
 
 
 def _not_finite(values: Array, mask: Array | None) -> Array | None:
-    # Where losses that count are NaN or infinite; None if nowhere. A sum is finite only if every loss is.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):
-            return None
+    # Where losses that count are NaN or infinite; None if nowhere. A sum of squares is finite only if every loss is.
+    if math.isfinite(np.vdot(values, values)):
+        return None
     bad = ~np.isfinite(values) if mask is None else mask & ~np.isfinite(values)
     return bad if bad.any() else None
 
@@ -168,17 +171,17 @@ def _each_row(plan: Plan, layout: Layout, arrays: tuple[Any, ...]) -> tuple[Arra
         found, part, edge = _one(plan, *rows[:3])
         weights[place, slice(None) if counts is None else counts] = found
         taken += part
-        edges.append(edge[0])
+        edges.append(edge)
     return np.ascontiguousarray(layout.from_rows(weights)), taken, np.array(edges)
 
 
-def _one(plan: Plan, losses: Any, closeness: Any, mass: Any) -> tuple[Array, float, Array]:
+def _one(plan: Plan, losses: Any, closeness: Any, mass: Any) -> tuple[Array, float, float]:
     if not losses.size:
-        return losses, 0.0, np.array([math.nan])
+        return losses, 0.0, math.nan
     total = losses.size if mass is None else float(mass.sum(dtype=float))
     k, m = _counts(plan, losses, mass, total)
     found = TAKE[plan.name](Row(losses, closeness, mass, total, k, m))
-    return found.weights, found.mass, np.array([found.edge if plan.takes_smallest else -found.edge])
+    return found.weights, found.mass, found.edge if plan.takes_smallest else -found.edge
 
 
 def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tuple[float, float]:
@@ -199,6 +202,7 @@ def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tupl
     return k, m
 
 
+@lru_cache(maxsize=256, typed=True)  # a few microseconds of each step otherwise
 def limited(count: Count, total: float, low: int) -> float:
     """A count as a mass, at most all there is: a batch smaller than a whole k is taken whole.
 

@@ -48,7 +48,7 @@ class Average(Reducer):
         if plain and isinstance(losses, Tensor) and losses.ndim:
             value = plain_mean(losses, self.reduction, self.nonfinite)
             if value is not None:
-                self._last = (float(losses.numel()), math.nan)
+                self.__dict__["_last"] = (float(losses.numel()), math.nan)
                 return value
         return super().reduce(batch)
 

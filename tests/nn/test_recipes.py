@@ -14,8 +14,6 @@ from tests import ROOT
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 from closecall import nn  # noqa: E402
-from studies import reducers  # noqa: E402
-from studies.common import read_csv  # noqa: E402
 
 F = torch.nn.functional
 IGNORED = 255
@@ -151,6 +149,8 @@ def test_generalised_cross_entropy(seed: int) -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
+    reducers = pytest.importorskip("studies.reducers", reason="the sdist has no studies")
+    read_csv = pytest.importorskip("studies.common").read_csv
     rows = read_csv(ROOT / "docs" / "results" / "beyond" / "reducers.csv")
     found = {(row["case"], row["method"], int(row["seed"])): row["score"] for row in rows}
     assert reducers.page(rows, ROOT) == reducers.PAGE.read_text(), "python -m studies reducers --page writes the table"

@@ -19,7 +19,7 @@ from closecall.paper.campaign import costs, coverage, jobs_of, read_campaign
 from closecall.paper.compact import PLACES
 from closecall.paper.exchange import export_store
 from closecall.paper.figure5 import simulation_gains, standard_error
-from closecall.paper.headline import fill, headline, readme_block, shortfalls
+from closecall.paper.findings import fill, headline, readme_block, shortfalls
 from closecall.paper.jobs import Job
 from closecall.paper.plan import TARGETS, Cell, RunOptions, Size
 from closecall.paper.publish import MARK, write_pages

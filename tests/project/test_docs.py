@@ -250,7 +250,7 @@ def test_the_readme_says_so_once_results_are_published() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
     """The README's table and every number between ``<!-- result: ... -->`` and ``<!-- end -->``."""
-    from closecall.paper.headline import fill
+    from closecall.paper.findings import fill
 
     text = page.read_text()
     if (RESULTS / "cells").is_dir() or "<!-- result: " in text:

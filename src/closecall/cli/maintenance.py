@@ -67,7 +67,7 @@ def publish(
         from closecall.paper.publish import CELLS, write_pages
     except ImportError as error:
         raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
-    from closecall.paper.headline import fill
+    from closecall.paper.findings import fill
 
     if output is not None:
         with Store(output / "store.sqlite") as store:

@@ -4,7 +4,7 @@ Scores are accuracies, higher is better. On one data set a test sees the accurac
 across data sets it sees one mean accuracy for each set and method.
 
 The paper tests 25 overlapping random splits as if they were independent samples. They are not: the splits share
-examples, and both methods see the same ones. :mod:`closecall.evaluate.false_positives` measures what that does.
+examples, and both methods see the same ones. ``python -m studies.false_positives`` measures what that does.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ from closecall.report.formats import Column, Row, Table, table_of, to_markdown
 from closecall.report.text import escape_markdown, paragraph
 
 from .campaign import Campaign, costs
-from .findings import findings
-from .headline import headline_table, share, shortfalls
+from .findings import findings, headline_table, share, shortfalls
 from .scores import title
 from .sections import Section
 

@@ -18,9 +18,8 @@ from closecall.report.text import escape_markdown, paragraph, write_whole
 
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .campaign import coverage, jobs_of, read_campaign
-from .findings import result_rows
+from .findings import HEADLINE, headline, result_rows
 from .front import coverage_table, indented, index_page, missing_blocks, wide
-from .headline import HEADLINE, headline
 from .jobs import Job
 from .plan import TARGETS
 from .scores import Archive, title

@@ -391,7 +391,8 @@ def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
 
 def test_synthetic_sections_tell_what_is_true() -> None:
     """Close decay reaches the optimum of the ambiguous set within an error or two; average is tens of errors off."""
-    points, lines, table = synthetic.figure1_shown(synthetic.solve_figure1(200, draws=2), 200)
+    content = synthetic.solve_figure1(200, draws=2)
+    points, lines, table = synthetic.figure1_shown(content, 200)
     excess = {
         (row[0], method): float(cell) for row in table.rows for method, cell in zip(METHODS, row[1:-1], strict=True)
     }
@@ -407,7 +408,12 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     assert {(line["set"], line["way"], line["method"]) for line in lines} == {
         (p["set"], way, m) for p in points for way in (synthetic.DESCENT, synthetic.MINIMISERS) for m in METHODS
     }
-    assert figures.boundaries(points, lines).to_dict()["$schema"]
+    assert len(figures.boundaries(points, lines).to_dict()["vconcat"]) == 2
+    # What a store kept before the descent was drawn is shown as it is.
+    old = synthetic.figure1_shown({name: rows for name, rows in content.items() if name != "descent"}, 200)
+    assert {line["way"] for line in old[1]} == {synthetic.MINIMISERS}
+    assert not any("descent" in row[0] for row in old[2].rows)
+    assert len(figures.boundaries(points, old[1]).to_dict()["vconcat"]) == 1
     examples = synthetic.examples_shown(synthetic.solve_examples(300), 300)
     one = {r["method"]: r for r in examples.records if r["example"] == "1"}
     assert one["average"]["errors"] == 2 * synthetic.EXAMPLE1_SIZE

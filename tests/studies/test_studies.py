@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from studies import aggregates, classifiers, common, compare, false_positives, guard, multiclass, yardsticks
+from studies import aggregates, classifiers, common, compare, false_positives, guard, multiclass, noise, yardsticks
 from studies.__main__ import NAMES, experiment, main
 from tests.stress.fault_helpers import inline
 
@@ -186,3 +186,13 @@ def test_false_positive_rates() -> None:
     assert rates["plain paired t"] > 0.30
     assert rates["sound with Holm, any claim in a suite"] < 0.20
     assert rates["Wilcoxon over a suite"] < 0.20
+
+
+def test_rates_on_labels_that_are_noise(tmp_path: Path) -> None:
+    """Of each case that was run, how often the baseline was left; the published table has the same cases."""
+    assert noise.run_one({"case": "close_100_x_10", "seed": 0}) in ({"taken": True}, {"taken": False})
+    lines = [{"case": "top_100_x_10", "seed": seed, "taken": seed == 3} for seed in range(4)]
+    (row,) = noise.table(stored(tmp_path, "noise", lines))
+    assert (row["case"], row["runs"], row["taken"]) == ("top_100_x_10", 4, 0.25)
+    published = common.read_csv(common.ROOT / "docs" / "results" / "beyond" / "noise.csv")
+    assert {row["case"] for row in published} <= set(noise.CASES)

@@ -1,4 +1,4 @@
-"""Two things every module needs: the array type and the look-up of a name in a table."""
+"""What many modules need: the array type, the look-up of a name in a table, how estimators keep their arguments."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
         return table[name]
     except (KeyError, TypeError):
         raise ValueError(f"unknown {kind} {name!r}; choose one of: {', '.join(sorted(table))}") from None
+
+
+def keep(estimator: object, arguments: Mapping[str, Any]) -> None:
+    """Keep every argument of an ``__init__`` under its own name, as scikit-learn asks: ``keep(self, locals())``."""
+    for name, value in arguments.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)

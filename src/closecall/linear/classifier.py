@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._names import Array, lookup
+from .._names import Array, keep, lookup
 from ..aggregates import Count, get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
@@ -215,23 +215,7 @@ class AggregateLossClassifier(_OneSetting):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.loss = loss
-        self.aggregate = aggregate
-        self.k = k
-        self.alpha = alpha
-        self.m = m
-        self.max_iter = max_iter
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.exact_intercept = exact_intercept
-        self.class_weight = class_weight
-        self.multiclass = multiclass
-        self.calibration = calibration
-        self.init = init
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        keep(self, locals())
 
 
 class CloseKClassifier(_OneSetting):
@@ -288,18 +272,4 @@ init, warm_start, random_state, verbose
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.k = k
-        self.alpha = alpha
-        self.loss = loss
-        self.max_iter = max_iter
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.exact_intercept = exact_intercept
-        self.class_weight = class_weight
-        self.multiclass = multiclass
-        self.calibration = calibration
-        self.init = init
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        keep(self, locals())

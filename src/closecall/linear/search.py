@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._names import lookup
+from .._names import keep, lookup
 from ..aggregates import AGGREGATES, Count, get_aggregate, resolve_count
 from ..losses import LOSSES, get_loss
 from .base import LinearClassifier
@@ -301,25 +301,7 @@ class AggregateLossClassifierCV(_Search):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.loss = loss
-        self.aggregate = aggregate
-        self.alphas = alphas
-        self.ks = ks
-        self.ms = ms
-        self.cv = cv
-        self.scoring = scoring
-        self.guard = guard
-        self.refit = refit
-        self.max_iter = max_iter
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.class_weight = class_weight
-        self.multiclass = multiclass
-        self.calibration = calibration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        keep(self, locals())
 
 
 class CloseKClassifierCV(_Search):
@@ -377,20 +359,4 @@ coef_, intercept_, classes_, n_iter_, support_
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.alphas = alphas
-        self.ks = ks
-        self.cv = cv
-        self.scoring = scoring
-        self.guard = guard
-        self.refit = refit
-        self.loss = loss
-        self.max_iter = max_iter
-        self.tol = tol
-        self.fit_intercept = fit_intercept
-        self.penalize_intercept = penalize_intercept
-        self.class_weight = class_weight
-        self.multiclass = multiclass
-        self.calibration = calibration
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        keep(self, locals())

@@ -14,7 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from .._names import Array
+from .._names import Array, keep
 from .folds import Pair, Referee, check_input, fit_rows, fold_pairs, unique_names
 from .gains import Verdict, corrected_folds, paired_examples, verdict
 
@@ -102,13 +102,7 @@ class GuardedClassifierCV(Referee):
         refit: bool = True,
         n_jobs: int | None = None,
     ) -> None:
-        self.baseline = baseline
-        self.challengers = challengers
-        self.cv = cv
-        self.scoring = scoring
-        self.guard = guard
-        self.refit = refit
-        self.n_jobs = n_jobs
+        keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any) -> GuardedClassifierCV:
         """Compare, choose and fit the choice on all rows.

@@ -11,7 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from .._names import Array
+from .._names import Array, keep
 from ..theory.intercept import best_cuts
 from .folds import Pair, Referee, check_input, fit_rows, fold_pairs
 from .gains import paired_examples, verdict
@@ -92,13 +92,7 @@ class ExactThresholdClassifier(Referee):
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
-        self.estimator = estimator
-        self.objective = objective
-        self.cv = cv
-        self.guard = guard
-        self.n_bootstrap = n_bootstrap
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+        keep(self, locals())
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._names import Array
+from .._names import Array, keep
 from ..aggregates import Count, check_mass, get_aggregate, resolve_count
 from ..objective import Problem
 from .grid import NetworkGrid, NetworkProgress, train_grid
@@ -207,21 +207,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
         random_state: Any = None,
         callback: Callable[[NetworkProgress], None] | None = None,
     ) -> None:
-        self.loss = loss
-        self.aggregate = aggregate
-        self.k = k
-        self.m = m
-        self.alpha = alpha
-        self.hidden = hidden
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.penalize_intercept = penalize_intercept
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.device = device
-        self.random_state = random_state
-        self.callback = callback
+        keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ResidualMLPClassifier:
         """Train on X (samples, features), labels y (samples,) and masses ``sample_weight`` (samples,)."""
@@ -307,20 +293,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         random_state: Any = None,
         callback: Callable[[NetworkProgress], None] | None = None,
     ) -> None:
-        self.loss = loss
-        self.aggregates = aggregates
-        self.ks = ks
-        self.ms = ms
-        self.alphas = alphas
-        self.cv = cv
-        self.guard = guard
-        self.hidden = hidden
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.penalize_intercept = penalize_intercept
-        self.device = device
-        self.random_state = random_state
-        self.callback = callback
+        keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ResidualMLPClassifierCV:
         """Choose and train on X (samples, features), labels y (samples,) and masses ``sample_weight`` (samples,)."""

@@ -7,19 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from . import reducers
 from .losses import check_loss, logit_losses
-from .reducers import (
-    Average,
-    AverageTopK,
-    CloseK,
-    HardNegatives,
-    Maximal,
-    RankedRange,
-    Reducer,
-    Tilted,
-    TopK,
-    Trimmed,
-)
 
 
 class AggregateLoss(nn.Module):  # type: ignore[misc]
@@ -45,7 +34,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
 
     Examples
     --------
-    >>> loss = AggregateLoss(Maximal(), "hinge")
+    >>> loss = AggregateLoss(reducers.Maximal(), "hinge")
     >>> loss(torch.tensor([0.5, -2.0]), torch.tensor([1, 1])).item()
     3.0
     """
@@ -55,7 +44,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
 
     def __init__(
         self,
-        reducer: Reducer,
+        reducer: reducers.Reducer,
         loss: str = "logistic",
         *,
         ignore_index: int | None = None,
@@ -95,7 +84,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
             logits = torch.where(shown, logits, torch.zeros_like(logits))
         options = {"weight": self.weight, "pos_weight": self.pos_weight, "label_smoothing": self.label_smoothing}
         found = logit_losses(self.loss, logits, targets, **options)  # type: ignore[arg-type]
-        if isinstance(self.reducer, HardNegatives):
+        if isinstance(self.reducer, reducers.HardNegatives):
             positives = targets > 0 if positives is None else positives
             return self.reducer(found.losses, mass=mass, mask=mask, positives=positives)
         return self.reducer(found.losses, mass=mass, closeness=found.closeness, mask=mask)
@@ -108,7 +97,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
 
 
 class _NamedLoss(AggregateLoss):
-    reducer_class: ClassVar[type[Reducer]]
+    reducer_class: ClassVar[type[reducers.Reducer]]
 
     def __init__(
         self,
@@ -141,52 +130,52 @@ class CloseKLoss(_NamedLoss):
     0.6445
     """
 
-    reducer_class = CloseK
+    reducer_class = reducers.CloseK
 
 
 class AverageTopKLoss(_NamedLoss):
     """The k largest losses; ``AverageTopKLoss(loss, k=...)``."""
 
-    reducer_class = AverageTopK
+    reducer_class = reducers.AverageTopK
 
 
 class TopKLoss(_NamedLoss):
     """The k-th largest loss; ``TopKLoss(loss, k=...)``."""
 
-    reducer_class = TopK
+    reducer_class = reducers.TopK
 
 
 class MaximalLoss(_NamedLoss):
     """The largest loss; ``MaximalLoss(loss)``."""
 
-    reducer_class = Maximal
+    reducer_class = reducers.Maximal
 
 
 class AverageLoss(_NamedLoss):
     """Every loss; ``AverageLoss(loss)``."""
 
-    reducer_class = Average
+    reducer_class = reducers.Average
 
 
 class RankedRangeLoss(_NamedLoss):
     """The losses ranked m+1 to k; ``RankedRangeLoss(loss, k=..., m=...)``."""
 
-    reducer_class = RankedRange
+    reducer_class = reducers.RankedRange
 
 
 class TrimmedLoss(_NamedLoss):
     """All but the m largest losses; ``TrimmedLoss(loss, m=...)``."""
 
-    reducer_class = Trimmed
+    reducer_class = reducers.Trimmed
 
 
 class HardNegativesLoss(_NamedLoss):
     """Positives and their hardest negatives; ``HardNegativesLoss(loss, ratio=3)``."""
 
-    reducer_class = HardNegatives
+    reducer_class = reducers.HardNegatives
 
 
 class TiltedLoss(_NamedLoss):
     """The tilted loss; ``TiltedLoss(loss, t=...)``."""
 
-    reducer_class = Tilted
+    reducer_class = reducers.Tilted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import os
 import subprocess
 import sys
@@ -186,48 +185,6 @@ def test_a_failed_prediction_leaves_the_old_file(run: Run, messy: dict[str, Path
     assert (tmp_path / "p.csv").read_text() == "old"
     assert not list(tmp_path.glob("*.part"))
     assert not list(tmp_path.glob(".*.part"))
-
-
-def test_compare_ranks_and_concludes(run: Run, messy: dict[str, Path]) -> None:
-    assert run("compare", messy["customers"], "--splits", 2, "--max-iter", 60) == 0
-    assert max(map(len, run.out.splitlines())) <= 80
-    assert "\x1b" not in run.out
-    for words in (
-        "close decay",
-        "LogisticRegression",
-        "HistGradientBoosting",
-        "imbalance",
-        "Verdict: ",
-        "ambiguity",
-    ):
-        assert words in run.out
-    assert "the target is the last column, 'kauft'" in run.out
-    page = Path("closecall-compare/customers/report.html")
-    assert run.out.splitlines()[-1] == f"report: {page}"
-    assert "closecall compare" in page.read_text(encoding="utf-8")
-    with page.with_name("report-results.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["loss"] for row in rows if row["method"].startswith("close_decay")} == {"logistic", "hinge"}
-    assert {row["split"] for row in rows} == {"1", "2"}
-    document = json.loads(page.with_name("report-results.json").read_text())
-    assert document["records"][-1]["kind"] == "verdict"
-
-
-def test_compare_json_on_three_classes(run: Run, messy: dict[str, Path]) -> None:
-    assert run("compare", messy["plants"], "--splits", 2, "--max-iter", 60, "--rows", 60, "--json", "--no-report") == 0
-    records = run.records()
-    table, verdict = records[0], records[-1]
-    assert table["classes"] == {"=blue": 20, "green": 20, "red, big": 20}
-    assert any("60 of 90 rows" in note for note in table["notes"])
-    results = {record["method"]: record for record in records if record["kind"] == "result"}
-    assert {"average", "maximal", "top", "atk", "close", "close_decay", "trimmed", "ranked_range"} <= set(results)
-    assert results["average"]["accuracy"] > 0.6, "three shifted clouds; a third would be chance"
-    assert results["average"]["low"] <= results["average"]["accuracy"] <= results["average"]["high"]
-    assert verdict["verdict"] in ("close-k", "logistic", "tree")
-    assert [record["rank"] for record in results.values()] == list(range(1, len(results) + 1))
-    assert {"average_top_two", "close_decay_top_two", "close_decay_hinge", "average_hinge"} <= set(results)
-    assert {record["loss"] for record in results.values()} == {"logistic", "hinge", ""}
-    assert not Path("closecall-compare").exists()
 
 
 def test_strange_names_are_text_on_a_terminal(run: Run, tmp_path: Path) -> None:

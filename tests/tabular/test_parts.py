@@ -9,13 +9,13 @@ import pytest
 
 from closecall.data import DataError
 from closecall.data.columns import Column, columns_of, numbers
-from closecall.data.sheet import Sheet as Table, sniff
-from closecall.evaluate.grid import LABELS, grid
+from closecall.data.sheet import sniff
+from closecall.evaluate.grid import LABELS
 from closecall.evaluate.splits import stratified
 from closecall.evaluate.stats import corrected_test
 from closecall.report.text import shown
-from closecall.tabular.compare import TREE
-from closecall.tabular.conclude import Result, judge
+from closecall.tabular.conclude import PLAIN, Result, judge
+from closecall.tabular.measure import METRICS
 from closecall.tabular.model import MAX_LEVELS, Preprocessor, TableModel
 from closecall.tabular.output import cell
 from closecall.tabular.table import read, stream
@@ -155,23 +155,38 @@ def test_shown_escapes_what_turns_the_terminal() -> None:
 
 
 def result(method: str, scores: list[float]) -> Result:
-    return Result(method, method, tuple(scores), 1.0, 1.0)
+    family = {"random_forest": "tree", "majority": "majority"}.get(method, "linear")
+    return Result(method, method, tuple(scores), 1.0, 1.0, family=family)
+
+
+def verdict_of(**scores: list[float]) -> tuple[object, ...]:
+    found = {name: result(name, values) for name, values in scores.items()}
+    return judge(found, PLAIN["logistic"], METRICS["accuracy"], "yes")
 
 
 @pytest.mark.parametrize(
-    ("close", "tree", "verdict"),
-    [(0.0, 0.0, "logistic"), (0.05, 0.05, "close-k"), (0.0, 0.1, "tree"), (-0.05, 0.0, "logistic"), (0.05, 0.2, "tree"),
-     (0.0, 0.01, "logistic")],
+    ("close", "tree", "majority", "verdict", "use"),
+    [(0.0, 0.0, -0.2, "logistic", "logistic_regression"), (0.05, 0.05, -0.2, "close-k", "close_k"),
+     (0.0, 0.1, -0.2, "tree", "random_forest"), (-0.05, 0.0, -0.2, "logistic", "logistic_regression"),
+     (0.07, 0.02, -0.2, "close-k", "close_k"), (0.02, 0.07, -0.2, "tree", "random_forest"),
+     (0.0, 0.0, 0.0, "nothing", "majority"), (-0.02, -0.01, 0.01, "nothing", "majority")],
 )  # fmt: skip
-def test_verdicts(close: float, tree: float, verdict: str) -> None:
+def test_verdicts_rank_what_helps_by_its_size(
+    close: float, tree: float, majority: float, verdict: str, use: str
+) -> None:
     noise = np.tile([0.0, 0.004, -0.004], 4)
     base = 0.7 + np.repeat([0.0, 0.01], 6)
-    found = {
-        "average": result("average", list(base)),
-        "close_decay": result("close_decay", list(base + close + noise)),
-        TREE: result(TREE, list(base + tree - noise)),
-    }
-    assert judge(found)[0] == verdict
+    found = verdict_of(
+        logistic_regression=list(base), close_k=list(base + close + noise * (close < 0.05 or tree < 0.05)),
+        random_forest=list(base + tree - noise), majority=list(base + majority - noise),
+    )  # fmt: skip
+    assert found[:2] == (verdict, use)
+    gains = [each.mean for each in found[5]]
+    assert gains == sorted(gains, reverse=True)
+    if verdict == "nothing":
+        assert "'yes'" in found[2]
+    if verdict == "tree":
+        assert "if it has to be linear" in found[3]
 
 
 def test_interval_is_the_corrected_test_turned_round() -> None:
@@ -185,8 +200,9 @@ def test_interval_is_the_corrected_test_turned_round() -> None:
 
 def test_grid_has_every_aggregate_and_parts_every_class() -> None:
     from closecall.aggregates import AGGREGATES
+    from closecall.tabular.compare import problems_of
 
-    methods = {problem.aggregate for problem in grid(200, tuple(AGGREGATES), ["logistic"])}
+    methods = {problem.aggregate for problem in problems_of(["logistic", "hinge"])}
     assert methods == set(AGGREGATES)
     assert methods <= set(LABELS)
     codes = np.repeat([0, 1, 2], [50, 4, 9])
@@ -204,32 +220,6 @@ def test_messages_show_a_class_as_the_user_wrote_it(cv: object) -> None:
     assert "np.str_" not in str(raised.value)
 
 
-def test_joint_and_hinge_results_have_names_of_their_own() -> None:
-    """Every (method, loss) is a result; the top-two rows are solved with the first loss only."""
-    from closecall.tabular.compare import run_splits
-    from closecall.tabular.conclude import against, conclude
-
-    rng = np.random.default_rng(4)
-    labels = np.repeat(np.array(["a", "b", "c"], dtype=object), 20)
-    frame = pd.DataFrame({"x": np.repeat([0.0, 1.0, 2.0], 20) + 0.4 * rng.standard_normal(60)})
-    table = Table("t", frame, "class", labels, (Column("x", "number"),))
-    splits = list(run_splits(table, 2, losses=("hinge", "logistic"), max_iter=20))
-    found = conclude(table, splits, "hinge")
-    names = [result.method for result in found.results]
-    assert len(set(names)) == len(names)
-    assert {"close_decay", "close_decay_hinge", "close_decay_top_two_hinge", "average_top_two_hinge"} <= set(names)
-    assert "close_decay_top_two" not in names
-    assert "average hinge loss" in found.reason
-    assert found.verdict in ("close-k", "svm", "tree")
-    best, base = found.results[0], found.found["average_hinge"]
-    gains = against(found.results, base)
-    assert base.method not in gains
-    if best.method != base.method:
-        assert gains[best.method].mean == pytest.approx(best.mean - base.mean)
-    assert not [r for r in conclude(table, list(run_splits(table, 2, top_two=False, max_iter=5))).results
-                if "top_two" in r.method]  # fmt: skip
-
-
 def test_report_paths() -> None:
     from closecall.tabular.report import page_path
 
@@ -240,12 +230,44 @@ def test_report_paths() -> None:
 
 def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
     """Two splits that scatter leave everything open; twenty equal ones settle it."""
-    few = {"average": result("average", [0.7, 0.8]), "close_decay": result("close_decay", [0.75, 0.95]),
-           TREE: result(TREE, [0.7, 0.8])}  # fmt: skip
-    verdict, text, reason = judge(few)
-    assert (verdict, text) == ("logistic", "no clear gain over plain logistic regression")
-    assert "points possible, more of them may tell" in reason
+    few = verdict_of(logistic_regression=[0.7, 0.8], close_k=[0.75, 0.95], random_forest=[0.7, 0.8])
+    assert few[0] == "logistic"
+    assert few[2] == "no clear gain over plain logistic regression"
     wave = 0.7 + 0.01 * np.sin(np.arange(20))
-    many = {"average": result("average", list(wave)), "close_decay": result("close_decay", list(wave[::-1])),
-            TREE: result(TREE, list(wave))}  # fmt: skip
-    assert judge(many)[1] == "plain logistic regression is as good"
+    many = verdict_of(logistic_regression=list(wave), close_k=list(wave[::-1]), random_forest=list(wave))
+    assert many[2] == "plain logistic regression is as good"
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_scikit_learns(classes: int) -> None:
+    """A batch of two models, every metric, against the functions of scikit-learn one by one."""
+    from sklearn import metrics as judge_of
+
+    rng = np.random.default_rng(classes)
+    truth, logits = rng.integers(0, classes, 80), rng.normal(size=(2, 80, classes))
+    chances = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    for row in range(2):
+        said, chance = logits[row].argmax(axis=1), chances[row]
+        area = chance[:, 1] if classes == 2 else chance
+        expected = {
+            "accuracy": judge_of.accuracy_score(truth, said), "f1": judge_of.f1_score(truth, said, average="macro"),
+            "balanced_accuracy": judge_of.balanced_accuracy_score(truth, said),
+            "log_loss": -judge_of.log_loss(truth, chance),
+            "auc": judge_of.roc_auc_score(truth, area, multi_class="ovr"),
+        }  # fmt: skip
+        for name, value in expected.items():
+            assert METRICS[name].value(truth, np.log(chances))[row] == pytest.approx(value), name
+
+
+def test_sigmoids_are_platts() -> None:
+    """A batch of Newton's against the fit by scikit-learn's LogisticRegression that the classifiers use."""
+    from closecall.linear.calibration import fit_sigmoid
+    from closecall.tabular.measure import sigmoids
+
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 2, 200)
+    scores = np.stack([3 * truth + rng.normal(size=200), 1000 * rng.normal(size=200), 9.0 * truth - 4])[..., None]
+    slope, offset = sigmoids(scores, truth)
+    for row in range(3):
+        expected = fit_sigmoid(scores[row, :, 0], truth == 1, np.ones(200))
+        np.testing.assert_allclose([slope[row, 0], offset[row, 0]], expected, rtol=2e-3, atol=2e-3)

@@ -11,7 +11,7 @@ import typer
 from closecall import __version__
 from closecall._signals import stoppable
 
-from . import exits, maintenance, paper, tables
+from . import exits, maintenance, models, paper, tables
 from .console import err, plain
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ app = typer.Typer(
 #: Panel of the help -> its commands, by name.
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Everyday": {
-        "compare": tables.compare, "fit": tables.fit, "predict": tables.predict, "reproduce": paper.reproduce,
+        "compare": tables.compare, "fit": models.fit, "predict": models.predict, "reproduce": paper.reproduce,
         "report": paper.report,
     },
     "Looking": {"plan": paper.plan, "status": paper.status, "datasets": paper.datasets},

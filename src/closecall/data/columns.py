@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,8 +141,19 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
     return labels, known, (f"{lost} rows without a value in {target!r} are left out",) if lost else ()
 
 
-def columns_of(frame: Any, names: list[str], keep: Collection[str] = ()) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+def columns_of(
+    frame: Any, names: list[str], keep: Collection[str] = (), forced: Mapping[str, str] | None = None
+) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     """The features among the named columns of a frame, and notes on those left out or read in a way to know of.
+
+    Parameters
+    ----------
+    frame : pandas frame (samples, columns)
+    names : list of str
+    keep : collection of str
+        Columns that stay although they look like an identifier.
+    forced : mapping, optional
+        Column -> ``number`` or ``nominal``, whatever it looks like.
 
     Examples
     --------
@@ -155,7 +166,10 @@ def columns_of(frame: Any, names: list[str], keep: Collection[str] = ()) -> tupl
     """
     found, notes = [], []
     for name in names:
-        column, note = _detect(str(name), frame[name], str(name) in keep)
+        wanted = (forced or {}).get(str(name), "")
+        column, note = _detect(str(name), frame[name], str(name) in keep or bool(wanted))
+        if column and wanted and column.kind != wanted:
+            column, note = _as_asked(str(name), frame[name], wanted)
         found += [column] if column else []
         notes += [note] if note else []
     return tuple(found), tuple(notes)
@@ -182,6 +196,19 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
     if what.kind == "nominal" and unique and not keep:
         return None, f"{name!r} is left out: all its values differ, like an identifier's (--keep)"
     return what, note
+
+
+def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
+    """The column as numbers or names, as the user says; an error if no value is a number."""
+    if wanted == "nominal":
+        return Column(name, "nominal"), ""
+    known = texts(column).dropna()
+    best = max((Column(name, "number", form) for form in ("", ",")), key=lambda each: _share(known, each))
+    share = _share(known, best)
+    if not share:
+        raise DataError(f"{name!r} has no number, such as {known.iloc[0][:40]!r}; leave --numeric {name!r} out")
+    odd = round((1 - share) * len(known))
+    return best, f"{name!r} is numbers as asked; {odd} of its values are none and count as missing" if odd else ""
 
 
 def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:

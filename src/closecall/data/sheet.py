@@ -7,9 +7,12 @@ second text.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import difflib
 import gzip
 import io
+import re
 import sys
 import warnings
 import zlib
@@ -36,6 +39,54 @@ CHUNK = 50_000
 _HEAD = 1 << 18
 #: Share of the first rows that must be as wide as the header under the right separator.
 _AGREE = 0.8
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is to be read where its look is not enough.
+
+    Parameters
+    ----------
+    separator, encoding : str
+        Empty: found out, and UTF-8.
+    drop, keep, numeric, nominal : collections of str
+        Columns to leave out, to keep although they look like an identifier, and to read as numbers or as names.
+    """
+
+    separator: str = ""
+    encoding: str = ""
+    drop: Collection[str] = ()
+    keep: Collection[str] = ()
+    numeric: Collection[str] = ()
+    nominal: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.separator) > 1 or (self.separator and not self.separator.isascii()):
+            raise DataError(f"the separator must be one plain character, not {self.separator!r}; a tab is $'\\t'")
+        both = set(self.numeric) & set(self.nominal)
+        if both:
+            raise DataError(f"{quoted(sorted(both))} cannot be numeric and nominal at the same time")
+        try:
+            wide = len("a".encode(codecs.lookup(self.encoding or "utf-8").name)) != 1
+        except (LookupError, UnicodeError):
+            wide = True
+        if wide:
+            raise DataError(
+                f"the encoding {self.encoding!r} is not one that can be read; try latin-1, cp1252 or utf-8, or save "
+                "the file in UTF-8"
+            )
+
+
+#: What begins a file that is no text table -> what to do with it.
+_FOREIGN = {
+    b"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
+    "(in a spreadsheet: save as CSV in UTF-8)",
+    b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save it as CSV in UTF-8",
+    b"%PDF": "is a PDF; export the table as CSV",
+}
+
+
+_JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*[\[{])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +147,7 @@ def _codes(text: Any) -> tuple[Array, tuple[str, ...]]:
     return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names
 
 
-def read_file(source: str, target: str = "", drop: Collection[str] = (), keep: Collection[str] = ()) -> Sheet:
+def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a file (``-``: standard input) and decide what its columns are.
 
     Parameters
@@ -104,11 +155,10 @@ def read_file(source: str, target: str = "", drop: Collection[str] = (), keep: C
     source : str
     target : str
         The target column; found by name or taken as the last one if empty.
-    drop, keep : collections of str
-        Columns to leave out, and columns to keep although they look like an identifier.
+    reading : Reading, optional
     """
-    pd = need_pandas()
-    pieces = list(stream_file(source, CHUNK, LIMIT))
+    pd, reading = need_pandas(), reading or Reading()
+    pieces = list(stream_file(source, CHUNK, LIMIT, reading))
     frame = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
     name = "standard input" if source == "-" else Path(source).name
     if not len(frame):
@@ -117,14 +167,16 @@ def read_file(source: str, target: str = "", drop: Collection[str] = (), keep: C
     labels, kept, more = labels_of(frame[target], target, name)
     frame = frame if kept.all() else frame[kept]
     features = [column for column in frame.columns if column != target]
-    check_names([*drop, *keep], features, name)
-    columns, told = columns_of(frame, [column for column in features if column not in drop], keep)
+    forced = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
+    check_names([*reading.drop, *reading.keep, *forced], features, name)
+    used = [column for column in features if column not in reading.drop]
+    columns, told = columns_of(frame, used, reading.keep, forced)
     if not columns:
         raise DataError(f"{name!r} has no usable column beside the target {target!r}: {'; '.join(told) or 'no other'}")
     return Sheet(name, frame, target, labels, columns, (*notes, *more, *told))
 
 
-def stream_file(source: str, rows: int = CHUNK, limit: int = 0) -> Iterator[Any]:
+def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
     """Frames of at most that many rows each; an empty table with a header gives one empty frame.
 
     Parameters
@@ -133,32 +185,39 @@ def stream_file(source: str, rows: int = CHUNK, limit: int = 0) -> Iterator[Any]
     rows : int
     limit : int
         Bytes that the whole table may take in memory; 0 bounds each piece instead, for those who keep nothing.
+    reading : Reading, optional
     """
+    if "://" in source:
+        raise DataError(f"{source!r} is an address; nothing is downloaded here: fetch the file, then give its path")
     if suffix_of(source) == ".parquet":
         # Whole, or in pieces; either way no frame is larger than the limit.
         yield from stream_parquet(expanded(source), rows, limit or PIECE_LIMIT, whole=bool(limit))
     else:
-        yield from _stream_text(source, rows, limit)
+        yield from _stream_text(source, rows, limit, reading or Reading())
 
 
 def check_names(given: Collection[str], features: Collection[str], name: str) -> None:
     """An error for the first of the given names that is no feature."""
     for column in given:
         if column not in features:
-            raise DataError(f"{name!r} has no column {column!r}; its columns are {quoted([*features])}")
+            near = difflib.get_close_matches(column, [*features], n=1, cutoff=0.6)
+            hint = f"did you mean {near[0]!r}? Its" if near else "its"
+            raise DataError(f"{name!r} has no column {column!r}; {hint} columns are {quoted([*features])}")
 
 
-def _stream_text(source: str, rows: int, limit: int) -> Iterator[Any]:
+def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterator[Any]:
     pd = need_pandas()
     what = "standard input" if source == "-" else repr(source)  # a file's name may hold control characters
     with _opened(source, what) as raw:
         rest, head = unpacked(raw, _HEAD, what)
         if rest is raw and source.lower().endswith(".gz"):
             raise DataError(f"{what} is not a gzip file (a Git LFS pointer, perhaps); fetch the file itself")
-        separator, header = sniff(head, what, SEPARATORS.get(suffix_of(source)) or ",")
+        usual = reading.separator or SEPARATORS.get(suffix_of(source)) or ","
+        separator, header = sniff(head, what, usual, fixed=bool(reading.separator), encoding=reading.encoding)
         text = Text(head, rest, what, Budget(limit or PIECE_LIMIT), separator)
         with pd.read_csv(
-            io.BufferedReader(text, 1 << 16), sep=separator, dtype=str, index_col=False, encoding="utf-8-sig",
+            io.BufferedReader(text, 1 << 16), sep=separator, dtype=str, index_col=False,
+            encoding=reading.encoding or "utf-8-sig",
             keep_default_na=False, na_values=list(MISSING), chunksize=_rows_of_a_piece(rows, head, len(header)),
         ) as reader:  # fmt: skip
             while True:
@@ -200,7 +259,10 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
         ) from error
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
-        raise DataError(f"{what} is not in UTF-8 ({found} is no character there); save it as CSV in UTF-8") from error
+        raise DataError(
+            f"{what} is not in UTF-8 ({found} is no character there); say --encoding latin-1 (or cp1252), or save it "
+            "as CSV in UTF-8"
+        ) from error
     except (pd.errors.ParserError, csv.Error) as error:
         detail = " ".join(str(error).split())[:200]
         raise DataError(
@@ -212,7 +274,9 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
         raise DataError(f"cannot read {what}: {error.strerror or error}") from error
 
 
-def sniff(head: bytes, what: object, usual: str = ",") -> tuple[str, list[str]]:
+def sniff(
+    head: bytes, what: object, usual: str = ",", *, fixed: bool = False, encoding: str = ""
+) -> tuple[str, list[str]]:
     """The separator and the column names that the first lines of a file show.
 
     Parameters
@@ -223,23 +287,32 @@ def sniff(head: bytes, what: object, usual: str = ",") -> tuple[str, list[str]]:
         Its name, for errors.
     usual : str
         The separator if several, or none, fit.
+    fixed : bool
+        There is no other separator.
+    encoding : str
+        UTF-8 if empty.
 
     Examples
     --------
     >>> sniff(b"a;b,c;d" + bytes([10]) + b"1;2,5;3", "it")
     (';', ['a', 'b,c', 'd'])
     """
+    for start, advice in _FOREIGN.items():
+        if head.startswith(start):
+            raise DataError(f"{what} {advice}")
+    if _JSON.match(head):
+        raise DataError(f"{what} is JSON, not a table; save it as CSV (in pandas: read_json, then to_csv)")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{what} is in UTF-16; save it in UTF-8")
     if b"\0" in head:
         raise DataError(f"{what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
-    text = head.decode("utf-8-sig", errors="replace")
+    text = head.decode(encoding or "utf-8-sig", errors="replace")
     if len(head) >= _HEAD:
         text = text.rpartition("\n")[0] or text  # the last line may be cut
     if not text.strip():
         raise DataError(f"{what} is empty; it needs a header line and rows")
     best, found = usual, 1
-    for separator in dict.fromkeys((usual, ",", ";", "\t", "|")):
+    for separator in (usual,) if fixed else dict.fromkeys((usual, ",", ";", "\t", "|")):
         widths = [len(row) for row in _first_rows(text, separator, 50)]
         # Not all: a row may be broken, or the last one cut, and that row is to be named, not the separator.
         if widths and widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):

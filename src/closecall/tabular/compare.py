@@ -1,145 +1,243 @@
-"""Every aggregate, the baselines and a tree on one table, by the rules of the protocol ``sound``.
+"""Every contender on one table, split by split, all on the same rows.
 
-Splits are 50/25/25 and stratified, preprocessing is fitted on the training part, every setting of the grid is solved
-in one batch, the validation part chooses, the test part counts. More than two classes are one against the rest and,
-for the average loss and close-k with decay, also all jointly by the top-two margin.
+A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on what learns. The
+settings of every aggregate are solved in one batch on the training part; what does best on the validation part is
+solved again on both, as every other contender is. Splits run in processes of their own, with one BLAS thread each.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from joblib import cpu_count, parallel_config
 from sklearn.base import BaseEstimator
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.utils.parallel import Parallel, delayed
 
 from closecall._names import Array, lookup
-from closecall.aggregates import AGGREGATES, get_aggregate
+from closecall.aggregates import AGGREGATES
 from closecall.data.sheet import Sheet
-from closecall.evaluate.baselines import sklearn_baselines
-from closecall.evaluate.grid import ALPHAS, ROW, choose, grid, looks_at, rows_of
-from closecall.evaluate.splits import PARTS, stratified
+from closecall.evaluate.grid import looks_at
 from closecall.linear import Diagnosis, diagnose
-from closecall.linear.fitting import Options, exact_intercepts, fit_models
-from closecall.linear.race import hits
-from closecall.linear.training import Training, check_training
+from closecall.linear.fitting import MULTICLASS, Options, exact_intercepts, fit_models, scores_of
+from closecall.linear.search import ALPHAS, KS, MS
+from closecall.linear.training import check_training
 from closecall.losses import LOSSES
 from closecall.objective import Problem
 
+from .contenders import MAJORITY, Contender, Data, Entry, line_up, quietly
+from .divide import Order, Parts
+from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
 from .model import Preprocessor
 from .table import check_classes
 
 #: A class needs this many rows to be in all three parts.
 LEAST = 4
-TREE = "gradient_boosting"
-#: What is also solved jointly. A joint solve costs several times what one-vs-rest does, hence every second alpha only.
-JOINT = ("average", "close_decay")
-JOINT_ALPHAS = ALPHAS[1::2]
+#: Rows x splits below which processes cost more than they save.
+WORTH = 20_000
+EXACT = "average_exact_intercept"
+#: With the first loss every aggregate is solved, with the others these.
+EVERY_LOSS = ("average", "close", "close_decay")
+_BLOCK = 1 << 23  # scores in memory at a time
 
 
-class Split(NamedTuple):
-    """The chosen rows of one split (dtype ROW, parts as counts of correct predictions) and the sizes of two parts."""
+@dataclass(frozen=True)
+class Plan:
+    """What is compared, and how.
 
+    Parameters
+    ----------
+    splits : int
+    losses : tuple of str
+        The first is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
+    multiclass : str
+        How close-k takes more than two classes.
+    metric : str
+    extra, only : tuples of str
+        Contenders, as in :func:`closecall.tabular.contenders.line_up`.
+    aggregates : bool
+        Whether the aggregates one by one take part.
+    max_iter : int
+        Steps of the aggregates.
+    seed : int
+    jobs : int
+        Processes; 0 for as many as there are cores.
+    """
+
+    splits: int = 10
+    losses: tuple[str, ...] = ("logistic",)
+    multiclass: str = "top_two"
+    metric: str = "accuracy"
+    extra: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    aggregates: bool = True
+    max_iter: int = 150
+    seed: int = 0
+    jobs: int = 0
+
+    def __post_init__(self) -> None:
+        for loss in self.losses:
+            lookup(LOSSES, loss, "loss")
+        lookup(METRICS, self.metric, "metric")
+        lookup(MULTICLASS, self.multiclass, "multiclass")
+        if self.splits < 2:
+            raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs them")
+        if self.max_iter < 1:
+            raise ValueError(f"--max-iter must be 1 or more, not {self.max_iter}")
+
+    def contenders(self) -> tuple[Contender, ...]:
+        return line_up(self.losses[0], self.multiclass, METRICS[self.metric], self.extra, self.only)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What one split found.
+
+    Parameters
+    ----------
+    entries : tuple of Entry
+    rows, truth : arrays (test rows,)
+        The test rows and the codes of their classes.
+    training, known : int
+        Rows of the training part, and of both parts that learn.
+    trade : tuple of (float, float)
+        Share of the rows that k is, and the best value on the validation part with that k; 1 is the average loss.
+    features : tuple of str
+        Names of the columns of the matrix.
+    """
+
+    entries: tuple[Entry, ...]
     rows: Array
+    truth: Array
     training: int
-    test: int
+    known: int
+    trade: tuple[tuple[float, float], ...] = ()
+    features: tuple[str, ...] = field(default=(), repr=False)
 
 
-def run_splits(
-    table: Sheet,
-    splits: int = 10,
-    *,
-    losses: Sequence[str] = ("logistic",),
-    top_two: bool = True,
-    max_iter: int = 300,
-    seed: int = 0,
-) -> Iterator[Split]:
-    """For each split the chosen row of each method, as in :func:`closecall.evaluate.grid.choose`.
+def run_splits(table: Sheet, plan: Plan, order: Order | None = None) -> Iterator[Split]:
+    """What every split finds, one after the other.
 
     Parameters
     ----------
     table : Sheet
-    splits : int
-    losses : sequence of str
-        Every aggregate is solved with each of them.
-    top_two : bool
-        More than two classes: solve ``JOINT`` with the first loss by the top-two margin, too.
-    max_iter : int
-    seed : int
-
-    Yields
-    ------
-    Split
+    plan : Plan
+    order : Order, optional
+        Groups or times that keep rows apart.
     """
     check_classes(table, LEAST)
-    for loss in losses:
-        lookup(LOSSES, loss, "loss")
-    if splits < 2:
-        raise ValueError(f"--splits must be 2 or more, not {splits}: an interval needs them")
-    classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
-    for split in range(splits):
-        parts = stratified(codes, np.random.default_rng([seed, split]))
-        recipe = Preprocessor.fit(table.frame.iloc[parts[0]], table.columns)
-        X = [recipe.matrix(table.frame.iloc[part]) for part in parts]
-        y = [codes[part] for part in parts]
-        found = [_aggregates(X, y, losses, max_iter), _baselines(X, y, len(classes)), _tree(X, y)]
-        if top_two and len(classes) > 2:
-            found.append(_joint(X, y, losses[0], max_iter))
-        yield Split(choose(np.concatenate(found), "sound"), len(parts[0]), len(parts[2]))
+    order, contenders = order or Order(), plan.contenders()
+    codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
+    divisions = order.divisions(codes, plan.splits, plan.seed)
+    jobs = min(plan.jobs or cpu_count(), plan.splits) if len(codes) * plan.splits >= WORTH or plan.jobs > 1 else 1
+    asked = (delayed(_split)(table, codes, parts, plan, contenders, order) for parts in divisions)
+    if jobs == 1:
+        yield from (_split(table, codes, parts, plan, contenders, order) for parts in divisions)
+        return
+    with parallel_config("loky", inner_max_num_threads=1):
+        yield from Parallel(n_jobs=jobs, return_as="generator")(asked)
 
 
-def _solved(
-    X: Sequence[Array], y: Sequence[Array], problems: list[Problem], options: Options
-) -> tuple[Array, Any, Training]:
-    """Rows of the problems with their counts of correct predictions, the models, and what they were trained on."""
-    training = check_training(BaseEstimator(), X[0], y[0], None, None)
+def _split(
+    table: Sheet, codes: Array, parts: Parts, plan: Plan, contenders: Sequence[Contender], order: Order
+) -> Split:
+    metric, classes = METRICS[plan.metric], len(np.unique(codes))
+    known = np.concatenate(parts[:2])
+    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns)
+    X = [recipe.matrix(table.frame.iloc[part]) for part in parts]
+    data = Data(X, [codes[part] for part in parts], classes, *order.inner(codes, known))
+    entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())
+    entries += [*quietly(contenders, data, metric), _majority(data, metric)]
+    sizes = len(parts[0]), len(known)
+    return Split(tuple(entries), parts[2], data.y[2], *sizes, trade, tuple(recipe.names))
+
+
+def _majority(data: Data, metric: Metric) -> Entry:
+    scores = prior_scores(np.bincount(data.known[1], minlength=data.classes), len(data.y[2]))
+    return Entry(MAJORITY, "", float(metric.value(data.y[2], scores)), scores.argmax(axis=1))
+
+
+def problems_of(losses: Sequence[str]) -> list[Problem]:
+    """The grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with the others too.
+
+    Examples
+    --------
+    >>> len({problem.alpha for problem in problems_of(["logistic"])})
+    11
+    """
+    found = []
+    for place, loss in enumerate(losses):
+        for name in AGGREGATES if place == 0 else EVERY_LOSS:
+            takes = AGGREGATES[name].takes
+            ks = (None,) if "k" not in takes else KS[-1:] if "m" in takes else KS
+            counts = [(k, m) for k in ks for m in (MS[::2] if "m" in takes else (None,))]
+            found += [Problem(loss, name, k, alpha, m) for k, m in counts for alpha in ALPHAS]
+    return found
+
+
+def aggregates(data: Data, plan: Plan, metric: Metric) -> tuple[list[Entry], tuple[tuple[float, float], ...]]:
+    """The entry of every (loss, aggregate), with the threshold of `average` moved too, and the trade of close-k."""
+    problems, n = problems_of(plan.losses), len(data.y[0])
+    problems += [problem for problem in problems if AGGREGATES[problem.aggregate].plain]
+    moved = np.arange(len(problems)) >= len(problems_of(plan.losses))
+    options = Options(plan.max_iter, 1e-3, True, False, "ovr", dtype=np.float32, certify=False)
+    values, sigmoid = _values(*_fitted(data.X[0], data.y[0], problems, moved, options), data, metric)
+    shares = np.array([looks_at(problem, n) / n for problem in problems])
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, problem in enumerate(problems):
+        places.setdefault((EXACT if moved[place] else problem.aggregate, problem.loss), []).append(place)
+    chosen = {key: _best(mine, values, shares, problems) for key, mine in places.items()}
+    again = list(chosen.values())
+    coef, intercept = _fitted(*data.known, [problems[place] for place in again], moved[again], options)
+    entries = []
+    for row, ((method, loss), place) in enumerate(chosen.items()):
+        raw = scores_of(data.X[2], coef[row], intercept[row])
+        scores = log_probabilities(raw, sigmoid[0][place], sigmoid[1][place]) if sigmoid else wide(raw)
+        value = float(metric.value(data.y[2], scores))
+        entries.append(Entry(method, loss, value, wide(raw).argmax(axis=1), shares[place] * n, problems[place].alpha))
+    return entries, _trade(plan.losses[0], values, problems, shares)
+
+
+def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: Options) -> tuple[Array, Array]:
+    """Coefficients (problems, scores, features) and intercepts; ``moved`` ones make the fewest training errors."""
+    training = check_training(BaseEstimator(), X, y, None, None)
     models = fit_models(training, problems, options)
-    rows = rows_of(problems)
-    rows["k"] = [looks_at(problem, len(y[0])) for problem in problems]
-    for part, X_part, y_part in zip(PARTS, X, y, strict=True):
-        rows[part] = hits(X_part, y_part, models.coef, models.intercept).sum(axis=1)
-    return rows, models, training
+    intercept = models.intercept.copy()
+    intercept[moved] = exact_intercepts(training, models.coef[moved], options)
+    return models.coef, intercept
 
 
-def _aggregates(X: Sequence[Array], y: Sequence[Array], losses: Sequence[str], max_iter: int) -> Array:
-    options = Options(max_iter, 1e-3, True, False, "ovr", dtype=np.float32)
-    problems = grid(len(y[0]), tuple(AGGREGATES), losses)
-    rows, models, training = _solved(X, y, problems, options)
-    average = np.array([get_aggregate(problem.aggregate).plain for problem in problems])
-    moved = rows[average]
-    moved["method"] = "average_exact_intercept"
-    intercept = exact_intercepts(training, models.coef[average], options)
-    for part, X_part, y_part in zip(PARTS, X, y, strict=True):
-        moved[part] = hits(X_part, y_part, models.coef[average], intercept).sum(axis=1)
-    return np.concatenate([rows, moved])
+def _values(coef: Array, intercept: Array, data: Data, metric: Metric) -> tuple[Array, tuple[Array, Array] | None]:
+    """Values (problems,) on the validation part, and the sigmoids that make probabilities, if they are asked for."""
+    values, pieces = np.empty(len(coef)), []
+    size = max(1, _BLOCK // (len(data.y[1]) * data.classes))
+    for begin in range(0, len(coef), size):
+        block = slice(begin, begin + size)
+        raw = scores_of(data.X[1], coef[block], intercept[block])
+        scores = wide(raw)
+        if metric.probabilities:
+            pieces.append(sigmoids(raw, data.y[1]))
+            scores = log_probabilities(raw, *pieces[-1])
+        values[block] = metric.value(data.y[1], scores)
+    if not pieces:
+        return values, None
+    slope, offset = (np.concatenate(part) for part in zip(*pieces, strict=True))
+    return values, (slope, offset)
 
 
-def _joint(X: Sequence[Array], y: Sequence[Array], loss: str, max_iter: int) -> Array:
-    options = Options(max_iter, 1e-3, True, False, "top_two", dtype=np.float32)
-    problems = [problem for problem in grid(len(y[0]), JOINT, [loss]) if problem.alpha in JOINT_ALPHAS]
-    rows, _, _ = _solved(X, y, problems, options)
-    rows["method"] = np.char.add(rows["method"], "_top_two")
-    return rows
+def _best(places: list[int], values: Array, shares: Array, problems: Sequence[Problem]) -> int:
+    """The best on the validation part; of equals the one with the larger k, then with the larger alpha."""
+    return max(places, key=lambda place: (round(float(values[place]), 12), shares[place], problems[place].alpha))
 
 
-def _baselines(X: Sequence[Array], y: Sequence[Array], classes: int) -> Array:
-    if classes == 2:
-        return sklearn_baselines(X, [2.0 * part - 1 for part in y], ALPHAS)
-    rows = sklearn_baselines(X, y, ALPHAS)
-    return rows[rows["method"] != "tuned_threshold"]  # there is no one threshold to tune
-
-
-def _tree(X: Sequence[Array], y: Sequence[Array]) -> Array:
-    rows = np.zeros(1, ROW)
-    rows["method"], rows["k"], rows["alpha"] = TREE, np.nan, np.nan
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        tree = HistGradientBoostingClassifier(random_state=0, early_stopping=False).fit(X[0], y[0])
-    for part, X_part, y_part in zip(PARTS, X, y, strict=True):
-        rows[part] = (tree.predict(X_part) == y_part).sum()
-    return rows
+def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array) -> tuple[tuple[float, float], ...]:
+    found: dict[float, float] = {}
+    for value, problem, share in zip(values, problems, shares, strict=False):
+        if problem.loss == loss and problem.aggregate in ("average", "close_decay"):
+            found[float(share)] = max(found.get(float(share), -np.inf), float(value))
+    return tuple(sorted(found.items()))
 
 
 def diagnosis_of(table: Sheet) -> Diagnosis:

@@ -14,65 +14,76 @@ from scipy import stats
 
 from closecall._names import Array
 from closecall.data.sheet import Sheet
-from closecall.evaluate.grid import BASELINES, LABELS
+from closecall.evaluate.grid import LABELS
 from closecall.evaluate.pairs import POINTS
 from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
+from closecall.linear.guard import paired_examples
 
-from .compare import TREE, Split
+from .compare import EXACT, Plan, Split
+from .contenders import CLOSE_K, MAJORITY, Contender
+from .measure import METRICS, Metric, confusion
 
-VERDICTS = {
-    "close-k": "use close-k",
-    "logistic": "plain logistic regression is as good",
-    "svm": "a plain linear SVM is as good",
-    "average": "the plain average of this loss is as good",
-    "tree": "a tree would do much better",
+#: The loss that close-k is asked with -> the plain model that it is measured against, and what the verdict calls it.
+PLAIN = {
+    "logistic": ("logistic_regression", "logistic", "plain logistic regression"),
+    "hinge": ("linear_svc", "svm", "a plain linear SVM"),
 }
-#: What is said instead where a gain of two points cannot be ruled out: "as good" would promise too much.
-OPEN = {
-    "logistic": "no clear gain over plain logistic regression",
-    "svm": "no clear gain over a plain linear SVM",
-    "average": "no clear gain over the plain average of this loss",
-}
-#: The loss that the question is about -> what its average is known as.
-PLAIN = {"logistic": "logistic", "hinge": "svm"}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One method over the splits: test accuracies, and the settings that validation chose.
+    """One method over the splits: test values, and the settings that validation chose.
 
     Parameters
     ----------
     method, label : str
         Its name, one for each result, and the same in words.
-    accuracies : tuple of float
-        One for each split.
+    values : tuple of float
+        One for each split; more is better.
     k, alpha : float
         As chosen most often; NaN where there is none.
     loss : str
         Empty where the method has its own.
+    family, what : str
+        ``linear``, ``aggregate``, ``tree``, ``other`` or ``majority``, and one line about it.
+    setting : str
+        As chosen most often, in words.
     ks, alphas : tuples of float
         As chosen on each split.
+    confusion : array (classes, classes)
+        Test rows of all splits: true classes by predicted ones.
+    ratio : float
+        Test rows for each row that learns.
     """
 
     method: str
     label: str
-    accuracies: tuple[float, ...]
-    k: float
-    alpha: float
+    values: tuple[float, ...]
+    k: float = float("nan")
+    alpha: float = float("nan")
     loss: str = ""
+    family: str = "other"
+    what: str = ""
+    setting: str = ""
     ks: tuple[float, ...] = field(default=(), repr=False)
     alphas: tuple[float, ...] = field(default=(), repr=False)
+    confusion: Array = field(default_factory=lambda: np.zeros((2, 2), dtype=int), repr=False, compare=False)
+    ratio: float = TEST_OVER_TRAIN
 
     @property
     def mean(self) -> float:
-        """Mean accuracy."""
-        return float(np.mean(self.accuracies))
+        """Mean value."""
+        return float(np.mean(self.values))
 
     @property
     def half_width(self) -> float:
         """Half of the 95 % interval, corrected for splits that share rows."""
-        return half_width(np.array(self.accuracies))
+        return half_width(np.array(self.values), self.ratio)
+
+    @property
+    def recalls(self) -> Array:
+        """The share of each class that is found, (classes,)."""
+        return np.diagonal(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
 
 
 @dataclass(frozen=True)
@@ -90,17 +101,46 @@ class Difference:
         """Whether it is significant."""
         return self.p < SIGNIFICANCE
 
+    @property
+    def helps(self) -> bool:
+        """Whether it is a significant gain."""
+        return self.sure and self.mean > 0
+
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What :func:`conclude` makes of the splits: results best first, the verdict, the same in words, and its reason."""
+    """What :func:`conclude` makes of the splits.
+
+    Parameters
+    ----------
+    results : tuple of Result
+        Best first, always the largest class among them.
+    verdict : str
+        ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``.
+    use : str
+        The method to use.
+    text, reason : str
+        The verdict in words, and what it rests on.
+    linear : str
+        The verdict among linear models only, in words: what ``closecall fit`` will train.
+    helps : tuple of Difference
+        What is significantly better than the plain model, the largest gain first.
+    plain : str
+        The method that gains are measured against.
+    """
 
     results: tuple[Result, ...]
     verdict: str
+    use: str
     text: str
     reason: str
-    majority: float
+    linear: str
+    helps: tuple[Difference, ...]
+    plain: str
+    majority: str
     training_rows: int
+    classes: tuple[str, ...]
+    metric: Metric
     loss: str = "logistic"
 
     @property
@@ -109,19 +149,21 @@ class Conclusion:
         return {result.method: result for result in self.results}
 
 
-def half_width(values: Array) -> float:
+def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
     """Half of the corrected 95 % interval of a mean over splits.
 
     Parameters
     ----------
     values : array (splits,)
+    ratio : float
+        Test rows for each row that learns.
 
     Examples
     --------
     >>> round(half_width(np.array([0.8, 0.82, 0.84])), 3)
     0.07
     """
-    spread = np.std(values, ddof=1) * np.sqrt(1 / len(values) + TEST_OVER_TRAIN)
+    spread = np.std(values, ddof=1) * np.sqrt(1 / len(values) + ratio)
     return float(stats.t.ppf(1 - SIGNIFICANCE / 2, len(values) - 1) * spread)
 
 
@@ -136,7 +178,7 @@ def named(method: str, loss: str) -> str:
     return method if loss in ("", "logistic") else f"{method}_{loss}"
 
 
-def conclude(table: Sheet, splits: Sequence[Split], loss: str = "logistic") -> Conclusion:
+def conclude(table: Sheet, splits: Sequence[Split], plan: Plan, contenders: Sequence[Contender] = ()) -> Conclusion:
     """Rank the methods over the splits and say what to use.
 
     Parameters
@@ -144,28 +186,77 @@ def conclude(table: Sheet, splits: Sequence[Split], loss: str = "logistic") -> C
     table : Sheet
     splits : sequence of Split
         As :func:`closecall.tabular.compare.run_splits` yields them.
-    loss : str
-        The one that the verdict is about.
+    plan : Plan
+    contenders : sequence of Contender
+        Those of the plan unless given: their labels.
     """
-    pairs = {(str(row["method"]), str(row["loss"])) for row in splits[0].rows}
-    results = [_result(*pair, splits) for pair in sorted(pairs, key=_place)]
-    verdict, text, reason = judge({result.method: result for result in results}, loss)
-    _, counts = np.unique(table.labels.astype(str), return_counts=True)
+    loss, metric = plan.losses[0], METRICS[plan.metric]
+    classes, counts = np.unique(table.labels.astype(str), return_counts=True)
+    known = {each.name: each for each in contenders or plan.contenders()}
+    pairs = dict.fromkeys((entry.method, entry.loss) for entry in splits[0].entries)
+    results = [_result(method, each, splits, known, len(classes), loss) for method, each in pairs]
     ranked = tuple(sorted(results, key=lambda result: -result.mean))
-    return Conclusion(ranked, verdict, text, reason, float(counts.max() / counts.sum()), splits[0].training, loss)
+    found = {result.method: result for result in ranked}
+    plain = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
+    largest = str(classes[counts.argmax()])
+    learns = clearly_learns(splits, [result for result in results if result.family not in ("aggregate", "majority")])
+    verdict, use, text, reason, linear, helps = judge(found, plain, metric, largest, learns)
+    return Conclusion(ranked, verdict, use, text, reason, linear, helps, plain[0], largest, splits[0].training,
+                      tuple(map(str, classes)), metric, loss)  # fmt: skip
 
 
-def _place(pair: tuple[str, str]) -> tuple[int, str]:
-    return list(LABELS).index(pair[0]), pair[1]
+def _result(
+    method: str, loss: str, splits: Sequence[Split], known: dict[str, Contender], classes: int, first: str
+) -> Result:
+    entries = [next(e for e in split.entries if (e.method, e.loss) == (method, loss)) for split in splits]
+    chosen = [(entry.k, entry.alpha, entry.setting) for entry in entries]
+    k, alpha, setting = chosen[_often([repr(one) for one in chosen])]
+    table = sum(
+        (confusion(split.truth, entry.predicted, classes) for split, entry in zip(splits, entries, strict=True)),
+        start=np.zeros((classes, classes), dtype=int),
+    )
+    contender = known.get(method)
+    label = contender.label if contender else "always the largest class" if method == MAJORITY else LABELS[method]
+    family = contender.family if contender else "majority" if method == MAJORITY else "aggregate"
+    what = contender.what if contender else _about(method)
+    name = method if method == CLOSE_K and loss == first else named(method, loss)
+    ratio = float(np.mean([len(split.rows) / split.known for split in splits]))
+    values, ks, alphas = (tuple(getattr(entry, name) for entry in entries) for name in ("value", "k", "alpha"))
+    return Result(name, label, values, k, alpha, loss, family, what, setting, ks, alphas, table, ratio)
 
 
-def _result(method: str, loss: str, splits: Sequence[Split]) -> Result:
-    rows = [split.rows[(split.rows["method"] == method) & (split.rows["loss"] == loss)][0] for split in splits]
-    chosen = [(float("nan") if method in (TREE, *BASELINES) else float(row["k"]), float(row["alpha"])) for row in rows]
-    k, alpha = chosen[_often([repr(pair) for pair in chosen])]
-    accuracies = tuple(float(row["test"] / split.test) for row, split in zip(rows, splits, strict=True))
-    ks, alphas = zip(*chosen, strict=True)
-    return Result(named(method, loss), LABELS[method], accuracies, k, alpha, loss, ks, alphas)
+def clearly_learns(splits: Sequence[Split], asked: Sequence[Result]) -> bool:
+    """Whether a contender is right on clearly more rows than the largest class is, row by row.
+
+    A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
+    """
+    total, times = np.zeros((2, 1 + max(int(split.rows.max()) for split in splits)))
+    for result in asked:
+        total[:], times[:] = 0, 0
+        for split in splits:
+            by_name = {named(entry.method, entry.loss): entry for entry in split.entries}
+            mine = by_name.get(result.method) or next(e for e in split.entries if e.method == result.method)
+            right, plain = (entry.predicted == split.truth for entry in (mine, by_name[MAJORITY]))
+            np.add.at(total, split.rows, right.astype(float) - plain)
+            np.add.at(times, split.rows, 1)
+        gain, error = paired_examples(total[times > 0] / times[times > 0], np.ones(int((times > 0).sum())))
+        if gain > stats.norm.isf(SIGNIFICANCE / len(asked)) * error:
+            return True
+    return False
+
+
+def _about(method: str) -> str:
+    if method == MAJORITY:
+        return "no model: the most frequent class of the rows that learn"
+    return {
+        "average": "the mean of all losses: what everybody minimises",
+        "close": "the k losses nearest to the boundary",
+        "close_decay": "the k losses nearest to the boundary, k falling from n while it learns",
+        "top": "the k largest losses", "atk": "the mean of the k largest losses",
+        "maximal": "the largest loss", "trimmed": "all but the m largest losses",
+        "ranked_range": "the k largest losses without the m largest",
+        EXACT: "average, its threshold moved to the fewest training errors",
+    }.get(method, "an aggregate of the losses")  # fmt: skip
 
 
 def _often(values: Sequence[str]) -> int:
@@ -178,60 +269,84 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
 
     Examples
     --------
-    >>> def flat(method, *scores): return Result(method, method, scores, 1.0, 1.0)
-    >>> base = flat("a", 0.8, 0.8, 0.8)
-    >>> round(against([base, flat("b", 0.9, 0.9, 0.89)], base)["b"].mean, 3)
+    >>> base = Result("a", "a", (0.8, 0.8, 0.8))
+    >>> round(against([base, Result("b", "b", (0.9, 0.9, 0.89))], base)["b"].mean, 3)
     0.097
     """
     others = [result for result in results if result.method != reference.method]
-    return {each.method: each for each in _differences([(other, reference) for other in others])}
+    moves = [np.array(other.values) - np.array(reference.values) for other in others]
+    p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]
+    adjusted = holm(np.array(p, dtype=float))
+    return {
+        other.method: Difference(other.method, reference.method, float(move.mean()),
+                                 half_width(move, reference.ratio), float(value))
+        for other, move, value in zip(others, moves, adjusted, strict=True)
+    }  # fmt: skip
 
 
-def _differences(pairs: Sequence[tuple[Result, Result]]) -> list[Difference]:
-    """First minus second of each pair, p adjusted over the pairs."""
-    moves = [np.array(first.accuracies) - np.array(second.accuracies) for first, second in pairs]
-    p = holm(np.array([corrected_test(move, np.zeros_like(move)) for move in moves]))
-    return [
-        Difference(first.method, second.method, float(move.mean()), half_width(move), float(value))
-        for (first, second), move, value in zip(pairs, moves, p, strict=True)
-    ]
+def judge(
+    found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
+) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
+    """The verdict, what to use, both in words, the reason, the linear verdict, and what helps.
 
-
-def judge(found: dict[str, Result], loss: str = "logistic") -> tuple[str, str, str]:
-    """The verdict (a key of VERDICTS), the same in words, and its reason.
-
-    Examples
-    --------
-    >>> def flat(method, *scores): return Result(method, method, scores, 1.0, 1.0)
-    >>> judge({"average": flat("average", 0.8, 0.81, 0.79), "close_decay": flat("close_decay", 0.9, 0.91, 0.9),
-    ...        TREE: flat(TREE, 0.9, 0.9, 0.91)})[:2]
-    ('close-k', 'use close-k')
+    The questions are asked of the contenders, not of every aggregate: close-k and average, which are the linear
+    answer, trees, and whatever the user added. An aggregate of the paper's that happens to be best is no advice.
+    ``learns`` says that some contender is known to beat the largest class, whatever the splits can show.
     """
-    gain, tree = questions(found, loss)
+    asked = {name: result for name, result in found.items() if result.family != "aggregate" or name == plain[0]}
+    base = asked[plain[0]]
+    over = against([result for result in asked.values() if result.family != "majority"], base)
+    helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
+    linear = _linear(over.get(CLOSE_K), plain[2], metric)
+    reason = _reason(over, found, plain[2], metric)
+    beaten = against([*asked.values()], asked[MAJORITY]) if MAJORITY in asked else {}
+    if beaten and not learns and not any(each.helps for each in beaten.values()):
+        text = f"nothing here learns: always saying {largest!r} is as good"
+        return (
+            "nothing",
+            MAJORITY,
+            text,
+            f"no model is significantly better than the largest class; {reason}",
+            linear,
+            (),
+        )
+    if not helps:
+        return plain[1], plain[0], linear, reason, linear, ()
+    best = found[helps[0].method]
+    if best.method == CLOSE_K:
+        return "close-k", CLOSE_K, linear, reason, linear, helps
+    text = f"{best.label} does better than linear models: {_points(helps[0], metric)}"
+    if best.family == "linear":
+        text = f"use {best.label}: {_points(helps[0], metric)}"
+    verdict = "tree" if best.family == "tree" else "other"
+    return verdict, best.method, text, f"{reason}; if it has to be linear, {linear}", linear, helps
+
+
+def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
+    """What close-k, as `closecall fit` trains it, is worth."""
+    if gain is None:
+        return f"use {plain}"
+    if gain.helps:
+        return f"use close-k: {_points(gain, metric)} over {plain}"
+    if metric.factor == 100 and gain.mean + gain.half_width >= POINTS:
+        return f"no clear gain over {plain}"
+    return f"{plain} is as good"
+
+
+def _points(each: Difference, metric: Metric) -> str:
+    digits = 1 if metric.factor == 100 else 3
+    low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (-1, 1))
+    return f"{metric.gain(each.mean):+.{digits}f} {metric.unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+
+
+def _reason(over: dict[str, Difference], found: dict[str, Result], plain: str, metric: Metric) -> str:
+    ranked = sorted(over.values(), key=lambda each: -each.mean)
     words = [
-        f"{100 * each.mean:+.1f} points, {p_value(each.p)}" if each.mean else "no difference" for each in (gain, tree)
-    ]
-    reason = (
-        f"close-k with decay against the average {loss} loss: {words[0]}; a tree against the better of the two: "
-        f"{words[1]}"
-    )
-    linear = "close-k" if gain.sure and gain.mean > 0 else PLAIN.get(loss, "average")
-    text = VERDICTS[linear]
-    low, high = gain.mean - gain.half_width, gain.mean + gain.half_width
-    if linear != "close-k" and high >= POINTS:
-        text = OPEN[linear]
-        reason += f"; these splits leave {100 * low:+.1f} to {100 * high:+.1f} points possible, more of them may tell"
-    if tree.sure and tree.mean >= POINTS:
-        return "tree", VERDICTS["tree"], f"{reason}; if it has to be linear, {text}"
-    return linear, text, reason
-
-
-def questions(found: dict[str, Result], loss: str = "logistic") -> tuple[Difference, Difference]:
-    """What the verdict rests on: close-k with decay minus average; a tree minus the better of the two."""
-    average, close, tree = found[named("average", loss)], found[named("close_decay", loss)], found[TREE]
-    best = max(average, close, key=lambda result: result.mean)
-    gain, yardstick = _differences([(close, average), (tree, best)])
-    return gain, yardstick
+        f"{found[each.method].label} {_points(each, metric)}, {p_value(each.p)}" if each.mean or each.half_width
+        else f"{found[each.method].label} no difference"
+        for each in ranked[:4]
+    ]  # fmt: skip
+    return f"over {plain}, largest first: {'; '.join(words)}" if words else f"only {plain} took part"
 
 
 def p_value(p: float) -> str:

@@ -1,104 +1,106 @@
-"""What a comparison found -> the plain records that its page shows."""
+"""What a comparison found -> the plain records that its page and the terminal show."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from closecall.data.columns import texts
 from closecall.data.sheet import Sheet
-from closecall.evaluate.grid import LABELS
 from closecall.linear import Diagnosis
 from closecall.report.formats import Row
 
-from .compare import TREE
-from .conclude import Conclusion, Difference, Result, against, named, p_value, questions
+from .conclude import Conclusion, Difference, Result, against, p_value
+from .contenders import CLOSE_K, MAJORITY
 
 #: Column of the result table -> how its numbers are written; the others are text.
-FORMATS = {
-    "accuracy": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "over LogisticRegression": "+.2f",
-    "its p": ".2g", "k / n": ".3f", "alpha": "g",
-}  # fmt: skip
+FORMATS = {"value": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
 KINDS = {"number": "number", "date": "date, as days", "nominal": "names, a column each"}
-#: How many methods a sentence names.
-SHOWN = 5
-#: How many columns the page lists.
-LISTED = 300
+#: How many methods a sentence names, columns the page lists, and classes a confusion matrix has.
+SHOWN, LISTED, CLASSES = 5, 300, 12
 
 
 def cards(comparison: Conclusion) -> list[Row]:
-    """The summary: what the verdict rests on, and the best of all."""
-    gain, tree = questions(comparison.found, comparison.loss)
-    found = comparison.found
-    return [
-        _card("Close-k with decay against average", gain, found, f"points of test accuracy, {comparison.loss} loss"),
-        _card("A tree (HistGradientBoosting) as the yardstick", tree, found,
-              f"points over {label(found[tree.reference])}"),
-        _best(comparison),
-    ]  # fmt: skip
+    """The summary: close-k against the plain model, the best of all, and the largest class."""
+    found, plain = comparison.found, comparison.found[comparison.plain]
+    over = against(list(found.values()), plain)
+    cards = [_card(f"close-k over {label(plain)}", over[CLOSE_K], comparison)] if CLOSE_K in over else []
+    trees = [each for name, each in over.items() if found[name].family == "tree"]
+    if trees:
+        best = max(trees, key=lambda each: each.mean)
+        cards.append(_card(f"{found[best.method].label} over {label(plain)}", best, comparison))
+    return [*cards, _best(comparison)]
 
 
-def _card(heading: str, each: Difference, found: dict[str, Result], unit: str) -> Row:
-    first, second = (np.array(found[name].accuracies) for name in (each.method, each.reference))
+def _card(heading: str, each: Difference, comparison: Conclusion) -> Row:
+    metric, found = comparison.metric, comparison.found
+    first, second = (np.array(found[name].values) for name in (each.method, each.reference))
     tally = [int((first > second).sum()), int((first == second).sum()), int((first < second).sum())]
     outcome = "level" if not each.sure else "ahead" if each.mean > 0 else "behind"
-    words = {"level": "No clear difference", "ahead": "A clear difference", "behind": "Clearly worse"}[outcome]
-    low, high = 100 * (each.mean - each.half_width), 100 * (each.mean + each.half_width)
+    words = {"level": "No clear difference", "ahead": "A clear gain", "behind": "Clearly worse"}[outcome]
+    low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (-1, 1))
+    d = metric.digits
     return {
-        "heading": heading, "number": f"{100 * each.mean:+.2f}", "unit": unit, "outcome": outcome,
-        "tally": list(zip(("won", "tied", "lost"), tally, strict=True)),
+        "heading": heading, "number": f"{metric.gain(each.mean):+.{d}f}",
+        "unit": f"{metric.unit} of {metric.name.replace('_', ' ')}",
+        "outcome": outcome, "tally": list(zip(("won", "tied", "lost"), tally, strict=True)),
         "sentences": [
-            f"{words}: 95% interval {low:+.2f} to {high:+.2f}, {p_value(each.p)} (corrected paired t-test, Holm over "
-            "the two questions).",
-            f"Better on {tally[0]} of {len(first)} splits, equal on {tally[1]}, worse on {tally[2]}: "
-            f"{100 * second.mean():.2f}% to {100 * first.mean():.2f}%.",
+            f"{words}: 95 % interval {low:+.{d}f} to {high:+.{d}f}, {p_value(each.p)} (corrected paired t-test, Holm).",
+            f"Better on {tally[0]} of {len(first)} splits, equal on {tally[1]}, worse on {tally[2]}.",
         ],
     }  # fmt: skip
 
 
 def _best(comparison: Conclusion) -> Row:
+    metric = comparison.metric
     best, *_ = comparison.results
     close = {each.method for each in against(comparison.results, best).values() if not each.sure}
     near = [label(result) for result in comparison.results if result.method in close]
-    low, high = (100 * min(max(best.mean + sign * best.half_width, 0), 1) for sign in (-1, 1))
     told = f"{', '.join(near[:SHOWN])}" + (f" and {len(near) - SHOWN} more" if len(near) > SHOWN else "")
+    majority = comparison.found[MAJORITY]
+    (low, high), d = ends(best, comparison), metric.digits
     return {
-        "heading": f"Best of all: {label(best)}", "number": f"{100 * best.mean:.2f}%", "unit": "mean test accuracy",
-        "outcome": "", "tally": None,
+        "heading": f"Best of all: {label(best)}", "number": f"{metric.shown(best.mean):.{d}f}",
+        "unit": f"mean test {metric.label}", "outcome": "", "tally": None,
         "sentences": [
-            f"95% interval {low:.2f} to {high:.2f}; always the largest class: {100 * comparison.majority:.2f}%.",
-            f"Not to be told apart from it: {told}." if near else "All others are significantly worse.",
+            f"95 % interval {low:.{d}f} to {high:.{d}f}; always {comparison.majority!r}: "
+            f"{metric.shown(majority.mean):.{d}f}.",
+            f"Not clearly worse: {told}." if near else "All others are significantly worse.",
         ],
     }  # fmt: skip
 
 
+def ends(result: Result, comparison: Conclusion) -> tuple[float, float]:
+    """The 95 % interval as a reader sees it, within what is possible."""
+    metric = comparison.metric
+    low, high = sorted(metric.shown(result.mean + sign * result.half_width) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
+
+
 def label(result: Result) -> str:
-    """A result in words, with its loss."""
-    return f"{result.label} ({result.loss})" if result.loss else result.label
+    """A result in words, with its loss unless it is the usual one."""
+    return f"{result.label} ({result.loss})" if result.loss not in ("", "logistic") else result.label
 
 
 def family(result: Result) -> str:
     """What kind of method it is, as in :data:`closecall.tabular.figures.FAMILIES`."""
-    if not result.loss:
-        return "tree" if result.method == TREE else "scikit-learn"
-    families = {"average": "average", LABELS["close"]: "close-k", LABELS["close_decay"]: "close-k"}
-    return families.get(result.label.split(",")[0], "other aggregates")
+    return "close-k" if result.method == CLOSE_K else {"majority": "no model"}.get(result.family, result.family)
 
 
 def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Every method over the splits: summaries, best first, and single splits, in percent."""
-    summaries, splits = [], []
+    """Every method over the splits: summaries, best first, and single splits."""
+    summaries, splits, metric = [], [], comparison.metric
     for result in comparison.results:
         same = {"method": label(result), "family": family(result)}
-        half = result.half_width
-        low, high = (100 * min(max(result.mean + sign * half, 0), 1) for sign in (-1, 1))
-        summaries.append({**same, "mean": 100 * result.mean, "low": low, "high": high})
-        chosen = zip(result.accuracies, result.ks, result.alphas, strict=True)
+        low, high = ends(result, comparison)
+        summaries.append({**same, "mean": metric.shown(result.mean), "low": low, "high": high})
+        chosen = zip(result.values, result.ks, result.alphas, strict=True)
         splits += [
-            {**same, "split": split, "accuracy": 100 * accuracy, "k": written(k), "alpha": written(alpha)}
-            for split, (accuracy, k, alpha) in enumerate(chosen, 1)
+            {**same, "split": split, "value": metric.shown(value), "k": written(k), "alpha": written(alpha)}
+            for split, (value, k, alpha) in enumerate(chosen, 1)
         ]
     return summaries, splits
 
@@ -107,72 +109,56 @@ def written(value: float) -> str:
     return "" if math.isnan(value) else f"{value:g}"
 
 
-def moves(comparison: Conclusion, reference: Result) -> tuple[list[Row], list[Row]]:
-    """Every method minus a reference: summaries, best first, and single splits, in points."""
-    found = against(comparison.results, reference)
-    names = {result.method: label(result) for result in comparison.results}
+def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
+    """The contenders (not every aggregate) minus the plain model: summaries, best first, and single splits."""
+    reference, metric = comparison.found[comparison.plain], comparison.metric
+    asked = [result for result in comparison.results if result.family != "aggregate"]
+    lowest = min(result.mean for result in asked if result.family != "majority")
+    # Far below everyone the largest class would only squeeze them together.
+    asked = [result for result in asked if result.family != "majority" or result.mean > lowest - 0.1]
+    found = against(asked, reference)
     summaries = [
-        {"method": names[each.method], "mean": 100 * each.mean, "low": 100 * (each.mean - each.half_width),
-         "high": 100 * (each.mean + each.half_width), "p": each.p}
+        {"method": label(comparison.found[each.method]), "mean": metric.gain(each.mean),
+         "low": metric.gain(each.mean - each.half_width), "high": metric.gain(each.mean + each.half_width), "p": each.p}
         for each in found.values()
     ]  # fmt: skip
     splits = [
-        {"method": names[method], "split": split, "difference": 100 * (first - second)}
+        {"method": label(comparison.found[method]), "split": split, "difference": metric.gain(first - second)}
         for method in found
-        for split, (first, second) in enumerate(
-            zip(comparison.found[method].accuracies, reference.accuracies, strict=True), 1
-        )
+        for split, (first, second) in enumerate(zip(comparison.found[method].values, reference.values, strict=True), 1)
     ]
     return summaries, splits
 
 
-def tuned(comparison: Conclusion) -> list[Result]:
-    """The results of close-k, by name, the loss of the verdict first."""
-    found = [result for result in comparison.results if family(result) == "close-k"]
-    return sorted(found, key=lambda result: (result.label, result.loss != comparison.loss, result.loss))
-
-
-def choices(comparison: Conclusion) -> list[Row]:
-    """How often each k and alpha was chosen."""
-    return [
-        {"method": result.label, "loss": result.loss, "k": k, "alpha": alpha, "splits": count}
-        for result in tuned(comparison)
-        for (k, alpha), count in sorted(Counter(zip(result.ks, result.alphas, strict=True)).items())
-    ]
-
-
-def gains(comparison: Conclusion) -> list[Row]:
-    """What each split gained over the average of the same loss, and the share of the rows that k was."""
-    records = []
-    for result in tuned(comparison):
-        kind = "average_top_two" if result.label.endswith("top-two") else "average"
-        base = comparison.found[named(kind, result.loss)]
-        each = zip(result.ks, result.accuracies, base.accuracies, strict=True)
-        records += [
-            {"method": result.label, "loss": result.loss, "split": split, "share": k / comparison.training_rows,
-             "gain": 100 * (first - second)}
-            for split, (k, first, second) in enumerate(each, 1)
-        ]  # fmt: skip
-    return records
-
-
 def rows(comparison: Conclusion) -> list[Row]:
     """The result table."""
-    losses = dict.fromkeys([comparison.loss, *(result.loss for result in comparison.results if result.loss)])
-    over = {loss: against(comparison.results, comparison.found[named("average", loss)]) for loss in losses}
-    plain = against(comparison.results, comparison.found["logistic_regression"])
-    rows = []
+    over, metric = against(comparison.results, comparison.found[comparison.plain]), comparison.metric
+    found = []
     for result in comparison.results:
-        first, second = over[result.loss or comparison.loss].get(result.method), plain.get(result.method)
-        rows.append({
-            "method": result.label, "loss": result.loss, "accuracy": 100 * result.mean,
-            "low": 100 * max(result.mean - result.half_width, 0), "high": 100 * min(result.mean + result.half_width, 1),
-            "gain": 100 * first.mean if first else None, "p": first.p if first else None,
-            "over LogisticRegression": 100 * second.mean if second else None, "its p": second.p if second else None,
+        gain, (low, high) = over.get(result.method), ends(result, comparison)
+        found.append({
+            "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
+            "gain": metric.gain(gain.mean) if gain else None, "p": gain.p if gain else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
-            "alpha": None if math.isnan(result.alpha) else result.alpha,
+            "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
+            "what it is": result.what,
         })  # fmt: skip
-    return rows
+    return found
+
+
+def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Confusion matrices of what to use and of the plain model: caption, header, and rows that end with the recall."""
+    methods = dict.fromkeys([comparison.use, comparison.plain, CLOSE_K])
+    kept = comparison.classes[:CLASSES]
+    found = []
+    for result in (comparison.found[name] for name in methods if name in comparison.found):
+        header = ("true class", *(f"said {name}" for name in kept), "found (recall)")
+        lines = [
+            (name, *(f"{int(count)}" for count in result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
+            for code, name in enumerate(kept)
+        ]
+        found.append((label(result), header, lines))
+    return found
 
 
 def trial(diagnosis: Diagnosis) -> str:
@@ -201,23 +187,25 @@ def reading(table: Sheet) -> str:
 def described(table: Sheet) -> list[tuple[str, ...]]:
     """A row for each column of the table: how it was read, and why not."""
     used = {column.name: column for column in table.columns}
-    rows: list[tuple[str, ...]] = []
+    found: list[tuple[str, ...]] = []
     names = [str(name) for name in table.frame.columns]
     for name in names[:LISTED]:
         text = texts(table.frame[name])
         column = used.get(name)
-        start = f"{name!r} is "
-        remarks = [note.removeprefix(start) for note in table.notes if note.startswith(start)]
         kind = "target" if name == table.target else KINDS[column.kind] if column else "left out"
         form = {"": "", ",": "decimal comma"}.get(column.form, column.form) if column else ""
         values = list(dict.fromkeys(text.dropna().head(200)))
         examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])
-        if kind == "left out" and not remarks:
-            remarks = ["left out as asked"]
-        rows.append((
+        found.append((
             name, f"{kind} ({form})" if form else kind, str(int(text.isna().sum())), str(text.nunique()), examples,
-            "; ".join(remarks),
+            _remarks(name, kind, table.notes),
         ))  # fmt: skip
     if len(names) > LISTED:
-        rows.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
-    return rows
+        found.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
+    return found
+
+
+def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:
+    starts = f"{name!r} is ", f"{name!r} "
+    remarks = [note.removeprefix(starts[0]).removeprefix(starts[1]) for note in notes if note.startswith(starts[1])]
+    return "; ".join(remarks or (["left out as asked"] if kind == "left out" else []))

@@ -57,6 +57,12 @@ class Step:
         """How many columns the step makes."""
         return len(self.levels) - self.first if self.levels else 1
 
+    @property
+    def names(self) -> list[str]:
+        """What its columns are called."""
+        name = self.column.name
+        return [f"{name}={level}" for level in self.levels[self.first :]] if self.levels else [name]
+
 
 @dataclass(frozen=True, eq=False)
 class Preprocessor:
@@ -87,6 +93,11 @@ class Preprocessor:
         plain = cls(steps, np.zeros(_width(steps)), np.ones(_width(steps)))
         X = plain.matrix(frame)
         return cls(steps, *moments(X))
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of the matrix are called."""
+        return [name for step in self.steps for name in step.names]
 
     def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
         """The matrix (rows, features) of a frame; ``strange`` counts values by column that training never saw."""

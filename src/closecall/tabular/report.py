@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from closecall.data.dataset import DataError
 from closecall.data.sheet import Sheet
@@ -20,8 +20,14 @@ from closecall.report.formats import Row
 from closecall.report.text import shown
 
 from . import content
-from .conclude import Conclusion, named
+from .closecalls import close_calls, coefficients, trade
+from .compare import Split
+from .conclude import Conclusion
+from .contenders import MAJORITY
 from .output import cell, opened
+
+if TYPE_CHECKING:
+    from closecall.report.html import Chart
 
 #: Where the page goes unless the user says.
 FOLDER = "closecall-compare"
@@ -29,8 +35,8 @@ NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots
 PAGE_PARTS = {
     "summary": "Summary",
     "ranking": "Ranking",
-    "differences": "Paired differences",
-    "chosen": "Chosen k and alpha",
+    "calls": "The close calls",
+    "mistakes": "Who is mistaken for whom",
     "diagnosis": "What the data shows",
     "results": "All results",
     "columns": "Columns",
@@ -47,6 +53,9 @@ class Findings:
     table : Sheet
     comparison : Conclusion
     diagnosis : Diagnosis
+    splits : sequence of Split
+    hints : tuple of str
+        What to look at before the verdict is believed.
     arguments : sequence of str
         The command's, for those who want to repeat it.
     """
@@ -54,11 +63,9 @@ class Findings:
     table: Sheet
     comparison: Conclusion
     diagnosis: Diagnosis
+    splits: Sequence[Split]
+    hints: tuple[str, ...]
     arguments: Sequence[str]
-
-    @property
-    def splits(self) -> int:
-        return len(self.comparison.results[0].accuracies)
 
 
 def page_path(given: Path | None, name: str) -> Path:
@@ -120,13 +127,15 @@ def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
 
 def to_csv(found: Findings) -> str:
     """One row for every (method, split)."""
-    buffer = io.StringIO()
+    buffer, metric = io.StringIO(), found.comparison.metric
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["table", "method", "loss", "split", "accuracy", "k", "alpha"])
+    writer.writerow(["table", "method", "loss", "split", metric.name, "k", "alpha"])
     for result in found.comparison.results:
-        for split, values in enumerate(zip(result.accuracies, result.ks, result.alphas, strict=True), 1):
-            plain = ["" if math.isnan(value) else value for value in values]
-            writer.writerow([cell(found.table.name), result.method, result.loss, split, *plain])
+        for split, (value, *chosen) in enumerate(zip(result.values, result.ks, result.alphas, strict=True), 1):
+            plain = ["" if math.isnan(each) else each for each in chosen]
+            writer.writerow([
+                cell(found.table.name), cell(result.method), result.loss, split, metric.plain(value), *plain
+            ])  # fmt: skip
     return buffer.getvalue()
 
 
@@ -135,25 +144,33 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     from closecall.report.html import render
 
     comparison, table = found.comparison, found.table
-    pictured = _pictured(found)
+    first, ranking, calls = _charts(found)
     results = content.rows(comparison)
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
+    header, rows = close_calls(table, found.splits, comparison.classes)
     return render(
         "compare.html.jinja",
-        charts=[chart for *_, charts in pictured for chart in charts],
+        charts=[first, ranking, *calls],
         scripts=("table.js",),
         parts=list(PAGE_PARTS.items()),
         name=shown(table.name),
         lead=_lead(found),
         verdict=_sentence(comparison.text),
+        reason=_sentence(comparison.reason),
         outcome="ahead" if comparison.verdict == "close-k" else "",
+        hints=found.hints,
+        first=first,
+        ranking=ranking,
+        calls=calls,
+        call_header=header,
+        call_rows=[tuple(row.values()) for row in rows],
         cards=content.cards(comparison),
-        pictured=pictured,
+        mistakes=content.mistakes(comparison),
         trial=content.trial(found.diagnosis),
         cases=content.cases(found.diagnosis),
-        how=f"Mean test accuracy in percent over {found.splits} splits with its 95 % interval; gain over the average "
-        "of the same loss and over LogisticRegression in points, each p adjusted over all methods (Holm); k and alpha "
-        "as validation chose them most often.",
+        how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
+        f"{content.label(comparison.found[comparison.plain])}, p adjusted over all methods (Holm); k, alpha and "
+        "settings as validation chose them most often.",
         results=results,
         columns=columns,
         formats=content.FORMATS,
@@ -179,73 +196,77 @@ def _command(arguments: Sequence[str]) -> str:
 
 def _lead(found: Findings) -> str:
     table = found.table
-    classes = len(set(map(str, table.labels)))
+    classes = len(found.comparison.classes)
     return (
-        f"{len(table.labels)} rows, {len(table.columns)} columns used, {classes} classes of {table.target!r}. Every "
-        "aggregate, scikit-learn's baselines and a tree learn on half of the rows, choose on a quarter and count on "
-        f"the last quarter, {found.splits} times."
+        f"{len(table.labels)} rows, {len(table.columns)} columns used, {classes} classes of {table.target!r}. Everyone "
+        f"is tuned on three quarters of the rows and counted on the others, {len(found.splits)} times."
     )
 
 
-def _pictured(found: Findings) -> list[tuple[str, str, str, list[Any]]]:
-    """Sections of charts: identity, heading, text, charts."""
-    from closecall.report import charts
+def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
+    """The picture that comes first, the ranking, and what close-k did."""
     from closecall.report.html import place
 
     from . import figures as draw
 
-    comparison = found.comparison
-    pairs = [comparison.found[name] for name in (named("average", comparison.loss), "logistic_regression")]
+    comparison, metric = found.comparison, found.comparison.metric
+    plain = content.label(comparison.found[comparison.plain])
+    first = place(
+        "chart-gains",
+        f"What each contender gains over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
+        "bar for its 95 % interval. Grey: not significant after adjusting for all of them.",
+        draw.gains(*content.moves(comparison), f"{metric.unit} above {plain}"),
+    )
     ranking = place(
         "chart-ranking",
-        "Test accuracy of every method: a dot for each split, a tick for the mean, a bar for its 95 % interval. "
-        f"Always saying the largest class: {comparison.majority:.1%}, dotted if near. Hover for the numbers, click the "
-        "legend to see one kind alone.",
-        draw.ranking(*content.spread(comparison), 100 * comparison.majority),
+        f"Test {metric.label} of every method, the best first: a dot for each split, a tick for the mean, a bar for "
+        "its 95 % interval. Hover for the numbers, click the legend to see one kind alone.",
+        draw.ranking(*content.spread(comparison), f"test {metric.label}"),
     )
-    differences = place(
-        "chart-differences",
-        "Each method minus average, and minus LogisticRegression, on the same splits. Coloured: significant after "
-        "adjusting for all methods.",
-        charts.side_by_side(
-            [draw.differences(*content.moves(comparison, pair), content.label(pair)) for pair in pairs]
-        ),
-    )
-    chosen = place(
-        "chart-chosen",
-        "Which k (of the training rows) and alpha the validation part chose, by how many of the splits.",
-        draw.chosen(content.choices(comparison), comparison.training_rows),
-    )
-    gain = place(
-        "chart-gain",
-        "What each split gained over the average of the same loss, against the share of the rows that k was.",
-        draw.gain_by_k(content.gains(comparison)),
-    )
-    return [
-        ("ranking", "Ranking", "Splits share rows: the intervals are Nadeau and Bengio's corrected ones.", [ranking]),
-        ("differences", "Paired differences", "Splits are paired: much of what makes one split hard is hard for "
-         "every method and cancels here, which makes differences surer than the ranking's intervals.", [differences]),
-        ("chosen", "Chosen k and alpha", "A k far below n says that the close calls alone decide; a k that jumps from "
-         "split to split says that it hardly matters.", [chosen, gain]),
-    ]  # fmt: skip
+    calls, trades = [], trade(found.splits, metric)
+    if trades:
+        calls.append(place(
+            "chart-trade",
+            "What k is worth: close-k with decay on the validation part of every split, with the best alpha for each. "
+            "A flat curve says that k hardly matters; one that falls towards 1 says that the close calls decide.",
+            draw.trade(trades, f"validation {metric.label}"),
+        ))  # fmt: skip
+    weights = coefficients(found.splits, comparison.classes)
+    if weights:
+        calls.append(place(
+            "chart-coefficients",
+            "What pulls: the largest coefficients of close-k on every split, with their mean and 95 % interval. Grey: "
+            "the interval holds zero.",
+            draw.coefficients(weights),
+        ))  # fmt: skip
+    return first, ranking, calls
 
 
 def as_records(found: Findings, facts: Row) -> list[Row]:
     """The results as ``--json`` prints them, the verdict last."""
-    comparison, diagnosis = found.comparison, asdict(found.diagnosis)
+    comparison, diagnosis, metric = found.comparison, asdict(found.diagnosis), found.comparison.metric
     records: list[Row] = [{"kind": "table", **facts}]
     for rank, result in enumerate(comparison.results, 1):
+        low, high = sorted(metric.plain(result.mean + sign * result.half_width) for sign in (-1, 1))
+        few = len(comparison.classes) <= 20
         records.append({
-            "kind": "result", "rank": rank, "method": result.method, "loss": result.loss, "accuracy": result.mean,
-            "low": result.mean - result.half_width, "high": result.mean + result.half_width,
+            "kind": "result", "rank": rank, "method": result.method, "label": result.label, "loss": result.loss,
+            metric.name: metric.plain(result.mean), "low": low, "high": high,
             "k": None if math.isnan(result.k) else result.k,
-            "alpha": None if math.isnan(result.alpha) else result.alpha, "accuracies": result.accuracies,
+            "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
+            "values": [metric.plain(value) for value in result.values],
+            "recalls": dict(zip(comparison.classes, result.recalls.tolist(), strict=True)) if few else None,
+            "confusion": result.confusion.tolist() if few else None,
         })  # fmt: skip
     for case in ("imbalance", "easy", "outliers", "ambiguity"):
         records.append({"kind": "diagnosis", **diagnosis[case]})
-    verdict = comparison.verdict
+    records += [{"kind": "hint", "text": hint} for hint in found.hints]
     records.append({
-        "kind": "verdict", "verdict": verdict, "text": comparison.text, "reason": comparison.reason,
-        "majority": comparison.majority, "splits": found.splits, "training_rows": comparison.training_rows,
+        "kind": "verdict", "verdict": comparison.verdict, "use": comparison.use, "text": comparison.text,
+        "reason": comparison.reason, "linear": comparison.linear, "metric": metric.name,
+        "helps": [{"method": each.method, "gain": each.mean, "low": each.mean - each.half_width,
+                   "high": each.mean + each.half_width, "p": each.p} for each in comparison.helps],
+        "majority": metric.plain(comparison.found[MAJORITY].mean), "majority_class": comparison.majority,
+        "splits": len(found.splits), "training_rows": comparison.training_rows,
     })  # fmt: skip
     return records

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,22 +12,15 @@ from closecall.data import load_dataset
 from closecall.data.columns import Column
 from closecall.data.dataset import DataError
 from closecall.data.files import expanded, suffix_of
-from closecall.data.sheet import CHUNK, Sheet, check_names, read_file, stream_file
+from closecall.data.sheet import CHUNK, Reading, Sheet, check_names, read_file, stream_file
 
 
 def is_file(source: str) -> bool:
     """Whether a source is a file or standard input, not a data set's name."""
-    return source == "-" or bool(suffix_of(source)) or expanded(source).exists()
+    return source == "-" or "://" in source or bool(suffix_of(source)) or expanded(source).exists()
 
 
-def read(
-    source: str,
-    target: str = "",
-    *,
-    drop: Collection[str] = (),
-    keep: Collection[str] = (),
-    data_dir: str | None = None,
-) -> Sheet:
+def read(source: str, target: str = "", reading: Reading | None = None, *, data_dir: str | None = None) -> Sheet:
     """Read a table to learn from and decide what its columns are.
 
     Parameters
@@ -35,8 +29,8 @@ def read(
         A file, ``-`` for standard input, or a data set's name (``monk3``, ``pmlb:...``, ``openml:...``).
     target : str
         The target column; found by name or taken as the last one if empty.
-    drop, keep : collections of str
-        Columns to leave out, and columns to keep although they look like an identifier.
+    reading : Reading, optional
+        Columns to leave out, to keep, to read as numbers or names; separator and encoding of a file.
 
     Examples
     --------
@@ -44,22 +38,31 @@ def read(
     >>> table.labels.shape, [column.kind for column in table.columns][:2]
     ((554,), ['number', 'number'])
     """
+    reading = reading or Reading()
     if is_file(source):
-        return read_file(source, target, drop, keep)
+        return read_file(source, target, reading)
     named = _named(source, data_dir)
     if target and target != named.target:
         raise DataError(
             f"the target of the data set {source!r} is {named.target!r}, not {target!r}; leave --target out"
         )
-    check_names(drop, [column.name for column in named.columns], source)
-    columns = tuple(column for column in named.columns if column.name not in drop)
+    asked = (*reading.drop, *reading.keep, *reading.numeric, *reading.nominal)
+    check_names(asked, [column.name for column in named.columns], source)
+    kinds = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
+    columns = tuple(
+        replace(column, kind=kinds.get(column.name, column.kind))
+        for column in named.columns
+        if column.name not in reading.drop
+    )
     return Sheet(source, named.frame, named.target, named.labels, columns)
 
 
-def stream(source: str, rows: int = CHUNK, *, data_dir: str | None = None) -> Iterator[Any]:
+def stream(
+    source: str, rows: int = CHUNK, reading: Reading | None = None, *, data_dir: str | None = None
+) -> Iterator[Any]:
     """Frames of at most that many rows each of a file or a data set."""
     if is_file(source):
-        yield from stream_file(source, rows)
+        yield from stream_file(source, rows, reading=reading)
     else:
         frame = _named(source, data_dir).frame
         yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))

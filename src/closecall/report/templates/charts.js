@@ -4,12 +4,12 @@ const config = () => ({
   background: "transparent",
   font: "system-ui, sans-serif",
   axis: {labelFontSize: 11, titleFontSize: 12, labelLimit: narrow.matches ? 90 : 180},
-  legend: narrow.matches ? {orient: "bottom", columns: 3} : {orient: "right"},
+  legend: narrow.matches ? {orient: "bottom", columns: 2} : {orient: "right"},
 });
 
 // On a phone a panel keeps its text readable by being narrower, not by being shrunk.
 function fit(panel) {
-  if (panel.width > 250) panel.width = 250;
+  if (panel.width > 250 && !panel.usermeta?.fill) panel.width = 250;
   for (const key of ["hconcat", "vconcat", "layer"]) (panel[key] ?? []).forEach(fit);
   return panel;
 }
@@ -23,6 +23,7 @@ async function draw() {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     try {
       const chart = JSON.parse(text);
+      if (chart.usermeta?.fill) chart.width = Math.max(280, figure.clientWidth - 4);
       await vegaEmbed(holder, narrow.matches ? fit(chart) : chart,
         {renderer: "svg", actions: false, config: config(), tooltip: {theme: dark ? "dark" : "light"}});
       figure.dataset.drawn = narrow.matches ? "narrow" : "wide";

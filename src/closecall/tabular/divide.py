@@ -1,0 +1,120 @@
+"""Which rows learn, choose and count: at random by class, by groups, or by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+
+from closecall._names import Array
+from closecall.data.columns import columns_of, numbers, quoted, texts
+from closecall.data.dataset import DataError
+from closecall.data.sheet import Sheet
+from closecall.evaluate.splits import stratified
+
+#: The share of the rows, oldest first, that every split by time learns from.
+HISTORY = 0.5
+#: Splits by time inside what a search learns from.
+INNER = 4
+FOLDS = 5
+
+Parts = tuple[Array, Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What keeps rows apart: nothing, groups (samples,) as codes, or times (samples,) as ranks."""
+
+    kind: str = ""
+    values: Array = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def of(cls, table: Sheet, groups: str = "", time: str = "") -> tuple[Order, Sheet]:
+        """The order that a column gives, and the table without that column among its features."""
+        if groups and time:
+            raise DataError("--groups and --time cannot both divide the rows; give one of them")
+        name, option = (groups, "--groups") if groups else (time, "--time")
+        if not name:
+            return cls(), table
+        names = [str(column) for column in table.frame.columns if str(column) != table.target]
+        if name not in names:
+            raise DataError(f"{option} {name!r}: the data has no such column; its columns are {quoted(names)}")
+        note = f"{name!r} divides the rows and is no feature"
+        columns = tuple(column for column in table.columns if column.name != name)
+        if not columns:
+            raise DataError(f"{option} {name!r} is the only usable column; nothing is left to learn from")
+        table = replace(table, columns=columns, notes=(*table.notes, note))
+        values = texts(table.frame[name])
+        missing = int(values.isna().sum())
+        if missing:
+            raise DataError(f"{option} {name!r} is empty in {missing} rows; fill it in, or drop those rows")
+        if groups:
+            return cls("groups", np.unique(values.to_numpy(dtype=str), return_inverse=True)[1]), table
+        return cls("time", _moments(table, name)), table
+
+    def divisions(self, codes: Array, splits: int, seed: int) -> list[Parts]:
+        """Rows of the training, validation and test part of every split."""
+        if self.kind == "time":
+            return self._by_time(codes, splits)
+        if self.kind == "groups":
+            return [self._by_groups(codes, seed + split) for split in range(splits)]
+        return [_three(stratified(codes, np.random.default_rng([seed, split]))) for split in range(splits)]
+
+    def _by_groups(self, codes: Array, seed: int) -> Parts:
+        few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]
+        if few:
+            raise DataError(f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4")
+        folds = [test for _, test in StratifiedGroupKFold(4, shuffle=True, random_state=seed).split(
+            codes, codes, self.values)]  # fmt: skip
+        parts = np.sort(np.concatenate(folds[2:])), np.sort(folds[1]), np.sort(folds[0])
+        if any(len(np.unique(codes[part])) < len(np.unique(codes)) for part in parts[:2]):
+            raise DataError("--groups: a class is in too few groups to be in every part; merge classes or groups")
+        return parts
+
+    def _by_time(self, codes: Array, splits: int) -> list[Parts]:
+        """Blocks of the later rows, each tested by what came before it; a third of that chooses."""
+        order = np.argsort(self.values, kind="stable")
+        begin = int(HISTORY * len(order))
+        edges = np.linspace(begin, len(order), splits + 1).astype(int)
+        if (np.diff(edges) < 1).any():
+            raise DataError(f"--time: {len(order)} rows are too few for {splits} splits by time; give --splits less")
+        known = len(np.unique(codes))
+        found = []
+        for first, last in pairwise(edges):
+            cut = 2 * first // 3
+            parts = order[:cut], order[cut:first], order[first:last]
+            if len(np.unique(codes[parts[0]])) < known:
+                raise DataError("--time: a class is not in the earliest third of the rows; nothing can learn it there")
+            found.append(parts)
+        return found
+
+    def inner(self, codes: Array, rows: Array) -> tuple[Any, Array | None]:
+        """``cv`` and groups for a search among some rows, which must be in order of time where time divides."""
+        if self.kind == "groups":
+            groups = self.values[rows]
+            fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))
+            return StratifiedGroupKFold(max(2, min(FOLDS, fewest)), shuffle=True, random_state=0), groups
+        if self.kind == "time":
+            edges = np.linspace(len(rows) // 2, len(rows), INNER + 1).astype(int)
+            pairs = [(np.arange(a), np.arange(a, b)) for a, b in pairwise(edges) if b > a]
+            known = len(np.unique(codes[rows]))
+            return [pair for pair in pairs if len(np.unique(codes[rows][pair[0]])) == known], None
+        return None, None
+
+
+def _three(parts: list[Array]) -> Parts:
+    train, validation, test = parts
+    return train, validation, test
+
+
+def _moments(table: Sheet, name: str) -> Array:
+    columns, _ = columns_of(table.frame, [name], keep=[name])
+    if not columns or columns[0].kind == "nominal":
+        raise DataError(f"--time {name!r} holds neither numbers nor dates; write dates as 2024-12-31")
+    values = numbers(table.frame[name], columns[0])
+    if np.isnan(values).any():
+        raise DataError(f"--time {name!r}: {int(np.isnan(values).sum())} values are no {columns[0].kind}s; mend them")
+    return values

@@ -40,7 +40,7 @@ ROOMS = [
 #: What each room may import from outside the standard library, beyond NumPy and SciPy.
 OUTSIDE = {
     "solvers": {"threadpoolctl"},
-    "linear": {"sklearn", "matplotlib", "threadpoolctl"},
+    "linear": {"sklearn", "matplotlib", "threadpoolctl", "skl2onnx"},
     "model_selection": {"sklearn"},
     "network": {"sklearn"},
     "nn": {"torch", "lightning", "transformers", "accelerate", "skorch"},

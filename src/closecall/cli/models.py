@@ -1,4 +1,4 @@
-"""The commands ``fit`` and ``predict``: arguments -> calls; results -> plain text, CSV or JSON lines."""
+"""The commands ``fit``, ``predict`` and ``explain``: arguments -> calls; results -> plain text, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table as RichTable
 
 from closecall._names import lookup
 from closecall.tabular.output import opened, write_rows
@@ -19,26 +20,39 @@ from .tables import (
     Data,
     Drop,
     Encoding,
+    Groups,
     Keep,
+    Metric,
+    Multiclass,
     Nominal,
     Numeric,
     Seed,
     Sep,
     Target,
+    Time,
     counted,
     facts_of,
     print_facts,
     reading_of,
 )
 
+ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.")]
+#: Coefficients that fit prints.
+LARGEST = 5
+
 
 def fit(
     data: Data,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
-    classifier: Annotated[str, typer.Option(help="close-k-cv, close-k, logistic or hinge.")] = "close-k-cv",
-    loss: Annotated[str, typer.Option(help="Of the close-k classifiers: logistic or hinge.")] = "logistic",
-    multiclass: Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")] = "top_two",
+    model: Annotated[str, typer.Option("--model", "--classifier", help="A linear contender of compare: close_k, "
+                                       "logistic_regression, linear_svc or an aggregate.")] = "close_k",
+    loss: Annotated[str, typer.Option(help="Of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
+    multiclass: Multiclass = "top_two",
+    metric: Metric = "accuracy",
+    splits: Annotated[int, typer.Option(help="Divisions by which it is tried; 0 for no estimate.", min=0)] = 5,
+    groups: Groups = "",
+    time: Time = "",
     rows: Annotated[int, typer.Option(help="Learn from at most so many rows, drawn by class; 0: all.", min=0)] = 50_000,
     drop: Drop = None,
     keep: Keep = None,
@@ -47,41 +61,71 @@ def fit(
     sep: Sep = "",
     encoding: Encoding = "",
     seed: Seed = 0,
+    onnx: Annotated[Path | None, typer.Option(help="Write the model as ONNX, too.", show_default=False)] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
-) -> None:
-    """Fit preprocessing and a classifier to a table and save both in one file."""
+) -> None:  # fmt: skip
+    """Fit preprocessing and a classifier to a table, say how good it is, and save both in one file."""
     from closecall.linear.fitting import MULTICLASS
     from closecall.losses import LOSSES
-    from closecall.tabular.model import CLASSIFIERS, TableModel
+    from closecall.tabular.deploy import check_onnx, write_onnx
+    from closecall.tabular.divide import Order
+    from closecall.tabular.estimate import chosen_words, estimate
+    from closecall.tabular.measure import METRICS
+    from closecall.tabular.model import TableModel
     from closecall.tabular.table import check_classes, read
+    from closecall.tabular.train import How, check_model
 
     # Before a large table is read.
-    lookup(CLASSIFIERS, classifier, "classifier"), lookup(LOSSES, loss, "loss")
+    metric = metric.replace("-", "_")
+    check_model(model)
+    lookup(LOSSES, loss, "loss"), lookup(METRICS, metric, "metric")
     lookup(MULTICLASS, multiclass, "multiclass")
-    reading = reading_of(sep, encoding, drop, keep, numeric, nominal)
-    table = read(data, target, reading, data_dir=data_dir).sample(rows, seed)
+    if onnx:
+        check_onnx()
+    table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
+    order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
-    model = TableModel.fit(table, classifier, loss=loss, multiclass=multiclass)
-    model.save(str(output))
-    fitted = model.classifier
-    searched = hasattr(fitted, "alpha_")
-    kind, alpha = (fitted.aggregate_, fitted.alpha_) if searched else (fitted.aggregate, fitted.alpha)
-    report = getattr(fitted, "guard_report_", {}).get("reason", "")
+    fitted = TableModel.fit(table, model, loss=loss, multiclass=multiclass, metric=metric, order=order)
+    fitted.save(str(output))
+    if onnx:
+        write_onnx(fitted, onnx)
+    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed)
+    why = chosen_words(fitted.classifier, model)
     if as_json:
-        say({"kind": "model", "path": str(output), "classifier": classifier, "aggregate": kind, "loss": fitted.loss,
-              "multiclass": multiclass, "alpha": alpha,
-              "k": float(fitted.k_), "why": report, "table": facts_of(table)})  # fmt: skip
+        say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    err.print(f"fitted {kind} with k = {fitted.k_:g}, alpha = {alpha:g}" + (f": {plain(report)}" if report else ""))
+    for line in tried.lines() if tried else ():
+        err.print(plain(line), soft_wrap=True)
+    err.print(plain(why), soft_wrap=True)
+    largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
+                        fitted.coefficients[:LARGEST])  # fmt: skip
+    err.print(plain(f"largest coefficients, for one standard deviation: {largest}"), soft_wrap=True)
     out.print(plain(output), soft_wrap=True)
 
 
+def _of(each: dict[str, Any], fitted: Any) -> str:
+    return f" (for {each['class']})" if len(fitted.classifier.classes_) > 2 else ""
+
+
+def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
+    found = fitted.classifier
+    searched = hasattr(found, "alpha_")
+    kind, alpha = (found.aggregate_, found.alpha_) if searched else (found.aggregate, found.alpha)
+    return {
+        "kind": "model", "path": str(output), "classifier": model, "aggregate": kind,
+        "loss": getattr(found, "loss_", found.loss), "multiclass": getattr(found, "multiclass_", found.multiclass),
+        "alpha": alpha, "k": float(found.k_), "why": why, "estimate": tried.record() if tried else None,
+        "coefficients": fitted.coefficients[:100], "table": facts_of(table),
+    }  # fmt: skip
+
+
 def predict(
-    model: Annotated[str, typer.Argument(help="A file that closecall fit wrote.")],
+    model: ModelFile,
     data: Data,
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
     chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 50_000,
     sep: Sep = "",
@@ -93,12 +137,11 @@ def predict(
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, tally = TableModel.load(model), _Tally()
+    loaded, tally = TableModel.load(model), _Tally(probabilities)
+    reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:
-            for first, frame in enumerate(
-                stream(data, chunk, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir)
-            ):
+            for first, frame in enumerate(stream(data, chunk, reading, data_dir=data_dir)):
                 if not first:
                     tally.notes = loaded.check([str(name) for name in frame.columns], copy or [])
                     _check_copied(copy or [], [str(name) for name in frame.columns])
@@ -108,8 +151,8 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if as_json:
-        say({"kind": "summary", "rows": tally.rows, "accuracy": tally.accuracy, "predicted": dict(tally.predicted),
-              "notes": tally.told(), "out": output})  # fmt: skip
+        say({"kind": "summary", "rows": tally.rows, "accuracy": tally.accuracy, "learnt_from": tally.learnt,
+             "predicted": dict(tally.predicted), "notes": tally.told(), "out": output})  # fmt: skip
         return
     print_notes(tally.told(), err)
     known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
@@ -130,8 +173,9 @@ def _check_copied(copied: list[str], names: list[str]) -> None:
 class _Tally:
     """What is known at the end of a stream."""
 
-    def __init__(self) -> None:
-        self.rows = self.labelled = self.right = 0
+    def __init__(self, probabilities: bool) -> None:
+        self.probabilities = probabilities
+        self.rows = self.labelled = self.right = self.asked = self.marked = 0
         self.notes: tuple[str, ...] = ()
         self.strange: Counter[str] = Counter()
         self.predicted: Counter[str] = Counter()
@@ -140,27 +184,93 @@ class _Tally:
     def accuracy(self) -> float | None:
         return self.right / self.labelled if self.labelled else None
 
+    @property
+    def learnt(self) -> float:
+        """The share of the rows with a label that the model has learnt from, as far as it can tell."""
+        return self.marked / self.asked if self.asked else 0.0
+
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """The header and the rows of predictions for one piece, counted."""
         from closecall.data.columns import texts
 
-        labels, scores = model.predict(frame, self.strange)
+        strange: Counter[str] = Counter()
+        labels, scores = model.predict(frame, strange)
+        model.check_numbers(frame, strange)
+        self.strange += strange
         self.predicted.update(labels.tolist())
         if model.target in frame.columns:
-            truth = texts(frame[model.target])
-            self.labelled += int(truth.notna().sum())
-            self.right += int((truth.to_numpy(dtype=object) == labels.astype(object)).sum())
+            self._judge(model, frame, texts(frame[model.target]), labels)
         begin = self.rows + 1
         self.rows += len(frame)
-        extra = [texts(frame[name]).fillna("").tolist() for name in copied]
-        numbered = range(begin, begin + len(frame))
-        return ["row", *copied, "prediction", "score"], zip(
-            numbered, *extra, labels.tolist(), scores.tolist(), strict=True
-        )
+        columns = [texts(frame[name]).fillna("").tolist() for name in copied]
+        columns += [labels.tolist(), scores.tolist()]
+        header = ["row", *copied, "prediction", "score"]
+        if self.probabilities:
+            header += [f"p({name})" for name in model.classifier.classes_]
+            columns += model.probabilities(frame).T.tolist()
+        return header, zip(range(begin, begin + len(frame)), *columns, strict=True)
+
+    def _judge(self, model: Any, frame: Any, truth: Any, labels: Any) -> None:
+        known = truth.notna().to_numpy()
+        self.labelled += int(known.sum())
+        self.right += int((truth.to_numpy(dtype=object) == labels.astype(object)).sum())
+        asked, marked = model.learnt_from(frame[known], truth[known].to_numpy(dtype=str))
+        self.asked, self.marked = self.asked + asked, self.marked + marked
 
     def told(self) -> list[str]:
-        """Notes on columns and values that the model did not expect."""
+        """Notes on columns and values that the model did not expect, and on rows that it knows."""
+        known = [
+            f"the model has learnt from {self.learnt:.0%} of the rows with a label: its accuracy on them is no "
+            "estimate of how it does on new rows (closecall fit printed one)"
+        ]  # fmt: skip
         return [*self.notes, *(
             f"{name!r}: {counted(count, 'value')} not seen in training, or not what the column is: taken as none"
             for name, count in sorted(self.strange.items())
-        )]  # fmt: skip
+        ), *(known if self.learnt > 0.1 else ())]  # fmt: skip
+
+
+def explain(
+    model: ModelFile,
+    data: Data,
+    row: Annotated[int, typer.Option(help="Which row of the data, from 1.", min=1)] = 1,
+    sep: Sep = "",
+    encoding: Encoding = "",
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say what pulled a row towards its predicted class, column by column, in the units of the table."""
+    from closecall.tabular.explain import explain as explained
+    from closecall.tabular.model import TableModel
+    from closecall.tabular.table import stream
+
+    loaded, begin = TableModel.load(model), 0
+    for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):
+        loaded.check([str(name) for name in frame.columns])
+        if row <= begin + len(frame):
+            head, pulls = explained(loaded, frame.iloc[row - 1 - begin :])
+            break
+        begin += len(frame)
+    else:
+        raise ValueError(f"--row {row}: the data has {counted(begin, 'row')} only; rows are counted from 1")
+    if as_json:
+        for record in ({"kind": "prediction", "row": row, **head}, *({"kind": "pull", **each} for each in pulls)):
+            say(record)
+        return
+    _print_explained(row, head, pulls)
+
+
+def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]) -> None:
+    chance = "" if head["probability"] is None else f", probability {head['probability']:.1%}"
+    out.print(plain(f"row {row}: {head['prediction']}{chance} (rather than {head['against']})"), style="bold")
+    table = RichTable(box=None, pad_edge=False)
+    for name in ("column", "value", "usual", "pull", "one more adds", "would flip at"):
+        table.add_column(name, justify="left" if name in ("column", "value", "usual") else "right")
+    for each in pulls:
+        unit = "" if each["per_unit"] is None else f"{each['per_unit']:+.3g}"
+        table.add_row(*map(plain, (each["column"], each["value"][:30], each["usual"][:30], f"{each['pull']:+.3f}", unit,
+                                   each["flips_at"] or "")))  # fmt: skip
+    out.print(table)
+    out.print(
+        f"A usual row starts at {head['start']:+.3f}; the pulls add up to {head['score']:+.3f}, "
+        f"above 0 for {plain(head['prediction'])}."
+    )

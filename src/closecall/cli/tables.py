@@ -72,7 +72,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
     from closecall.tabular.compare import Plan, diagnosis_of, run_splits
-    from closecall.tabular.conclude import conclude
+    from closecall.tabular.conclude import PLAIN, conclude
     from closecall.tabular.contenders import AGGREGATED
     from closecall.tabular.divide import Order
     from closecall.tabular.hints import hints
@@ -83,10 +83,11 @@ def compare(
     missing = check_packages() if page else ""
     if missing and report:  # asked for by name: say so before the work, not after
         raise ValueError(missing)
+    losses = tuple(dict.fromkeys(words(loss))) or ("logistic",)
+    solved = not only or AGGREGATED[0] in words(only) or losses[0] not in PLAIN
     plan = Plan(
-        splits, tuple(dict.fromkeys(words(loss))) or ("logistic",), multiclass if top_two else "ovr",
-        metric.replace("-", "_"), tuple(with_ or ()), words(only), not only or AGGREGATED[0] in words(only), max_iter,
-        seed, jobs,
+        splits, losses, multiclass if top_two else "ovr", metric.replace("-", "_"), tuple(with_ or ()), words(only),
+        solved, max_iter, seed, jobs,
     )  # fmt: skip
     contenders = plan.contenders()  # a name that nobody has is said before a large table is read
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)

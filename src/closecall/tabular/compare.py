@@ -117,7 +117,9 @@ class Split:
     features: tuple[str, ...] = field(default=(), repr=False)
 
 
-def run_splits(table: Sheet, plan: Plan, order: Order | None = None) -> Iterator[Split]:
+def run_splits(
+    table: Sheet, plan: Plan, order: Order | None = None, contenders: Sequence[Contender] = ()
+) -> Iterator[Split]:
     """What every split finds, one after the other.
 
     Parameters
@@ -126,9 +128,11 @@ def run_splits(table: Sheet, plan: Plan, order: Order | None = None) -> Iterator
     plan : Plan
     order : Order, optional
         Groups or times that keep rows apart.
+    contenders : sequence of Contender
+        Those of the plan unless given.
     """
     check_classes(table, LEAST)
-    order, contenders = order or Order(), plan.contenders()
+    order, contenders = order or Order(), contenders or plan.contenders()
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     divisions = order.divisions(codes, plan.splits, plan.seed)
     jobs = min(plan.jobs or cpu_count(), plan.splits) if len(codes) * plan.splits >= WORTH or plan.jobs > 1 else 1

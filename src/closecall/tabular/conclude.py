@@ -178,7 +178,9 @@ def named(method: str, loss: str) -> str:
     return method if loss in ("", "logistic") else f"{method}_{loss}"
 
 
-def conclude(table: Sheet, splits: Sequence[Split], plan: Plan, contenders: Sequence[Contender] = ()) -> Conclusion:
+def conclude(
+    table: Sheet, splits: Sequence[Split], plan: Plan, contenders: Sequence[Contender] = (), *, plain: str = ""
+) -> Conclusion:
     """Rank the methods over the splits and say what to use.
 
     Parameters
@@ -189,6 +191,8 @@ def conclude(table: Sheet, splits: Sequence[Split], plan: Plan, contenders: Sequ
     plan : Plan
     contenders : sequence of Contender
         Those of the plan unless given: their labels.
+    plain : str
+        What gains are measured against; by default as the loss says.
     """
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
@@ -197,11 +201,12 @@ def conclude(table: Sheet, splits: Sequence[Split], plan: Plan, contenders: Sequ
     results = [_result(method, each, splits, known, len(classes), loss) for method, each in pairs]
     ranked = tuple(sorted(results, key=lambda result: -result.mean))
     found = {result.method: result for result in ranked}
-    plain = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
+    usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
+    usual = (plain, *usual[1:]) if plain else usual
     largest = str(classes[counts.argmax()])
     learns = clearly_learns(splits, [result for result in results if result.family not in ("aggregate", "majority")])
-    verdict, use, text, reason, linear, helps = judge(found, plain, metric, largest, learns)
-    return Conclusion(ranked, verdict, use, text, reason, linear, helps, plain[0], largest, splits[0].training,
+    verdict, use, text, reason, linear, helps = judge(found, usual, metric, largest, learns)
+    return Conclusion(ranked, verdict, use, text, reason, linear, helps, usual[0], largest, splits[0].training,
                       tuple(map(str, classes)), metric, loss)  # fmt: skip
 
 

@@ -9,10 +9,11 @@ checks both together.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,21 +23,16 @@ from closecall.data.columns import DATES, Column, numbers, quoted, texts
 from closecall.data.dataset import MATRIX_BYTES, DataError, in_order
 from closecall.data.encode import encoded, moments
 from closecall.data.sheet import Sheet
-from closecall.linear import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV
 from closecall.linear.persistence import TABLE, read_model
 
 T = TypeVar("T")
 FORMAT = 1
 #: Names of a column that get a column each: the most frequent ones. Free text would fill the memory.
 MAX_LEVELS = 100
-
-#: What ``--classifier`` may say; the last two are the average of the loss they are named after.
-CLASSIFIERS: dict[str, Callable[..., Any]] = {
-    "close-k-cv": CloseKClassifierCV,
-    "close-k": CloseKClassifier,
-    "logistic": lambda loss, **options: AggregateLossClassifier(loss="logistic", **options),
-    "hinge": lambda loss, **options: AggregateLossClassifier(loss="hinge", **options),
-}
+#: So many values that are no numbers, and nothing else, make a column another one.
+FEW = 3
+#: Rows by which a model knows what it has learnt from.
+REMEMBERED = 2000
 
 
 @dataclass(frozen=True)
@@ -157,31 +153,74 @@ class TableModel:
     recipe : Preprocessor
     classifier : fitted closecall classifier
         Its classes are the labels as text.
+    seen : array (rows,) of uint64
+        Marks of rows that it has learnt from: those with the smallest marks, each of them once in the training rows.
     """
 
     target: str
     recipe: Preprocessor
     classifier: Any
+    seen: Array = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
 
     @classmethod
     def fit(
-        cls, table: Sheet, classifier: str = "close-k-cv", *, loss: str = "logistic", multiclass: str = "top_two"
-    ) -> TableModel:
-        """Fit the preprocessing and a classifier of :data:`CLASSIFIERS` to a table.
+        cls, table: Sheet, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
+        metric: str = "accuracy", order: Any = None,
+    ) -> TableModel:  # fmt: skip
+        """Fit the preprocessing and a model of :data:`closecall.tabular.train.MODELS` to a table.
 
         Parameters
         ----------
         table : Sheet
-        classifier : str
+        model : str
         loss : str
-            Of the close-k classifiers.
+            Of close-k and the aggregates.
         multiclass : str
             What becomes of more than two classes: ``ovr``, ``top_two`` or ``softmax``.
+        metric : str
+            What a search goes by.
+        order : closecall.tabular.divide.Order, optional
+            Groups or times that the folds of a search keep apart.
         """
-        estimator = lookup(CLASSIFIERS, classifier, "classifier")(loss=loss, multiclass=multiclass)
+        from .train import How, train  # late: what it offers is built on this module
+
         recipe = Preprocessor.fit(table.frame, table.columns)
-        estimator.fit(recipe.matrix(table.frame), np.asarray(table.labels, dtype=str))
-        return cls(table.target, recipe, estimator)
+        X, y = recipe.matrix(table.frame), np.asarray(table.labels, dtype=str)
+        rows, cv, groups = np.arange(len(y)), None, None
+        if order is not None and order.kind:
+            rows = np.argsort(order.values, kind="stable") if order.kind == "time" else rows
+            cv, groups = order.inner(np.unique(y, return_inverse=True)[1], rows)
+        fitted = train(model, X[rows], y[rows], How(loss, multiclass, metric, cv, groups))
+        marks, times = np.unique(marks_of(X, y), return_counts=True)
+        return cls(table.target, recipe, fitted, marks[times == 1][:REMEMBERED])
+
+    @property
+    def coefficients(self) -> list[dict[str, Any]]:
+        """Every coefficient by name, the largest first: for one standard deviation, and for one unit of the column."""
+        classes = self.classifier.classes_.tolist()
+        rows = [classes[1]] if len(classes) == 2 else classes
+        found = [
+            {"name": name, "class": label, "coefficient": float(value), "per_unit": float(value / scale)}
+            for label, row in zip(rows, self.classifier.coef_, strict=True)
+            for name, value, scale in zip(self.recipe.names, row, self.recipe.scale, strict=True)
+        ]
+        return sorted(found, key=lambda each: -abs(each["coefficient"]))
+
+    def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
+        """How many rows of a frame with labels could be known by their marks, and how many are."""
+        if not len(self.seen) or not len(frame):
+            return 0, 0
+        marks = marks_of(self.recipe.matrix(frame), labels.astype(str))
+        asked = marks <= self.seen[-1] if len(self.seen) == REMEMBERED else np.ones(len(marks), dtype=bool)
+        return int(asked.sum()), int(np.isin(marks[asked], self.seen).sum())
+
+    def probabilities(self, frame: Any) -> Array:
+        """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
+        if not hasattr(self.classifier, "predict_proba"):
+            raise DataError("the model has no probabilities: it was fitted by an earlier release; fit it anew")
+        if not len(frame):
+            return np.empty((0, len(self.classifier.classes_)))
+        return self.classifier.predict_proba(self.recipe.matrix(frame))
 
     def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
         """Labels (rows,) and scores (rows,): the score of the second of two classes, or the winner's lead."""
@@ -193,6 +232,19 @@ class TableModel:
             return classes[(scores > 0).astype(int)], scores
         best = np.partition(scores, -2, axis=1)
         return classes[scores.argmax(axis=1)], best[:, -1] - best[:, -2]
+
+    def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
+        """An error if a column of numbers or dates has none among several values: it is not the column it was."""
+        for step in self.recipe.steps:
+            name = step.column.name
+            if step.levels or strange[name] < FEW:
+                continue
+            known = texts(frame[name]).dropna()
+            if strange[name] >= len(known):
+                raise DataError(
+                    f"the column {name!r} was {step.column.kind}s in training and holds none here, such as "
+                    f"{known.iloc[0][:40]!r}; give the column that the model knows"
+                )
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
         """Notes on columns not used (save the ``known``); an error that names those it needs and does not find."""
@@ -208,11 +260,18 @@ class TableModel:
             )
         return (f"columns the model does not use: {quoted(new)}",) if new else ()
 
+    def to_sklearn(self) -> Any:
+        """The fitted model as a scikit-learn Pipeline that takes frames; see :mod:`closecall.tabular.deploy`."""
+        from .deploy import to_pipeline  # late: it is built on this module
+
+        return to_pipeline(self)
+
     def save(self, path: str) -> None:
         """Write the model to one file."""
         self.classifier.table_ = {
             "format": FORMAT, "target": self.target, "mean": self.recipe.mean, "scale": self.recipe.scale,
             "steps": [[*astuple(step.column), step.fill, list(step.levels)] for step in self.recipe.steps],
+            "seen": self.seen,
         }  # fmt: skip
         try:
             self.classifier.save(path)
@@ -236,11 +295,30 @@ class TableModel:
             fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
             fits = fits and bool(np.isfinite(recipe.mean).all() and (recipe.scale > 0).all())
             target = _is(str, given["target"])
+            seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
+            fits = fits and seen.dtype == np.uint64 and seen.ndim == 1
         except (LookupError, TypeError, ValueError, AttributeError):
             fits = False
         if not fits:
             raise DataError(f"{os.fspath(path)!r}: its preprocessing does not fit its classifier; fit it anew")
-        return cls(target, recipe, classifier)
+        return cls(target, recipe, classifier, seen)
+
+
+def marks_of(X: Array, labels: Array) -> Array:
+    """A number (rows,) of 64 bits for each row and its label, by which the same row is known again.
+
+    Examples
+    --------
+    >>> marks = marks_of(np.array([[1.0], [2.0], [1.0]]), np.array(["a", "a", "a"]))
+    >>> bool(marks[0] == marks[2] != marks[1])
+    True
+    """
+    content = np.ascontiguousarray(X, dtype=np.float32) + np.float32(0)  # no negative zeros
+    digests = [
+        hashlib.blake2b(row.tobytes() + str(label).encode(), digest_size=8).digest()
+        for row, label in zip(content, labels, strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 def _is(kind: type[T], value: Any) -> T:

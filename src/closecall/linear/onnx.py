@@ -1,0 +1,97 @@
+"""ONNX: what tells skl2onnx how our linear classifiers predict, in the precision of their input.
+
+``register()`` once, then ``skl2onnx.to_onnx`` converts them, alone or at the end of a pipeline. The outputs are those
+of scikit-learn's classifiers: labels, and probabilities where the classifier is calibrated, else scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from .classifier import AggregateLossClassifier, CloseKClassifier
+from .search import AggregateLossClassifierCV, CloseKClassifierCV
+
+CLASSIFIERS = (AggregateLossClassifier, CloseKClassifier, AggregateLossClassifierCV, CloseKClassifierCV)
+
+
+def register() -> None:
+    """Register the converters of our classifiers with skl2onnx (extra ``onnx``); again does no harm."""
+    from skl2onnx import update_registered_converter
+
+    for kind in CLASSIFIERS:
+        update_registered_converter(
+            kind, f"Closecall{kind.__name__}", _shapes, _convert, options={"zipmap": [False, True, "columns"]}
+        )
+
+
+def _shapes(operator: Any) -> None:
+    """Labels as the classes are, and one number of the input's precision for each class (or the one score)."""
+    from skl2onnx.common.data_types import Int64TensorType, StringTensorType
+
+    model = operator.raw_operator
+    text = model.classes_.dtype.kind in "UO"
+    operator.outputs[0].type = (StringTensorType if text else Int64TensorType)([None])
+    several = hasattr(model, "predict_proba") or len(model.classes_) > 2
+    operator.outputs[1].type = type(operator.inputs[0].type)([None, len(model.classes_) if several else 1])
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    from skl2onnx.algebra import onnx_ops as op
+
+    model, version = operator.raw_operator, container.target_opset
+    dtype = np.float64 if type(operator.inputs[0].type).__name__.startswith("Double") else np.float32
+    how = {"op_version": version}
+    weights, shift = model.coef_.T.astype(dtype), model.intercept_.astype(dtype)
+    scores = op.OnnxAdd(op.OnnxMatMul(operator.inputs[0], weights, **how), shift, **how)
+    if len(model.classes_) == 2:
+        above = op.OnnxGreater(scores, np.zeros(1, dtype=dtype), **how)
+        codes = op.OnnxReshape(op.OnnxCast(above, to=7, **how), np.array([-1], dtype=np.int64), **how)
+    else:
+        codes = op.OnnxArgMax(scores, axis=1, keepdims=0, **how)
+    classes = model.classes_.astype(str) if model.classes_.dtype.kind in "UO" else model.classes_.astype(np.int64)
+    labels = op.OnnxGather(classes, codes, output_names=operator.outputs[:1], **how)
+    labels.add_to(scope, container)
+    if hasattr(model, "predict_proba"):
+        second = _probabilities(scores, model.calibrators_, dtype, how, operator.outputs[1:2])
+    else:
+        second = op.OnnxIdentity(scores, output_names=operator.outputs[1:2], **how)
+    second.add_to(scope, container)
+
+
+def _probabilities(scores: Any, calibrators: list[Array], dtype: Any, how: dict[str, Any], names: Any) -> Any:
+    """The graph of :func:`closecall.linear.calibration.probabilities`."""
+    from skl2onnx.algebra import onnx_ops as op
+
+    columns = []
+    for place, calibrator in enumerate(calibrators):
+        column = op.OnnxGather(scores, np.array([place], dtype=np.int64), axis=1, **how)
+        columns.append(_calibrated(column, calibrator, dtype, how))
+    one = np.ones(1, dtype=dtype)
+    if len(columns) == 1:
+        return op.OnnxConcat(op.OnnxSub(one, columns[0], **how), columns[0], axis=1, output_names=names, **how)
+    table = op.OnnxConcat(*columns, axis=1, **how)
+    total = op.OnnxReduceSum(table, np.array([1], dtype=np.int64), keepdims=1, **how)
+    positive = op.OnnxGreater(total, 0 * one, **how)
+    share = op.OnnxDiv(table, op.OnnxWhere(positive, total, one, **how), **how)
+    return op.OnnxWhere(positive, share, one / len(columns), output_names=names, **how)
+
+
+def _calibrated(scores: Any, calibrator: Array, dtype: Any, how: dict[str, Any]) -> Any:
+    from skl2onnx.algebra import onnx_ops as op
+
+    if calibrator.ndim == 1:
+        slope, offset = calibrator.astype(dtype)[:, None]
+        return op.OnnxSigmoid(op.OnnxAdd(op.OnnxMul(scores, slope, **how), offset, **how), **how)
+    knots, values = calibrator.astype(dtype)
+    if len(knots) == 1:
+        return op.OnnxAdd(op.OnnxMul(scores, np.zeros(1, dtype=dtype), **how), values, **how)
+    # np.interp as a sum: every piece adds its slope times the part of it that lies below the score.
+    widths = np.diff(knots)
+    reached = op.OnnxMin(
+        op.OnnxMax(op.OnnxSub(scores, knots[:-1], **how), np.zeros(1, dtype=dtype), **how), widths, **how
+    )
+    slopes = (np.diff(values) / widths)[:, None].astype(dtype)
+    return op.OnnxAdd(op.OnnxMatMul(reached, slopes, **how), values[:1], **how)

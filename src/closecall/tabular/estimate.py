@@ -1,0 +1,107 @@
+"""How good what ``closecall fit`` trains is on rows that it has not seen, and why it was chosen, in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from closecall.data.sheet import Sheet
+from closecall.report.formats import Row
+
+from .compare import LEAST, Plan, run_splits
+from .conclude import Conclusion, Result, conclude
+from .contenders import MAJORITY, built_in
+from .divide import Order
+from .train import FITTED, How, contender
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The model, logistic regression and the largest class on the same rows that none of them has seen."""
+
+    model: Result
+    plain: Result
+    majority: Result
+    conclusion: Conclusion
+
+    def lines(self) -> list[str]:
+        """The estimate in words."""
+        metric, splits = self.conclusion.metric, len(self.model.values)
+        words = [f"{self._shown(self.model)} {self.model.label}"]
+        if self.plain.method != self.model.method and self.plain.label != self.model.label:
+            words.append(f"{self._shown(self.plain)} {self.plain.label}")
+        words.append(f"{metric.shown(self.majority.mean):.{self._digits}f} always {self.conclusion.majority!r}")
+        return [f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"]
+
+    @property
+    def _digits(self) -> int:
+        return 1 if self.conclusion.metric.factor == 100 else 3
+
+    def _shown(self, result: Result) -> str:
+        from .content import ends
+
+        low, high = ends(result, self.conclusion)
+        mean = self.conclusion.metric.shown(result.mean)
+        return f"{mean:.{self._digits}f} ({low:.{self._digits}f} to {high:.{self._digits}f})"
+
+    def record(self) -> Row:
+        """The estimate for programs."""
+        metric = self.conclusion.metric
+        found: Row = {"metric": metric.name, "splits": len(self.model.values)}
+        for name, result in (("model", self.model), ("plain", self.plain), ("majority", self.majority)):
+            low, high = sorted(metric.plain(result.mean + sign * result.half_width) for sign in (-1, 1))
+            found[name] = {"label": result.label, "mean": metric.plain(result.mean), "low": low, "high": high}
+        return found
+
+
+def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
+    """Try a model beside logistic regression and the largest class; None if it is not asked for or a class is too rare.
+
+    Parameters
+    ----------
+    table : Sheet
+    model : str
+    how : How
+    order : Order
+    splits : int
+        0 or 1: none.
+    seed : int
+    """
+    few = min(Counter(map(str, table.labels)).values()) < LEAST
+    if splits < 2 or few:
+        return None
+    base = "linear_svc" if how.loss == "hinge" else "logistic_regression"
+    plan = Plan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed)
+    contenders = (contender(model, how), built_in(how.loss, how.multiclass)[base])
+    found = list(run_splits(table, plan, order, contenders))
+    conclusion = conclude(table, found, plan, contenders, plain=base)
+    by_name = conclusion.found
+    return Estimate(by_name[FITTED], by_name[base], by_name[MAJORITY], conclusion)
+
+
+def chosen_words(classifier: Any, model: str) -> str:
+    """One sentence on what was chosen, and why."""
+    counts = f"alpha = {getattr(classifier, 'alpha_', getattr(classifier, 'alpha', 0)):g}"
+    if not hasattr(classifier, "best_params_"):
+        kind = classifier.aggregate.replace("_", " ")
+        return f"chosen: {kind} of the {classifier.loss} loss with {counts}, as --model {model} says"
+    taken = classifier.best_params_
+    kind = classifier.aggregate_.replace("_", " ") + (", exact intercept" if taken["exact_intercept"] else "")
+    if classifier.k_ < classifier.n_training_mass_:
+        counts = f"k = {classifier.k_:g} of {classifier.n_training_mass_:g} rows, {counts}"
+    steps = classifier.guard_report_["comparisons"]
+    if not steps:
+        return f"chosen: {kind} with {counts}, the best mean score of all settings"
+    won = [step for step in steps if step["taken"]]
+    step = won[-1] if won else max(steps, key=lambda each: each["gain"])
+    rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
+    gain = f"{100 * step['gain']:+.1f} points, where {100 * step['needed']:.1f} are needed to be sure"
+    reason = f"it gains over {held}: {gain}" if won else f"{rival} does not clearly gain over it: {gain}"
+    return f"chosen: {kind} with {counts}, because {reason}"
+
+
+def _kind(setting: Row) -> str:
+    name = str(setting["aggregate"]).replace("_", " ")
+    form = "multinomial logistic regression" if setting["multiclass"] == "softmax" and name == "average" else name
+    return f"{form}, exact intercept" if setting["exact_intercept"] else form

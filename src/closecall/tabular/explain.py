@@ -1,0 +1,90 @@
+"""Why a row is predicted as it is: what each column adds to the score, in the units of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from closecall.data.columns import DATES, texts
+from closecall.report.formats import Row
+
+from .model import Step, TableModel
+
+_DAYS = "datetime64[D]"
+
+
+def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
+    """The prediction for the first row of a frame, and a record for each column, the strongest pull first.
+
+    Parameters
+    ----------
+    model : TableModel
+    frame : pandas frame (1 or more rows, columns)
+
+    Returns
+    -------
+    head : dict
+        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (what the pulls and ``start`` add up
+        to: above 0 is the prediction's), ``start`` (the score of a row of averages), ``probability`` or None.
+    pulls : list of dict
+        ``column``, its ``value``, the ``usual`` one (mean or most frequent), ``pull`` towards the prediction,
+        ``per_unit`` (what one more of a number adds) and ``flips_at`` (the number at which the other class would win).
+    """
+    row = frame.iloc[:1]
+    classifier, recipe = model.classifier, model.recipe
+    z = recipe.matrix(row)[0]
+    classes = classifier.classes_.tolist()
+    scores = np.atleast_1d(classifier.decision_function(z[None])[0])
+    if len(classes) == 2:
+        sign = 1.0 if scores[0] > 0 else -1.0
+        weights, start, winner, other = sign * classifier.coef_[0], sign * classifier.intercept_[0], *_sides(sign)
+    else:
+        other, winner = np.argsort(scores, kind="stable")[-2:].tolist()
+        weights = classifier.coef_[winner] - classifier.coef_[other]
+        start = classifier.intercept_[winner] - classifier.intercept_[other]
+    score = float(weights @ z + start)
+    pulls, at = [], 0
+    for step in recipe.steps:
+        block = slice(at, at + step.width)
+        at += step.width
+        pulls.append(_pull(step, row, weights[block], z[block], recipe.scale[block], score))
+    chance = model.probabilities(row)[0, winner] if hasattr(classifier, "predict_proba") else None
+    head = {
+        "prediction": classes[winner], "against": classes[other], "score": score, "start": float(start),
+        "probability": None if chance is None else float(chance),
+    }  # fmt: skip
+    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+
+
+def _sides(sign: float) -> tuple[int, int]:
+    return (1, 0) if sign > 0 else (0, 1)
+
+
+def _pull(step: Step, row: Any, weights: Any, z: Any, scale: Any, score: float) -> Row:
+    text = texts(row[step.column.name]).iloc[0]
+    known = isinstance(text, str)
+    record: Row = {
+        "column": step.column.name, "value": text if known else "missing", "usual": _written(step, step.fill),
+        "pull": float(weights @ z), "per_unit": None, "flips_at": None,
+    }  # fmt: skip
+    if not step.levels:
+        slope = float(weights[0] / scale[0])
+        record["per_unit"] = slope
+        if slope:
+            # z is measured from the mean, which is also what a missing number becomes.
+            now = float(z[0] * scale[0]) + float(step.fill)
+            record["flips_at"] = _written(step, now - score / slope)
+    return record
+
+
+def _written(step: Step, value: Any) -> str:
+    """A value as the table writes it: days as dates."""
+    if step.column.kind != "date":
+        return value if isinstance(value, str) else f"{value:.6g}"
+    if not np.isfinite(value) or abs(value) > 1e6:
+        return ""
+    day = np.datetime64(0, "D") + round(value)
+    form = step.column.form
+    plain = form in DATES[1:] and "%H" not in form
+    return day.astype(_DAYS).item().strftime(form) if plain else str(day)

@@ -21,7 +21,7 @@ from closecall.aggregates import AGGREGATES
 from closecall.data.columns import Column
 from closecall.data.sheet import Sheet as Table
 from closecall.linear.diagnosis import Diagnosis, Finding
-from closecall.tabular.compare import EXACT, Plan, Split
+from closecall.tabular.compare import EXACT, ComparePlan, Split
 from closecall.tabular.conclude import conclude
 from closecall.tabular.contenders import Entry, built_in
 from closecall.tabular.report import Findings, to_html
@@ -35,7 +35,7 @@ IMAGE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "</script><script>window.hacked=1</script>"
 STRANGE = "=cmd|'&\"\x1b[31m\u202e"
 OWN = ("logistic_regression", "linear_svc", "exact_threshold", "random_forest", "gradient_boosting", "majority")
-PLAN = Plan(losses=("logistic", "hinge"))
+PLAN = ComparePlan(losses=("logistic", "hinge"))
 PAIRS = [("close_k", "logistic"), *((name, "") for name in OWN),
          *((name, loss) for name in (*AGGREGATES, EXACT) for loss in PLAN.losses)]  # fmt: skip
 

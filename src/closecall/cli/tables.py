@@ -71,7 +71,7 @@ def compare(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
-    from closecall.tabular.compare import Plan, diagnosis_of, run_splits
+    from closecall.tabular.compare import ComparePlan, diagnosis_of, run_splits
     from closecall.tabular.conclude import PLAIN, conclude
     from closecall.tabular.contenders import AGGREGATED
     from closecall.tabular.divide import Order
@@ -85,7 +85,7 @@ def compare(
         raise ValueError(missing)
     losses = tuple(dict.fromkeys(words(loss))) or ("logistic",)
     solved = not only or AGGREGATED[0] in words(only) or losses[0] not in PLAIN
-    plan = Plan(
+    plan = ComparePlan(
         splits, losses, multiclass if top_two else "ovr", metric.replace("-", "_"), tuple(with_ or ()), words(only),
         solved, max_iter, seed, jobs,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
 from closecall._names import Array, lookup
-from closecall.aggregates import AGGREGATES
+from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.data.sheet import Sheet
 from closecall.evaluate.grid import looks_at
 from closecall.linear import Diagnosis, diagnose
@@ -27,7 +27,7 @@ from closecall.linear.training import check_training
 from closecall.losses import LOSSES
 from closecall.objective import Problem
 
-from .contenders import MAJORITY, Contender, Data, Entry, line_up, quietly
+from .contenders import MAJORITY, Contender, Entry, SplitData, line_up, quietly
 from .divide import Order, Parts
 from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
 from .model import Preprocessor
@@ -44,7 +44,7 @@ _BLOCK = 1 << 23  # scores in memory at a time
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparePlan:
     """What is compared, and how.
 
     Parameters
@@ -118,14 +118,14 @@ class Split:
 
 
 def run_splits(
-    table: Sheet, plan: Plan, order: Order | None = None, contenders: Sequence[Contender] = ()
+    table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
     """What every split finds, one after the other.
 
     Parameters
     ----------
     table : Sheet
-    plan : Plan
+    plan : ComparePlan
     order : Order, optional
         Groups or times that keep rows apart.
     contenders : sequence of Contender
@@ -145,20 +145,20 @@ def run_splits(
 
 
 def _split(
-    table: Sheet, codes: Array, parts: Parts, plan: Plan, contenders: Sequence[Contender], order: Order
+    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
 ) -> Split:
     metric, classes = METRICS[plan.metric], len(np.unique(codes))
     known = np.concatenate(parts[:2])
     recipe = Preprocessor.fit(table.frame.iloc[known], table.columns)
     X = [recipe.matrix(table.frame.iloc[part]) for part in parts]
-    data = Data(X, [codes[part] for part in parts], classes, *order.inner(codes, known))
+    data = SplitData(X, [codes[part] for part in parts], classes, *order.inner(codes, known))
     entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())
     entries += [*quietly(contenders, data, metric), _majority(data, metric)]
     sizes = len(parts[0]), len(known)
     return Split(tuple(entries), parts[2], data.y[2], *sizes, trade, tuple(recipe.names))
 
 
-def _majority(data: Data, metric: Metric) -> Entry:
+def _majority(data: SplitData, metric: Metric) -> Entry:
     scores = prior_scores(np.bincount(data.known[1], minlength=data.classes), len(data.y[2]))
     return Entry(MAJORITY, "", float(metric.value(data.y[2], scores)), scores.argmax(axis=1))
 
@@ -181,7 +181,9 @@ def problems_of(losses: Sequence[str]) -> list[Problem]:
     return found
 
 
-def aggregates(data: Data, plan: Plan, metric: Metric) -> tuple[list[Entry], tuple[tuple[float, float], ...]]:
+def aggregates(
+    data: SplitData, plan: ComparePlan, metric: Metric
+) -> tuple[list[Entry], tuple[tuple[float, float], ...]]:
     """The entry of every (loss, aggregate), with the threshold of `average` moved too, and the trade of close-k."""
     problems, n = problems_of(plan.losses), len(data.y[0])
     problems += [problem for problem in problems if AGGREGATES[problem.aggregate].plain]
@@ -213,7 +215,7 @@ def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: 
     return models.coef, intercept
 
 
-def _values(coef: Array, intercept: Array, data: Data, metric: Metric) -> tuple[Array, tuple[Array, Array] | None]:
+def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> tuple[Array, tuple[Array, Array] | None]:
     """Values (problems,) on the validation part, and the sigmoids that make probabilities, if they are asked for."""
     values, pieces = np.empty(len(coef)), []
     size = max(1, _BLOCK // (len(data.y[1]) * data.classes))
@@ -239,7 +241,8 @@ def _best(places: list[int], values: Array, shares: Array, problems: Sequence[Pr
 def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array) -> tuple[tuple[float, float], ...]:
     found: dict[float, float] = {}
     for value, problem, share in zip(values, problems, shares, strict=False):
-        if problem.loss == loss and problem.aggregate in ("average", "close_decay"):
+        aggregate = get_aggregate(problem.aggregate)
+        if problem.loss == loss and (aggregate.plain or aggregate.decays):
             found[float(share)] = max(found.get(float(share), -np.inf), float(value))
     return tuple(sorted(found.items()))
 

@@ -19,7 +19,7 @@ from closecall.evaluate.pairs import POINTS
 from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 from closecall.linear.guard import paired_examples
 
-from .compare import EXACT, Plan, Split
+from .compare import EXACT, ComparePlan, Split
 from .contenders import CLOSE_K, MAJORITY, Contender
 from .measure import METRICS, Metric, confusion
 
@@ -175,11 +175,11 @@ def named(method: str, loss: str) -> str:
     >>> named("close_decay", "logistic"), named("close_decay", "hinge"), named("linear_svc", "")
     ('close_decay', 'close_decay_hinge', 'linear_svc')
     """
-    return method if loss in ("", "logistic") else f"{method}_{loss}"
+    return {"": method, "logistic": method}.get(loss, f"{method}_{loss}")
 
 
 def conclude(
-    table: Sheet, splits: Sequence[Split], plan: Plan, contenders: Sequence[Contender] = (), *, plain: str = ""
+    table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = ""
 ) -> Conclusion:
     """Rank the methods over the splits and say what to use.
 
@@ -188,7 +188,7 @@ def conclude(
     table : Sheet
     splits : sequence of Split
         As :func:`closecall.tabular.compare.run_splits` yields them.
-    plan : Plan
+    plan : ComparePlan
     contenders : sequence of Contender
         Those of the plan unless given: their labels.
     plain : str

@@ -37,7 +37,7 @@ MAJORITY = "majority"
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class SplitData:
     """One split: matrices and codes of the three parts, and what a search may divide by inside the first two."""
 
     X: Sequence[Array]
@@ -68,7 +68,7 @@ class Entry:
     coef: Array | None = field(default=None, repr=False)
 
 
-Play = Callable[[Data, Metric], Entry]
+Play = Callable[[SplitData, Metric], Entry]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def scores_of(model: Any, X: Array) -> tuple[Array, bool]:
     return (np.asarray(model.predict(X))[:, None] == model.classes_).astype(float), False
 
 
-def judged(model: Any, data: Data, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
+def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
     """Scores (samples, classes) of a part as the metric wants them; ``sigmoid`` makes raw scores probabilities."""
     scores, logs = scores_of(model, data.X[part])
     if metric.probabilities and not logs:
@@ -105,7 +105,7 @@ def judged(model: Any, data: Data, part: int, metric: Metric, sigmoid: tuple[Arr
     return wide(scores)
 
 
-def entry(name: str, model: Any, data: Data, metric: Metric, tried: Any = None, **chosen: Any) -> Entry:
+def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = None, **chosen: Any) -> Entry:
     """What a model that has learnt from both parts does on the test part.
 
     ``tried`` is the same model as the validation part saw it: by it, raw scores become probabilities.
@@ -119,7 +119,7 @@ def entry(name: str, model: Any, data: Data, metric: Metric, tried: Any = None, 
     return Entry(name, chosen.pop("loss", ""), float(metric.value(data.y[2], scores)), predicted, **chosen)
 
 
-def _tuned(name: str, settings: Callable[[int], Settings], data: Data, metric: Metric) -> Entry:
+def _tuned(name: str, settings: Callable[[int], Settings], data: SplitData, metric: Metric) -> Entry:
     """The setting that does best on the validation part, the first of equals, fitted again on both parts."""
     best, place, kept = -np.inf, 0, None
     choices = settings(len(data.y[0]))
@@ -135,7 +135,7 @@ def _tuned(name: str, settings: Callable[[int], Settings], data: Data, metric: M
     return entry(name, model.fit(*data.known), data, metric, kept, setting=words, alpha=alpha)
 
 
-def _boosting(name: str, data: Data, metric: Metric) -> Entry:
+def _boosting(name: str, data: SplitData, metric: Metric) -> Entry:
     """HistGradientBoosting: every number of rounds of a fit is a setting of its own."""
     best, chosen = -np.inf, (4, ROUNDS[0])
     for leaves in (4, 12, 31):
@@ -186,7 +186,7 @@ def close_k_search(loss: str, multiclass: str, metric: str, cv: Any = None, *, c
     return CloseKClassifierCV(loss=loss, multiclass=multiclass, scoring=SCORING[metric], cv=cv, calibration=calibration)
 
 
-def _close_k(loss: str, multiclass: str, data: Data, metric: Metric) -> Entry:
+def _close_k(loss: str, multiclass: str, data: SplitData, metric: Metric) -> Entry:
     model = close_k_search(loss, multiclass, metric.name, data.cv).fit(*data.known, groups=data.groups)
     share = float(model.k_ / model.n_training_mass_) * len(data.y[0])
     scores = np.asarray(model.decision_function(data.X[2]), dtype=float)
@@ -195,7 +195,7 @@ def _close_k(loss: str, multiclass: str, data: Data, metric: Metric) -> Entry:
     return replace(found, loss=loss, scores=raw, coef=model.coef_)
 
 
-def _exact_threshold(data: Data, metric: Metric) -> Entry:
+def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
     """LogisticRegression as the validation part chooses it, its threshold moved where the gain is real."""
     best = max(ALPHAS, key=lambda a: (_valued(LogisticRegression(C=1 / a, max_iter=1000), data, metric), a))
     objective = "balanced_accuracy" if metric.name == "balanced_accuracy" else "accuracy"
@@ -208,7 +208,7 @@ def _exact_threshold(data: Data, metric: Metric) -> Entry:
     return Entry("exact_threshold", "", value, predicted, alpha=best, setting=moved)
 
 
-def _valued(model: Any, data: Data, metric: Metric) -> float:
+def _valued(model: Any, data: SplitData, metric: Metric) -> float:
     return float(metric.value(data.y[1], judged(model.fit(data.X[0], data.y[0]), data, 1, metric)))
 
 
@@ -292,6 +292,11 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
     return {contender.name: contender for contender in found}
 
 
+def peer_of(loss: str) -> str:
+    """The contender that is scikit-learn's model of that loss, as far as it has one."""
+    return {"hinge": "linear_svc"}.get(loss, "logistic_regression")
+
+
 def line_up(
     loss: str, multiclass: str, metric: Metric, extra: Sequence[str] = (), only: Sequence[str] = ()
 ) -> tuple[Contender, ...]:
@@ -312,7 +317,7 @@ def line_up(
     default = [name for name in (*known, *there) if name != "k_nn"]
     if metric.name not in ("accuracy", "balanced_accuracy"):
         default.remove("exact_threshold")  # it moves labels only
-    needed = [CLOSE_K, "linear_svc" if loss == "hinge" else "logistic_regression"]
+    needed = [CLOSE_K, peer_of(loss)]
     wanted = dict.fromkeys([*needed, *(only or default), *extra])
     return tuple(_of(name, known) for name in wanted if name not in AGGREGATED)
 
@@ -338,7 +343,7 @@ def _findable(place: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def quietly(contenders: Sequence[Contender], data: Data, metric: Metric) -> Iterator[Entry]:
+def quietly(contenders: Sequence[Contender], data: SplitData, metric: Metric) -> Iterator[Entry]:
     """Everyone's entry; what scikit-learn says about convergence at the edges of a grid is nobody's business here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

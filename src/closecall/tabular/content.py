@@ -82,7 +82,7 @@ def ends(result: Result, comparison: Conclusion) -> tuple[float, float]:
 
 def label(result: Result) -> str:
     """A result in words, with its loss unless it is the usual one."""
-    return f"{result.label} ({result.loss})" if result.loss not in ("", "logistic") else result.label
+    return {"": result.label, "logistic": result.label}.get(result.loss, f"{result.label} ({result.loss})")
 
 
 def family(result: Result) -> str:

@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from closecall.aggregates import get_aggregate
 from closecall.data.sheet import Sheet
 from closecall.report.formats import Row
 
-from .compare import LEAST, Plan, run_splits
+from .compare import LEAST, ComparePlan, run_splits
 from .conclude import Conclusion, Result, conclude
-from .contenders import MAJORITY, built_in
+from .contenders import MAJORITY, built_in, peer_of
 from .divide import Order
 from .train import FITTED, How, contender
 
@@ -71,8 +72,8 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
     few = min(Counter(map(str, table.labels)).values()) < LEAST
     if splits < 2 or few:
         return None
-    base = "linear_svc" if how.loss == "hinge" else "logistic_regression"
-    plan = Plan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed)
+    base = peer_of(how.loss)
+    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed)
     contenders = (contender(model, how), built_in(how.loss, how.multiclass)[base])
     found = list(run_splits(table, plan, order, contenders))
     conclusion = conclude(table, found, plan, contenders, plain=base)
@@ -103,5 +104,9 @@ def chosen_words(classifier: Any, model: str) -> str:
 
 def _kind(setting: Row) -> str:
     name = str(setting["aggregate"]).replace("_", " ")
-    form = "multinomial logistic regression" if setting["multiclass"] == "softmax" and name == "average" else name
+    form = (
+        "multinomial logistic regression"
+        if setting["multiclass"] == "softmax" and get_aggregate(setting["aggregate"]).plain
+        else name
+    )
     return f"{form}, exact intercept" if setting["exact_intercept"] else form

@@ -18,7 +18,7 @@ from closecall.aggregates import AGGREGATES
 from closecall.linear import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier
 from closecall.linear.search import ALPHAS
 
-from .contenders import CLOSE_K, SCORING, Contender, Data, Entry, built_in, close_k_search, entry
+from .contenders import CLOSE_K, SCORING, Contender, Entry, SplitData, built_in, close_k_search, entry
 from .measure import Metric
 
 
@@ -49,7 +49,7 @@ def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
         warnings.simplefilter("ignore")  # the edges of the grid do not converge, and are not chosen for it
         search = GridSearchCV(plain, grid, cv=cv, scoring=scoring, refit=False).fit(X, y, groups=how.groups)
     alpha = 1 / search.best_params_["C"]
-    form = "softmax" if loss == "logistic" else "ovr"
+    form = {"logistic": "softmax"}.get(loss, "ovr")
     return AggregateLossClassifier(loss=loss, alpha=alpha, multiclass=form, calibration=how.calibration).fit(X, y)
 
 
@@ -109,7 +109,7 @@ def train(name: str, X: Array, y: Array, how: How) -> Any:
     return model
 
 
-def _play(name: str, how: How, data: Data, metric: Metric) -> Entry:
+def _play(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
     calibration = how.calibration if metric.probabilities else None
     inner = How(how.loss, how.multiclass, how.metric, data.cv, data.groups, calibration)
     return entry(FITTED, train(name, *data.known, inner), data, metric)

@@ -16,7 +16,8 @@ pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
 
 from closecall import cli, solvers
-from closecall.paper import figure1, scores, store
+from closecall.paper import scores, store
+from closecall.paper.pages import figure1
 
 
 class Result:

@@ -11,12 +11,12 @@ import pytest
 
 from closecall.evaluate.grid import ROW
 from closecall.paper.jobs import Job, prepare
+from closecall.paper.pages.report import to_html
+from closecall.paper.pages.sections import build
 from closecall.paper.plan import TARGETS, RunOptions, Size
 from closecall.paper.published import LOSSES, METHODS
 from closecall.paper.record import Record
-from closecall.paper.report import to_html
 from closecall.paper.scores import Hole
-from closecall.paper.sections import build
 from closecall.paper.store import Store
 from closecall.report import charts
 from tests.report.browser import CHROMIUM, Page, column, launched, visit

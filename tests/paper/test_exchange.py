@@ -22,12 +22,12 @@ from closecall.paper.compact import HEADER, PLACES, CompactError, spell, unspell
 from closecall.paper.engines import Happening, Work
 from closecall.paper.exchange import RUNS, Imported, export_store, import_folder, read_folder
 from closecall.paper.jobs import Job, prepare
+from closecall.paper.pages.tables import suite_tables
 from closecall.paper.plan import TARGETS, Cell, RunOptions, Size, Task
 from closecall.paper.record import Record
 from closecall.paper.run import drive
 from closecall.paper.scores import Hole, gather
 from closecall.paper.store import Store
-from closecall.paper.tables import suite_tables
 from closecall.report.formats import to_csv, to_markdown
 
 SIZES = (277, 139, 138)

@@ -7,7 +7,7 @@ import pytest
 
 from closecall import Problem
 from closecall.data.synthetic import FIGURE1, figure1
-from closecall.paper.figure1 import MOMENTUM, RATE, _descend
+from closecall.paper.pages.figure1 import MOMENTUM, RATE, _descend
 from closecall.solvers import solve
 from closecall.theory import minimum_errors
 

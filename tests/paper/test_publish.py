@@ -14,19 +14,19 @@ import pytest
 from closecall.evaluate.grid import ROW
 from closecall.evaluate.pairs import compare
 from closecall.evaluate.stats import fraction_interval
-from closecall.paper import agreement
 from closecall.paper.campaign import costs, coverage, jobs_of, read_campaign
 from closecall.paper.compact import PLACES
 from closecall.paper.exchange import export_store
-from closecall.paper.figure5 import simulation_gains, standard_error
-from closecall.paper.findings import fill, headline, readme_block, shortfalls
 from closecall.paper.jobs import Job
+from closecall.paper.pages import agreement
+from closecall.paper.pages.figure5 import simulation_gains, standard_error
+from closecall.paper.pages.findings import fill, headline, readme_block, shortfalls
+from closecall.paper.pages.publish import MARK, write_pages
+from closecall.paper.pages.sections import build
 from closecall.paper.plan import TARGETS, Cell, RunOptions, Size
-from closecall.paper.publish import MARK, write_pages
 from closecall.paper.published import LOSSES, METHODS, get_table
 from closecall.paper.record import Record
 from closecall.paper.scores import ALL_METHODS, Hole, Scores
-from closecall.paper.sections import build
 from closecall.paper.store import Store
 
 PARTS = (50, 25, 25)

@@ -12,9 +12,9 @@ from closecall.data.simulate import SIMULATIONS
 from closecall.data.synthetic import FIGURE1, figure1
 from closecall.evaluate.grid import LABELS
 from closecall.objective import Problem
-from closecall.paper.figure5 import simulation_gains
-from closecall.paper.figures import simulations
-from closecall.paper.findings import findings, judge, result_rows
+from closecall.paper.pages.figure5 import simulation_gains
+from closecall.paper.pages.figures import simulations
+from closecall.paper.pages.findings import findings, judge, result_rows
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.scores import ALL_METHODS, Scores
 from closecall.report.formats import to_markdown

@@ -18,16 +18,16 @@ import pytest
 from closecall.evaluate import stats
 from closecall.evaluate.grid import ROW
 from closecall.evaluate.pairs import compare, win_fractions
-from closecall.paper import figure1 as synthetic, figures, tables
 from closecall.paper.jobs import Job, from_json, prepare
+from closecall.paper.pages import figure1 as synthetic, figures, tables
+from closecall.paper.pages.report import stored_jobs, write_report
+from closecall.paper.pages.sections import build
+from closecall.paper.pages.tables import pairs_latex
 from closecall.paper.plan import TARGETS, Cell, RunOptions, Size
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.record import Record
-from closecall.paper.report import stored_jobs, write_report
 from closecall.paper.scores import ALL_METHODS, Hole, Scores, gather, title
-from closecall.paper.sections import build
 from closecall.paper.store import Store
-from closecall.paper.tables import pairs_latex
 from closecall.report.formats import WIDTH, Table, to_csv, to_latex, to_markdown
 from closecall.report.text import escape_latex, visible
 

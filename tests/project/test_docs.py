@@ -250,7 +250,7 @@ def test_the_readme_says_so_once_results_are_published() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
     """The README's table and every number between ``<!-- result: ... -->`` and ``<!-- end -->``."""
-    from closecall.paper.findings import fill
+    from closecall.paper.pages.findings import fill
 
     text = page.read_text()
     if (RESULTS / "cells").is_dir() or "<!-- result: " in text:
@@ -270,7 +270,7 @@ def test_published_results_are_small_and_can_be_imported() -> None:
 
 @pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="minutes: set CLOSECALL_RESULTS=1 to make every page")
 def test_published_pages_are_those_of_the_files(tmp_path: Path) -> None:
-    from closecall.paper.publish import write_pages
+    from closecall.paper.pages.publish import write_pages
 
     shutil.copytree(RESULTS, tmp_path / "results")
     for path in write_pages(tmp_path / "results"):

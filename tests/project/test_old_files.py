@@ -14,9 +14,9 @@ pytest.importorskip("altair", reason='needs the extras bench and plots: pip inst
 
 from closecall.cli.main import app
 from closecall.linear import load_model
-from closecall.paper.report import stored_jobs
+from closecall.paper.pages.report import stored_jobs
+from closecall.paper.pages.sections import build
 from closecall.paper.scores import Archive
-from closecall.paper.sections import build
 from closecall.paper.store import Store
 from closecall.report.formats import to_csv
 from tests import ROOT

@@ -28,8 +28,8 @@ from closecall.data.parquet import read_parquet
 from closecall.evaluate.grid import ROW
 from closecall.paper.compact import CompactError, from_text
 from closecall.paper.exchange import RUNS, export_store, read_folder
+from closecall.paper.pages.report import stored_jobs
 from closecall.paper.record import pack, unpack
-from closecall.paper.report import stored_jobs
 from closecall.paper.salvage import salvage
 from closecall.paper.store import Store, StoreError
 from closecall.tabular.model import TableModel

@@ -26,9 +26,9 @@ import numpy as np
 from closecall import cli
 from closecall.cli.exits import UNEXPECTED
 from closecall.evaluate.grid import ROW
+from closecall.paper.pages.report import stored_jobs
 from closecall.paper.plan import Cell
 from closecall.paper.record import Record
-from closecall.paper.report import stored_jobs
 from closecall.paper.store import RECORD, RUN, Store, StoreError, digest
 from closecall.report import charts
 from tests.stress.hostile_files import NASTY, flip, json_like, nasty, refusing, spoil, table_text

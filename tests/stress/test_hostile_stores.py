@@ -14,7 +14,7 @@ pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
 from closecall.paper.exchange import import_folder
-from closecall.paper.report import stored_jobs
+from closecall.paper.pages.report import stored_jobs
 from closecall.paper.store import Store, StoreError
 from tests.stress.hostile_folders import attack_folders, exported
 from tests.stress.hostile_stores import (

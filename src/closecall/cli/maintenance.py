@@ -64,10 +64,10 @@ def publish(
 ) -> None:
     """Write the pages, tables and figures of the results, from a store or from what was exported before."""
     try:
-        from closecall.paper.publish import CELLS, write_pages
+        from closecall.paper.pages.publish import CELLS, write_pages
     except ImportError as error:
         raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
-    from closecall.paper.findings import fill
+    from closecall.paper.pages.findings import fill
 
     if output is not None:
         with Store(output / "store.sqlite") as store:

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from closecall.data import SUITES, available, data_directory
 from closecall.paper.engines import Dask, Engine, Local
 from closecall.paper.jobs import Job, prepare
+from closecall.paper.pages.tables import gain_table, method_table
 from closecall.paper.plan import (
     MAX_ITER,
     NETWORK_RATES,
@@ -37,7 +38,6 @@ from closecall.paper.published import LOSSES
 from closecall.paper.run import Event, drive
 from closecall.paper.scores import Archive, title
 from closecall.paper.store import Store
-from closecall.paper.tables import gain_table, method_table
 from closecall.report.text import shown
 
 from .console import RESULTS, DataDir, Json, Out, err, out, plain, print_records, print_table, say, words
@@ -135,7 +135,7 @@ def _reproduce(
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
     from closecall.paper.cell import run_cell  # brings scikit-learn: the other commands start without it
-    from closecall.paper.figure1 import keep_solved
+    from closecall.paper.pages.figure1 import keep_solved
 
     engine = _engine(workers, scheduler, dask_workers)
     asked = jobs()
@@ -221,7 +221,7 @@ def _eta(event: Event) -> str:
 
 def _write_report(store: Store, folder: Path, as_json: bool) -> Path:
     try:
-        from closecall.paper.report import write_report
+        from closecall.paper.pages.report import write_report
     except ImportError as error:
         raise ValueError(f'the report needs more packages ({error}): pip install "closecall[bench,plots]"') from None
     with err.status("writing the report") if err.is_terminal and not as_json else contextlib.nullcontext():

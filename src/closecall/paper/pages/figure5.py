@@ -12,9 +12,9 @@ from closecall.data.simulate import SIMULATIONS
 from closecall.evaluate.grid import LABELS
 from closecall.report.formats import Row, Table
 
-from .plan import Cell, Size
-from .published import LOSSES, METHODS
-from .scores import Archive, Hole
+from ..plan import Cell, Size
+from ..published import LOSSES, METHODS
+from ..scores import Archive, Hole
 
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:

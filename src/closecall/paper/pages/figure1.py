@@ -16,10 +16,10 @@ from closecall.schedules import decay
 from closecall.solvers import solve
 from closecall.theory import best_intercept
 
-from .jobs import Job
-from .plan import MAX_ITER
-from .published import METHODS
-from .store import Store
+from ..jobs import Job
+from ..plan import MAX_ITER
+from ..published import METHODS
+from ..store import Store
 
 #: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
 DRAWS = 10

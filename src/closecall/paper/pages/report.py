@@ -14,12 +14,12 @@ from closecall.report.formats import to_csv, to_latex, to_markdown
 from closecall.report.html import Chart, place, read, render, to_json
 from closecall.report.text import write_whole
 
+from ..jobs import Job, from_json
+from ..plan import TARGETS
+from ..scores import Archive
+from ..store import Store
 from .findings import FORMATS, findings, result_rows
-from .jobs import Job, from_json
-from .plan import TARGETS
-from .scores import Archive
 from .sections import Section, build
-from .store import Store
 
 
 def stored_jobs(store: Store) -> list[Job]:

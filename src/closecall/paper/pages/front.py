@@ -11,9 +11,9 @@ from closecall.data import SUITES
 from closecall.report.formats import Column, Row, Table, table_of, to_markdown
 from closecall.report.text import escape_markdown, paragraph
 
-from .campaign import Campaign, costs
+from ..campaign import Campaign, costs
+from ..scores import title
 from .findings import findings, headline_table, share, shortfalls
-from .scores import title
 from .sections import Section
 
 

@@ -23,8 +23,8 @@ from closecall.report.charts import (
 )  # fmt: skip
 from closecall.report.formats import Row
 
-from .published import LOSSES, METHODS
-from .scores import PAIR, Scores, title
+from ..published import LOSSES, METHODS
+from ..scores import PAIR, Scores, title
 
 
 def _method_colour(**options: Any) -> Any:

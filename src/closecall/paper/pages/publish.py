@@ -1,7 +1,7 @@
 """Exported files -> the pages of ``docs/results``: every table and figure of the paper beside the published one.
 
 Only the files are read, so whoever has them makes the same pages. What the tables and charts are is said elsewhere
-(:mod:`closecall.paper.sections`); here they are put on pages, with what is missing and how it was made.
+(:mod:`closecall.paper.pages.sections`); here they are put on pages, with what is missing and how it was made.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from closecall.report import charts
 from closecall.report.formats import Column, Row, Table, table_of, to_csv
 from closecall.report.text import escape_markdown, paragraph, write_whole
 
+from ..campaign import coverage, jobs_of, read_campaign
+from ..jobs import Job
+from ..plan import TARGETS
+from ..scores import Archive, title
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
-from .campaign import coverage, jobs_of, read_campaign
 from .findings import HEADLINE, headline, result_rows
 from .front import coverage_table, indented, index_page, missing_blocks, wide
-from .jobs import Job
-from .plan import TARGETS
-from .scores import Archive, title
 from .sections import Section, build
 
 CELLS, FIGURES = "cells", "figures"

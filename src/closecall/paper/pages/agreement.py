@@ -20,8 +20,8 @@ from closecall.evaluate.grid import LABELS
 from closecall.evaluate.stats import SIGNIFICANCE, holm
 from closecall.report.formats import Column, Row, Table, table_of
 
-from .published import LOSSES, METHODS, PairTable, table3_error
-from .scores import Scores, title
+from ..published import LOSSES, METHODS, PairTable, table3_error
+from ..scores import Scores, title
 from .tables import pair_table
 
 

@@ -15,8 +15,8 @@ from closecall.evaluate.protocol import get_protocol
 from closecall.report.formats import Column, Row, Table, float_table, table_of
 from closecall.report.text import escape_latex, p_value
 
-from .published import LOSSES, METHODS, PairTable, table3_error
-from .scores import PAIR, Scores, title
+from ..published import LOSSES, METHODS, PairTable, table3_error
+from ..scores import PAIR, Scores, title
 
 CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "joint": "p < 0.05 and at least 2 points"}
 

@@ -18,8 +18,8 @@ from closecall.evaluate.pairs import CRITERIA
 from closecall.evaluate.protocol import PROTOCOLS
 from closecall.report.formats import Row, Table
 
-from .published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
-from .scores import PAIR, Scores, title
+from ..published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
+from ..scores import PAIR, Scores, title
 
 #: Below six sets even a signed-rank test in which all agree has p > 0.05 (exactly 2 / 2**5 for five).
 FEWEST = 6

@@ -13,12 +13,12 @@ from closecall.evaluate.pairs import CRITERIA
 from closecall.report import charts
 from closecall.report.formats import Row, Table
 
+from ..jobs import Job
+from ..plan import STARTS
+from ..published import LOSSES, PAIR_TABLES, PairTable
+from ..scores import PAIR, Archive, Results, Scores, title
 from . import figure1, figures
 from .figure5 import simulated, simulation_gains, simulation_table
-from .jobs import Job
-from .plan import STARTS
-from .published import LOSSES, PAIR_TABLES, PairTable
-from .scores import PAIR, Archive, Results, Scores, title
 from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
 
 

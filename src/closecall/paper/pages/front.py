@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +13,7 @@ from closecall.report.text import escape_markdown, paragraph
 from ..campaign import Campaign, costs
 from ..scores import title
 from .findings import findings, headline_table, share, shortfalls
-from .sections import Section
+from .sections import Section, commands_of, notes_of, parts_of
 
 
 def wide(table: Table) -> str:
@@ -104,13 +103,7 @@ def _pages(pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
 
 
 def _findings(sections: Sequence[Section]) -> Iterator[str]:
-    parts = [
-        (section.suite, scores, section.published)
-        for section in sections
-        if section.name.startswith(("overview", "table"))
-        for scores in section.scores
-    ]
-    found = findings(parts)
+    found = findings(parts_of(section for section in sections if section.name.startswith(("overview", "table"))))
     if found:
         yield "## In words"
     for finding in found:
@@ -151,8 +144,7 @@ def coverage_table(rows: Sequence[Row]) -> Table:
 
 def _missing(sections: Sequence[Section]) -> Iterator[str]:
     # What is merely not run yet is said with the coverage; here is what failed or is not available locally.
-    given = dict.fromkeys(note for section in sections for note in section.notes)
-    notes = [note for note in given if not note.endswith(("cells not run", "run it again."))]
+    notes = [note for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
     if notes:
         lines = "\n".join(f"    - {escape_markdown(note)}" for note in notes)
         yield f'??? note "What is missing, and why ({len(notes)})"\n\n{lines}'
@@ -175,8 +167,7 @@ def _cost(campaign: Campaign) -> Iterator[str]:
 
 def _made(campaign: Campaign) -> Iterator[str]:
     yield "## How it was made"
-    runs = [run for run in campaign.runs if run["arguments"]]
-    commands = dict.fromkeys(shlex.join(["closecall", *run["arguments"]]) for run in runs)
+    commands = commands_of(run["arguments"] for run in campaign.runs)
     if commands:
         yield "```text\n" + "\n".join(command.replace("```", "") for command in commands) + "\n```"
     computed = {line.run for line in campaign.lines.values()}

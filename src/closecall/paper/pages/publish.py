@@ -23,7 +23,7 @@ from ..scores import Archive, title
 from .agreement import agreement_summary, disagreement_table, error_agreement, pair_agreement
 from .findings import HEADLINE, headline, result_rows
 from .front import coverage_table, indented, index_page, missing_blocks, wide
-from .sections import Section, build
+from .sections import Section, build, parts_of
 
 CELLS, FIGURES = "cells", "figures"
 #: What marks a page as generated: such a page is replaced, any other in the folder is left alone and linked.
@@ -54,6 +54,8 @@ _PAGES: dict[str, _Page] = {
     "examples": _Page(("examples",)),
     "overview": replace(_SUITE, charts=("gains", "ranks", "scatter")),
 }
+#: One target for each suite; the others are about the same cells.
+_SUITES = ("overview", "table1", "table2", "table3")
 #: First word of a table's name -> the file of its numbers.
 _FILES = {
     "significant": "pairs", "points": "pairs", "joint": "pairs", "methods": "methods", "across": "across",
@@ -143,12 +145,10 @@ def _agreement(parts: Iterable[Part]) -> list[Row]:
 
 
 def _headline(parts: Iterable[Part]) -> list[Row]:
-    """One target for each suite: the others are about the same cells."""
-    shown = ("overview", "table1", "table2", "table3")
     return [
         row
         for part in sorted(parts, key=lambda part: part.job.suites != ("pmlb94",))
-        if part.job.target.name in shown
+        if part.job.target.name in _SUITES
         for scores in part.section.scores
         for row in headline(part.section.suite, scores)
     ]
@@ -164,12 +164,7 @@ def _write_tables(
             name = _FILES.get(_kind(table.name))
             if name and _kind(table.name) in _shown(part):
                 files.setdefault(name, []).extend({"suite": part.section.suite, **row} for row in table.records)
-    suites = [
-        (part.section.suite, scores, part.section.published)
-        for part in parts
-        if part.job.target.name in ("overview", "table1", "table2", "table3")
-        for scores in part.section.scores
-    ]
+    suites = parts_of(part.section for part in parts if part.job.target.name in _SUITES)
     files |= {"results": result_rows(suites), "comparison": list(agreed), Path(HEADLINE).stem: list(first)}
     files["coverage"] = [{**row, "missing": " ".join(map(title, row["missing"]))} for row in covered]
     for name, rows in sorted(files.items()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..plan import TARGETS
 from ..scores import Archive
 from ..store import Store
 from .findings import FORMATS, findings, result_rows
-from .sections import Section, build
+from .sections import Section, build, commands_of, notes_of, parts_of
 
 
 def stored_jobs(store: Store) -> list[Job]:
@@ -121,7 +120,7 @@ _PARTS = {
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     """The whole report as one page without any reference to the outside; the pictures are those already written."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
-    parts = [(section.suite, scores, section.published) for section in sections for scores in section.scores]
+    parts = parts_of(sections)
     results = result_rows(parts)
     columns = _columns(results)
     runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
@@ -133,7 +132,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
         sections=sections,
         findings=findings(parts),
-        holes=list(dict.fromkeys(note for section in sections for note in section.notes)),
+        holes=notes_of(sections),
         walk=json.loads(walks),
         walk_data=to_json(json.loads(walks)),
         drawn=charts,
@@ -148,7 +147,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         runs=runs,
         when=_when,
         environment=runs[-1]["environment"] if runs else {},
-        commands=_commands(runs),
+        commands=commands_of(run["request"].get("arguments", []) for run in runs),
     )
 
 
@@ -180,9 +179,3 @@ def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
     values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
     alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
     return [name for name, found in values.items() if found != {None} and name not in alone]
-
-
-def _commands(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """The command lines of the runs, each once, as a shell takes them."""
-    given = [run["request"].get("arguments", []) for run in runs]
-    return list(dict.fromkeys(shlex.join(["closecall", *map(str, arguments)]) for arguments in given if arguments))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -59,6 +60,21 @@ class Section:
     def draw(self, stem: str, chart: Any, caption: str) -> None:
         """Add a chart."""
         self.charts[stem], self.captions[stem] = chart, caption
+
+
+def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTable]]]:
+    """Suite, scores and the paper's tables of every part of the sections."""
+    return [(section.suite, scores, section.published) for section in sections for scores in section.scores]
+
+
+def notes_of(sections: Iterable[Section]) -> list[str]:
+    """What the sections say is missing, each once."""
+    return list(dict.fromkeys(note for section in sections for note in section.notes))
+
+
+def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
+    """The command lines of runs, each once, as a shell takes them."""
+    return list(dict.fromkeys(shlex.join(["closecall", *map(str, given)]) for given in requests if given))
 
 
 def build(job: Job, results: Results | Archive) -> Section:

@@ -29,6 +29,9 @@ from closecall import (
     CloseKClassifierCV,
 )
 
+#: Runs are short on purpose; that they say so is tested in test_answers.py.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 SMALL = {"alphas": (1.0,), "ks": (0.3,), "cv": 2, "max_iter": 9}
 #: Short runs: the checks are about behaviour, and there are 64 of them a class.
 CHECKED = [

@@ -20,6 +20,9 @@ from closecall import (
 from closecall.data import load_dataset
 from closecall.linear.training import Training, arrange, row_hashes
 
+#: Runs are short on purpose; that they say so is tested in test_answers.py.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 QUICK = {"max_iter": 45, "tol": 1e-2}
 ONE = [
     *(AggregateLossClassifier(aggregate=name, k=0.4, m=1, loss=loss, **QUICK)

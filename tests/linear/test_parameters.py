@@ -31,7 +31,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any] | str] = {
     "loss": ({}, "hinge"),
     "aggregate": ({}, "atk"),
     "k": ({}, 0.7),
-    "m": ({"aggregate": "trimmed"}, 0.2),
+    "m": ({"aggregate": "trimmed", "m": 0.05}, 0.2),
     "alpha": ({}, 10.0),
     "max_iter": ({"tol": 0.0}, 6),
     "tol": ({}, 0.3),
@@ -108,6 +108,28 @@ def test_a_parameter_matters(kind: type, name: str) -> None:
     base = outcome(kind(**settings), classes, twice)
     assert same(base, outcome(kind(**settings), classes, twice)), "the same settings, twice, must be the same model"
     assert not same(base, outcome(kind(**settings | {name: value}), classes, twice)), f"{name} changes nothing"
+
+
+#: Where a parameter is documented as not used: (what is set, how many classes, parameter, value).
+UNUSED: list[tuple[dict[str, Any], int, str, Any]] = [
+    ({"aggregate": "average"}, 2, "k", 0.5),
+    ({"aggregate": "average"}, 2, "m", 0.2),
+    ({"aggregate": "maximal"}, 2, "k", 0.5),
+    ({"aggregate": "trimmed", "m": 0.1}, 2, "k", 0.5),
+    ({"aggregate": "close", "k": 0.3}, 2, "m", 0.2),
+    ({"fit_intercept": False}, 2, "penalize_intercept", True),
+    ({"loss": "hinge"}, 2, "multiclass", "softmax"),
+    ({}, 2, "random_state", 7),
+]
+
+
+@pytest.mark.parametrize(("settings", "classes", "name", "value"), UNUSED)
+def test_a_parameter_that_is_not_used_changes_nothing(
+    settings: dict[str, Any], classes: int, name: str, value: Any
+) -> None:
+    """As the documentation of each says: "only used by", "only used with"."""
+    first, second = (AggregateLossClassifier(**ONE | settings | more) for more in ({}, {name: value}))
+    assert same(outcome(first, classes, False), outcome(second, classes, False))
 
 
 def test_all_linear_classifiers_are_listed() -> None:

@@ -17,6 +17,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, load_model
 
+#: Runs are short on purpose; that they say so is tested in test_answers.py.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 MODELS = [
     CloseKClassifier(k=0.2, calibration="isotonic", class_weight={"a": 2.0}, random_state=0, max_iter=60),
     AggregateLossClassifier(aggregate="atk", k=20, loss="hinge", multiclass="top_two", max_iter=60),

@@ -201,6 +201,7 @@ def test_what_a_user_adds_is_solved_as_it_is_defined(name: str, loss: str, weigh
     assert abs(found.objective[0] / found.objective[1] - 1) > 1e-3  # it is not the average
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("multiclass", ["top_two", "softmax"])
 @pytest.mark.parametrize("name", ["maximal", "my_half"])
 def test_joint_classes_take_what_takes_no_k(name: str, multiclass: str, added: None) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from .._names import Array, keep, lookup
 from ..aggregates import Count, get_aggregate
-from ..losses import get_loss
 from ..objective import Problem
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_setting
+from .fitting import Options, close_calls, fit_setting, is_convex, warn_unsettled
 from .training import Training, check_training
 
 
@@ -56,6 +54,12 @@ class _OneSetting(LinearClassifier):
         self
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        check_random_state(self.random_state)
+        if "m" in get_aggregate(self.aggregate).takes and self.m is None:
+            raise ValueError(
+                f"aggregate={self.aggregate!r} needs m, how many of the largest losses to leave out; without it, it is "
+                f"{'atk' if 'k' in get_aggregate(self.aggregate).takes else 'average'!r}"
+            )
         if self.calibration is not None:
             lookup(CALIBRATIONS, self.calibration, "calibration")
         old = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
@@ -74,6 +78,7 @@ class _OneSetting(LinearClassifier):
                 self.calibration, training, problem, options, exact=exact, random_state=self.random_state
             )
         self._tell(training)
+        warn_unsettled(type(self).__name__, problem, models, options, is_convex(problem, training))
         return self
 
     def _options(self, training: Training, old: tuple[Array, Array] | None) -> Options:
@@ -87,29 +92,11 @@ class _OneSetting(LinearClassifier):
             self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass, init
         )
 
-    def _is_convex_average(self, training: Training) -> bool:
-        aggregate, total = get_aggregate(self.aggregate), float(training.mass.sum())
-        whole = aggregate.is_average(*aggregate.counts(self.k, self.m, total), total)
-        return whole and get_loss(self.loss).convex
-
-    def _has_rivals(self, training: Training) -> bool:
-        """Whether the largest other score enters, a kink that the joint convex solver only approaches."""
-        return len(training.classes) > 2 and self.multiclass == "top_two"
-
     def _tell(self, training: Training) -> None:
-        steps = int(np.max(self.n_iter_))
         if self.verbose:
+            steps = int(np.max(self.n_iter_))
             print(f"[{type(self).__name__}] {steps} steps, k={self.k_:g} of {training.mass.sum():g}, "
                   f"{self.support_.size} close calls, converged: {self.converged_}")  # fmt: skip
-        # A selection that has not come to rest is usual and says so in `converged_`; an average is expected to.
-        if not self.converged_ and self._is_convex_average(training) and not self._has_rivals(training):
-            warnings.warn(
-                f"{type(self).__name__} stopped after {steps} steps with a gap of {np.max(self.gap_):.1e}, above "
-                f"tol={self.tol:g}; scale the features (StandardScaler), raise max_iter={self.max_iter}, tol or "
-                f"alpha={self.alpha:g}",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
 
 def _check_init(init: Any, rows: int, features: int) -> tuple[Array, Array]:
@@ -138,23 +125,26 @@ class AggregateLossClassifier(_OneSetting):
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range`` or ``trimmed``.
     k : int, float or None
         How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all.
+        Only used by ``top``, ``atk``, ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
         L2 strength, >= 0.
     m : int, float or None
-        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
+        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; only used, and needed, by these two.
     max_iter : int
-        Length of a run in steps; a decay run takes its thirds from it.
+        Length of a run in steps; a decay run takes its thirds from it. What has not converged then settles, for about
+        as long again at most.
     tol : float
-        Converged when the certificate ``gap_`` is at most this.
+        Converged when the certificate ``gap_`` is at most this; a fit that is not warns (``ConvergenceWarning``).
     fit_intercept, penalize_intercept : bool
-        Whether there is an intercept, and whether alpha penalises it like the weights.
+        Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
     exact_intercept : bool
         Afterwards move the intercept to where the training 0-1 error is least (exact, O(n log n)).
     class_weight : dict, "balanced" or None
         Multiplied into the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
         More than two classes: one against the rest, jointly by the margin between own and best other score, or
-        jointly by softmax cross-entropy. The close-k classifiers take ``"top_two"`` unless told otherwise.
+        jointly by softmax cross-entropy, which is the logistic loss. The close-k classifiers take ``"top_two"`` unless
+        told otherwise. Only used with more than two classes.
     calibration : {"sigmoid", "isotonic"} or None
         Fit out-of-fold calibrated probabilities as well, which adds ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
@@ -162,7 +152,7 @@ class AggregateLossClassifier(_OneSetting):
     warm_start : bool
         Start from the last fit's parameters where the shapes agree.
     random_state : int, RandomState or None
-        Of the calibration's folds; the fit itself draws nothing.
+        Of the calibration's folds, only used with ``calibration``; the fit itself draws nothing.
     verbose : int
         Above 0: print one line a fit.
 
@@ -172,7 +162,7 @@ class AggregateLossClassifier(_OneSetting):
     intercept_ : array (1,) or (classes,)
     classes_ : array (classes,)
     n_iter_ : array
-        Steps of each problem solved.
+        Steps of each problem solved, those of settling included.
     gap_ : array
         The certificate of each problem solved, a share of its objective: how far that can be above its minimum (convex
         loss and aggregate), or could fall with the weights held at their final values (the other aggregates).

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from .._names import Array, lookup
+from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
@@ -43,6 +46,7 @@ class Options:
     threads: int = 1
     extra_iter: int = 0
     certify: bool = True  # a search does without
+    settle: int = 0  # steps' worth of settling; max_iter unless said
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,10 @@ def _fit_one(
     how = {"max_iter": options.max_iter, "extra_iter": options.extra_iter, "tol": options.tol, "init": init,
            "threads": options.threads}  # fmt: skip
     if options.certify:
-        found = solve(rows.X, labels, problems, folds=parts.masses(rows), fold_of=parts.fold_of, **data, **how)
+        found = solve(
+            rows.X, labels, problems, folds=parts.masses(rows), fold_of=parts.fold_of,
+            settle=options.settle or options.max_iter, **data, **how,
+        )  # fmt: skip
         return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
     key = number, np.dtype(dtype)
     if key not in parts.prepared:
@@ -184,9 +191,47 @@ def _fit_joint(training: Training, problems: Sequence[Problem], options: Options
         )  # fmt: skip
     coef, intercept, n_iter, gap = solve_joint(
         parts.prepared[key], rows.labels, problems, parts.fold_of, kind=options.multiclass, max_iter=options.max_iter,
-        extra_iter=options.extra_iter, tol=options.tol, init=options.init, certify=options.certify,
+        extra_iter=options.extra_iter, settle=options.settle or options.max_iter, tol=options.tol, init=options.init,
+        certify=options.certify,
     )  # fmt: skip
     return Models(coef, intercept, n_iter[:, None], gap[:, None], gap[:, None] <= options.tol)
+
+
+def is_convex(problem: Problem, training: Training) -> bool:
+    """Whether the objective has one minimum: a convex loss, and an aggregate that keeps it so or is the average."""
+    aggregate, total = get_aggregate(problem.aggregate), float(training.mass.sum())
+    whole = aggregate.is_average(*aggregate.counts(problem.k, problem.m, total), total)
+    return get_loss(problem.loss).convex and (aggregate.convex or whole)
+
+
+def warn_unsettled(
+    name: str, problem: Problem, models: Models, options: Options, convex: bool, *, depth: int = 3
+) -> None:
+    """Say that a fit ended without its certificate, and what can be done; nothing is promised that may not help.
+
+    ``convex`` says whether the objective is, ``depth`` how far up the stack the user's own call is.
+    """
+    if bool(models.converged.all()):
+        return
+    steps, gap = int(models.n_iter.max()), float(models.gap.max())
+    if problem.alpha == 0:
+        advice = "with alpha=0 nothing bounds the objective from below and no fit is certified; choose alpha > 0"
+    elif convex:
+        advice = (
+            f"scale the features (StandardScaler), raise max_iter={options.max_iter} or alpha={problem.alpha:g}, or "
+            "accept it by a larger tol"
+        )
+    else:
+        advice = (
+            f"its choice of examples has not settled. Raise max_iter={options.max_iter}, which lengthens the search "
+            "for one that does, or k or alpha; or accept it by a larger tol"
+        )
+    warnings.warn(
+        f"{name}: {problem.aggregate} of the {problem.loss} loss stopped after {steps} steps with a gap of {gap:.1e}, "
+        f"above tol={options.tol:g}: {advice}",
+        ConvergenceWarning,
+        stacklevel=depth,
+    )
 
 
 def scores_of(X: Any, coef: Array, intercept: Array) -> Array:

@@ -22,10 +22,10 @@ from .._names import Array
 from ..losses import Loss, get_loss
 from ..objective import Problem
 from ..schedules import last_convex_step
-from ..solvers.certificate import NOTHING
 from ..solvers.design import Design, finite, make_design
 from ..solvers.kernels import make_mass
 from .joint import Steps, losses_and_pull
+from .settling import Scores, certify_joint
 
 #: The ways in which all classes are learnt by one problem.
 JOINT = ("top_two", "softmax")
@@ -92,6 +92,7 @@ def solve_joint(
     tol: float,
     init: Any,
     extra_iter: int = 0,
+    settle: int = 0,
     certify: bool = True,
 ) -> tuple[Array, Array, Array, Array]:
     """Solve joint problems in one set of coordinates, those of a fold together.
@@ -108,7 +109,7 @@ def solve_joint(
     problems : sequence of Problem
     fold_of : array (problems,)
     kind : {"top_two", "softmax"}
-    max_iter, extra_iter, tol, init
+    max_iter, extra_iter, settle, tol, init
         As in :func:`closecall.solvers.solve`.
     certify : bool
         Whether to compute the gaps; NaN otherwise.
@@ -134,7 +135,8 @@ def solve_joint(
     found, used = _descend(joints, _each(init, len(problems)), fold_of, max_iter, extra_iter, tol, enough)
     gaps = np.full(len(problems), np.nan)
     if certify:
-        gaps = np.array([joint.gap(C) for joint, C in zip(joints, found, strict=True)])
+        for row, joint in enumerate(joints):
+            found[row], gaps[row] = certify_joint(joint.surface(), found[row], steps=settle, tol=tol)
     coef, intercept = (np.stack(parts) for parts in zip(*map(design.to_parameters, found), strict=True))
     if design.intercept == "free":
         intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing
@@ -202,34 +204,8 @@ class _Joint:
         gradient = self.design.gradient(pull * weights.astype(pull.dtype)) + shrink
         return float(weights @ losses + 0.5 * (shrink * C).sum()), gradient
 
-    def gap(self, C: Array) -> float:
-        """The certificate at C, by tangents as in :mod:`closecall.solvers.certificate`; one factor for each class.
-
-        Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
-        the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
-        Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
-        """
-        signed = np.asarray(self.design.signed.astype(np.float64) @ C.T)  # scores (samples, classes)
-        losses, pull = (part[0] for part in losses_and_pull(self.kind, self.loss, signed.T[None].copy(), self.codes))
-        pull = pull.T
-        _, aggregate, _, m = self.problem.resolve(self.total, 1)
-        k = aggregate.counts(self.problem.k, self.problem.m, self.total)[0]
-        weights = aggregate.weigh(losses[None], self.mass, self.threshold, np.asarray(k), np.asarray(m))[0]
-        shrink = self.problem.alpha * self.design.penalized
-        value = float(weights @ losses + 0.5 * (shrink * C**2).sum())
-        heights, pull = weights * (losses - (pull * signed).sum(axis=1)), weights[:, None] * pull
-        if self.design.intercept == "free":
-            own = np.stack([pull[self.codes == code].sum(axis=0) for code in range(self.classes)], axis=1)
-            factors = _stationary(own)[self.codes]
-            heights, pull = heights * factors, pull * factors[:, None]
-        across = np.asarray(pull.T @ self.design.signed.astype(np.float64))
-        if self.design.intercept == "free":
-            across[:, -1] = 0.0
-        penalty = np.broadcast_to(shrink, across.shape)
-        square = np.where(across != 0, across**2 / (2 * np.where(penalty > 0, penalty, 1e-300)), 0.0)
-        bound = max(float(heights.sum() - square.sum()), 0.0)
-        scale = max(value, NOTHING * self.threshold * float(weights.sum()))
-        return float(np.clip((value - bound) / scale, 0.0, 1.0)) if np.isfinite(bound) else 1.0
+    def surface(self) -> Scores:
+        return Scores(self.design, self.codes, self.mass, self.problem, self.kind, self.classes)
 
     def start(self, init: Any) -> Array:
         """Least squares of each class on +-1, zeros, or given parameters."""
@@ -243,19 +219,6 @@ class _Joint:
         gram = (signed.T * self.mass) @ signed
         sums = finite(signed.T @ (self.mass * targets).T)
         return np.asarray(np.linalg.lstsq(finite(gram), sums, rcond=1e-10)[0].T)
-
-
-def _stationary(generator: Array) -> Array:
-    """Factors in [0, 1] (classes,) with ``generator @ factors = 0``, of a matrix whose columns sum to zero.
-
-    Examples
-    --------
-    >>> _stationary(np.array([[-1.0, 2.0], [1.0, -2.0]])).round(6).tolist()
-    [1.0, 0.5]
-    """
-    _, _, directions = np.linalg.svd(finite(generator))
-    found = np.abs(directions[-1])
-    return np.asarray(found / found.max())
 
 
 def _descend_convex(joint: _Joint, C: Array, budget: int, enough: float) -> tuple[Array, int]:

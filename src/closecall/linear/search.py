@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from .._names import keep, lookup
-from ..aggregates import AGGREGATES, Count, get_aggregate, resolve_count
-from ..losses import LOSSES, get_loss
+from ..aggregates import AGGREGATES, Count, resolve_count
+from ..losses import LOSSES
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_setting
+from .fitting import Options, close_calls, fit_setting, is_convex, warn_unsettled
 from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race, heat_folds
@@ -32,6 +31,7 @@ MS = (0.01, 0.05, 0.2)
 GUARD = 2.5
 #: The choice is fitted until it has settled: at most this many times max_iter steps more than the search took.
 EXTRA = 9
+SETTLE = 2  # times max_iter that settling may cost
 LARGE = 1 << 18  # entries of X from which the choice is fitted in float32, and certified in float64
 #: How often the winners are confirmed on fresh folds.
 REPEATS = 1
@@ -79,6 +79,7 @@ class _Search(LinearClassifier):
         """
         losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
         alphas = _check_grid(self.alphas, "alphas")
+        check_random_state(self.random_state)
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
             raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
         if self.calibration is not None:
@@ -102,17 +103,18 @@ class _Search(LinearClassifier):
     ) -> tuple[list[list[Setting]], list[Setting]]:
         """Baselines (scikit-learn's model, then the exact intercept) and challengers."""
         form = self.multiclass if many else None
-        plain = [Setting(loss, "average", None, alpha, multiclass=form) for loss in losses for alpha in alphas]
+        plain = [
+            Setting("logistic", "average", None, alpha, multiclass="softmax" if many else None) for alpha in alphas
+        ]
+        moved = [Setting(loss, "average", None, alpha, multiclass=form) for loss in losses for alpha in alphas]
         baselines = [plain]
-        if many:
-            baselines = [[Setting("logistic", "average", None, alpha, multiclass="softmax") for alpha in alphas]]
         if self.fit_intercept and not (many and self.multiclass in JOINT):
-            baselines.append([replace(setting, exact_intercept=True) for setting in plain])
+            baselines.append([replace(setting, exact_intercept=True) for setting in (moved if many else plain)])
         challengers = [
             Setting(loss, aggregate, k, alpha, m=m, multiclass=form)
             for loss in losses
-            for aggregate in aggregates
-            if many or not get_aggregate(aggregate).plain
+            for aggregate in dict.fromkeys(("average", *aggregates))
+            if aggregate in aggregates or (loss != "logistic" and not many)
             for k, m in self._counts(aggregate)
             for alpha in alphas
         ]
@@ -174,19 +176,15 @@ class _Search(LinearClassifier):
     def _refit(self, training: Training, chosen: Setting) -> None:
         problem, self.multiclass_ = chosen.problem, chosen.multiclass or self.multiclass
         extra, dtype = EXTRA * self.max_iter, np.float32 if training.X.shape[0] * training.X.shape[1] > LARGE else None
-        options = replace(self._options(dtype), multiclass=self.multiclass_, extra_iter=extra, certify=True)
+        options = replace(self._options(dtype), multiclass=self.multiclass_, extra_iter=extra, certify=True,
+                          settle=SETTLE * self.max_iter)  # fmt: skip
         models = fit_setting(training, problem, options, chosen.exact_intercept)
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
         self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        convex = get_loss(chosen.loss).convex and get_aggregate(chosen.aggregate).plain
-        if np.max(self.n_iter_) >= self.max_iter + extra or (convex and not self.converged_):
-            warnings.warn(
-                f"{type(self).__name__}: {chosen} has not settled after {np.max(self.n_iter_)} steps; scale the "
-                f"features (StandardScaler), raise max_iter={self.max_iter} or search larger alphas",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        warn_unsettled(
+            f"{type(self).__name__}, {chosen}", problem, models, options, is_convex(problem, training), depth=4
+        )
         self.k_, self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, float(training.mass.sum()))
         self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass_)
         if self.calibration is not None:
@@ -220,14 +218,16 @@ def _check_grid(given: Any, name: str) -> list[Any]:
 class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if asked, loss and aggregate chosen by cross-validation.
 
-    The search always races `average` and `average` with the exact intercept, and leaves them only when the gain is
-    real: the guard. With more than two classes the baseline is scikit-learn's multinomial logistic regression, whatever
-    ``multiclass`` says of the others. All folds and settings of a round of the race are one batched solve.
+    The search always races logistic regression, and logistic regression with the exact intercept, and leaves them only
+    when the gain is real: the guard. This baseline is scikit-learn's own model, with more than two classes the
+    multinomial one, whatever ``loss`` and ``multiclass`` say of the others. All folds and settings of a round of the
+    race are one batched solve.
 
     Parameters
     ----------
     loss : str or sequence of str
-        One loss, or those to choose from.
+        One loss, or those to choose from. The baseline is logistic regression all the same; the average of another
+        loss races as its challenger.
     aggregate : str or sequence of str
         One aggregate, or those to choose from; `average` is always among them.
     alphas : sequence of float
@@ -235,7 +235,7 @@ class AggregateLossClassifierCV(_Search):
     ks : sequence of int, float or None
         Counts or fractions of the training mass to choose from; a count above a fold's mass is all of it.
     ms : sequence of int or float
-        How many of the largest losses to leave out, for the aggregates that do (`trimmed`, `ranked_range`).
+        How many of the largest losses to leave out; only used by the aggregates that do (`trimmed`, `ranked_range`).
     cv : int, splitter, iterable of (train, test) or None
         None: five stratified folds, fewer if a class has fewer members. With None or a number the winners are also
         confirmed on fresh folds.
@@ -247,7 +247,10 @@ class AggregateLossClassifierCV(_Search):
         paper does.
     refit : bool
         Fit the choice on all rows; without it only the results of the search are there.
-    max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, random_state
+    class_weight : dict, "balanced" or None
+        Multiplied into the sample weights in training, not in scoring. ``"balanced"`` is computed once, on all rows: in
+        stratified folds the classes have the same shares.
+    max_iter, tol, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         As in :class:`AggregateLossClassifier`.
     n_jobs : int or None
         Threads of the solver; -1 for all cores.
@@ -267,7 +270,7 @@ class AggregateLossClassifierCV(_Search):
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
         Of the setting taken, fitted on all rows.
     n_iter_, gap_, converged_
-        Of that fit, which goes on after ``max_iter`` steps until it has settled.
+        Of that fit, which goes on after ``max_iter`` steps until it has settled; if it has not, it warns.
 
     Examples
     --------

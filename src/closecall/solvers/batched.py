@@ -28,7 +28,7 @@ from . import compiled
 from .certificate import Setting, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
-from .finish import finish_all
+from .finish import finish_averages, settle_all
 from .prepared import NOT_FINITE, Prepared, prepare
 from .steps import Rows, descend
 
@@ -118,8 +118,8 @@ def solve(
         The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
         this share of their size; 0 runs every step.
     settle : int
-        Problems that end without their certificate then settle (:mod:`closecall.solvers.settle`), for at most a tenth
-        of this many steps: each costs about ten others.
+        Problems that end without their certificate then settle (:mod:`closecall.solvers.finish`): averages for at most
+        this many further steps, selections for at most a quarter of it, of which each costs about four others.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool
@@ -161,16 +161,18 @@ def solve(
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
     coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
-    setting = Setting(X, y, prepared.design.intercept)
-    if not settle:
-        del prepared  # as large as X; the certificate looks at X itself
+    setting, proven = Setting(X, y, prepared.design.intercept), None
     with np.errstate(all="ignore"):  # what comes out is looked at
-        objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, bounds=bounds)
+        if settle:
+            proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)
+        else:
+            del prepared  # as large as X; the certificate looks at X itself
+        known: dict[str, Any] = {"tol": tol, "bounds": bounds, "proven": proven}
+        objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
         if left.size:
-            proven = finish_all(prepared, problems, fold_of, left, coef, intercept, used, bounds, steps=settle, tol=tol)
-            objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, bounds=bounds)
-            gap = np.fmin(gap, proven)
+            finish_averages(prepared, problems, fold_of, left, coef, intercept, used, bounds, steps=settle, tol=tol)
+            objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
     if not np.isfinite(objective).all():
         raise FloatingPointError(NOT_FINITE)
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)

@@ -64,7 +64,7 @@ class Setting:
 
 def judge(
     setting: Setting, masses: Array, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, *,
-    tol: float, bounds: Array | None = None,
+    tol: float, bounds: Array | None = None, proven: Array | None = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Objective, 0-1 error and gap of every problem; problems that differ in alpha alone go together.
 
@@ -80,12 +80,16 @@ def judge(
         A gap above it is worth a second look.
     bounds : array (problems,), optional
         Lower bounds of the minima that the solver knows already.
+    proven : array (problems,), optional
+        Gaps that are known already; infinite where none is.
 
     Returns
     -------
     objective, errors, gap : arrays (problems,)
     """
     objective, errors, gap = (np.empty(len(problems)) for _ in range(3))
+    bounds = np.zeros(len(problems)) if bounds is None else bounds
+    proven = np.full(len(problems), np.inf) if proven is None else proven
     kinds = [make_mass(mass, np.float64) for mass in masses]
     groups: dict[Any, list[int]] = {}
     for row, problem in enumerate(problems):
@@ -95,7 +99,7 @@ def judge(
     for (fold, *_), members in groups.items():
         for begin in range(0, len(members), size):
             rows = np.array(members[begin : begin + size])
-            known = None if bounds is None else bounds[rows]
+            known = bounds[rows], proven[rows]
             found = _judge_alike(
                 setting, kinds[fold], problems[rows[0]], coef[rows], intercept[rows], alphas[rows], tol, known
             )
@@ -105,9 +109,9 @@ def judge(
 
 def _judge_alike(
     setting: Setting, mass: Mass, problem: Problem, coef: Array, intercept: Array, alpha: Array, tol: float,
-    known: Array | None,
+    known: tuple[Array, Array],
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Problems that differ in alpha alone."""
+    """Problems that differ in alpha alone; ``known`` are bounds and gaps."""
     loss = get_loss(problem.loss)
     margins = setting.scores(coef, intercept) * setting.y
     losses = loss.value(margins)
@@ -117,14 +121,12 @@ def _judge_alike(
     objective = objective + 0.5 * alpha * inner
     errors = (margins <= 0) @ mass.values
     scale = np.maximum(objective, NOTHING * loss.threshold * weights.sum(axis=1))
-    lower = _lower_bounds(setting, loss, weights, margins, alpha)
-    if known is not None:
-        lower = np.fmax(lower, known)
-    for look in (_at_best_intercept, _at_kinks):
-        left = np.flatnonzero(objective - lower > tol * scale)
+    lower, proven = np.maximum(known[0], 0.0), known[1]
+    for look in (_at_margins, _at_best_intercept, _at_kinks):
+        left = np.flatnonzero((objective - lower > tol * scale) & (proven > tol))
         if left.size:
             lower[left] = np.fmax(lower[left], look(setting, loss, weights[left], margins[left], alpha[left], tol))
-    return objective, errors, np.clip((objective - lower) / scale, 0.0, 1.0)
+    return objective, errors, np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
 
 
 def _weights(problem: Problem, losses: Array, loss: Loss, mass: Mass) -> Array:
@@ -139,6 +141,11 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
     k, m = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)
     k, m = (float(np.rint(c)) if abs(c - np.rint(c)) < 1e-9 * c else c for c in (k, m))  # 0.07 * 100 is 7
     return k, m
+
+
+def _at_margins(setting: Setting, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+    """Bounds by the tangents at the solution's own margins."""
+    return _lower_bounds(setting, loss, weights, margins, alpha)
 
 
 def _lower_bounds(setting: Setting, loss: Loss, weights: Array, points: Array, alpha: Array) -> Array:

@@ -25,8 +25,8 @@ def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> li
     for name, value in counts.items():
         if not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"{name}={value!r} must be a whole number >= 1")
-    if not tol >= 0:
-        raise ValueError(f"tol={tol!r} must be >= 0")
+    if not isinstance(tol, int | float | np.number) or isinstance(tol, bool) or not 0 <= tol < np.inf:
+        raise ValueError(f"tol={tol!r} must be a finite number >= 0")
     return problems
 
 

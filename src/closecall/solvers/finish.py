@@ -1,130 +1,262 @@
-"""Finishing: problems that ended without their certificate go on until they hold it, or until the cap.
+"""Finishing: problems that ended without their certificate go on until they hold it, or until their steps are used up.
 
 Convex averages go on with a hundredth of the tolerance. Selections settle: see :mod:`closecall.solvers.settle`; with
-the shares found there, the certificate of :mod:`closecall.solvers.certificate` is evaluated once more. Shares of the
-largest losses (`atk`, `maximal`) are points of the aggregate's own dual, so that the bound is the minimum's own; a
-convex aggregate without a known dual keeps the certificate of its own weights.
+the shares found there the certificate of :mod:`closecall.solvers.certificate` is evaluated in the design's coordinates.
+Shares of the largest losses (`atk`, `maximal`) are points of the aggregate's own dual, so that the bound is the
+minimum's own; for the others they are the weights that are held. What has not settled stays where its steps ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from .._names import Array
 from ..aggregates import get_aggregate
-from ..losses import get_loss
+from ..losses import Loss, get_loss
 from ..objective import Problem
 from .certificate import NOTHING, counts
 from .convex import Roots, minimize
 from .design import Design
-from .kernels import Mass, pull_largest, pull_of
-from .newton import LARGEST_DESIGN, LARGEST_RANK
+from .kernels import Mass, pull_close, pull_largest, pull_of, pull_top
+from .newton import LARGEST_RANK
 from .prepared import Prepared
-from .settle import Landscape, settle
+from .settle import Choice, Settling
 
-#: Steps of settling in all, for each step of the cap: each looks at the data about ten times.
-SETTLING_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class Finished:
-    """One problem's coordinates, the steps that were added, the gap with its shares and a lower bound (0: none)."""
-
-    coordinates: Array
-    steps: int
-    gap: float
-    bound: float
+#: Settling steps for each step of a run: one looks at the data about four times as long.
+SETTLING_SHARE = 0.25
+_CALLS = 2e5  # what the calls of a step cost, in products
+#: Entries of a design up to which selections settle.
+LARGEST_SETTLED = 1 << 24
 
 
-def finish_all(
-    prepared: Prepared, problems: list[Problem], fold_of: Array, left: Array, coef: Array, intercept: Array,
-    used: Array, bounds: Array, *, steps: int, tol: float,
+def settle_all(
+    prepared: Prepared, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, used: Array, *,
+    steps: int, tol: float,
 ) -> Array:  # fmt: skip
-    """Go on with the problems ``left``, whose parameters change in place; returns the gaps that shares prove."""
+    """Settle all that is not an average, in place; returns the gaps of what settled, infinity for the rest."""
     design, proven = prepared.design, np.full(len(problems), np.inf)
-    starts = design.to_coordinates(coef[left], intercept[left])
-    for row, start in zip(left, starts, strict=True):
-        found = finish(design, prepared.masses, problems[row], int(fold_of[row]), start, steps=steps, tol=tol)
-        if found is not None:
-            parts = design.to_parameters(found.coordinates[None])
+    small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_SETTLED
+    if not isinstance(design.signed, np.ndarray) or not small:
+        return proven
+    starts = design.to_coordinates(coef, intercept)
+    for row, problem in enumerate(problems):
+        if problem.alpha == 0 or is_average(problem, prepared.masses[fold_of[row]]):
+            continue
+        surface = Margins(design, design.masses[fold_of[row]], problem)
+        carried = float(get_aggregate(problem.aggregate).carried(*counts(problem, surface.choice.total)))
+        settling = Settling(
+            surface, starts[row], allowance(steps, len(surface.rows), surface.rows.shape[1], carried), tol
+        )
+        spot = settling.run()
+        used[row] += settling.used
+        if spot is not None:
+            parts = design.to_parameters(spot.c[None])
             coef[row], intercept[row] = parts[0][0], parts[1][0]
-            proven[row], bounds[row] = found.gap, max(bounds[row], found.bound)
-            used[row] += found.steps
+            proven[row] = surface.gap(spot.c, spot.view, spot.weights)
     return proven
 
 
-def finish(
-    design: Design, masses: list[Mass], problem: Problem, fold: int, start: Array, *, steps: int, tol: float,
-) -> Finished | None:  # fmt: skip
-    """Go on with one problem from ``start`` (coordinates,); None if nothing can be done for it."""
-    loss, aggregate, mass = get_loss(problem.loss), get_aggregate(problem.aggregate), masses[fold]
-    k, m = counts(problem, mass.total)
-    if loss.convex and aggregate.is_average(k, m, mass.total):
-        roots = Roots([problem.loss], np.array([fold]), np.array([problem.alpha]))
-        found = minimize(design, roots, masses, start[None], passes=steps, tol=tol / 100, block_rows=1)
-        return Finished(found[0][0], int(found[1][0]), np.inf, float(found[3][0]))
-    small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_DESIGN
-    provable = not aggregate.convex or pull_of(problem.aggregate) is pull_largest
-    if not isinstance(design.signed, np.ndarray) or not small or problem.alpha == 0 or not provable:
-        return None
-    return _settle(design, mass, problem, k, m, start, steps, tol)
-
-
-def _settle(
-    design: Design, mass: Mass, problem: Problem, k: float, m: float, start: Array, steps: int, tol: float
-) -> Finished:  # fmt: skip
-    loss, aggregate = get_loss(problem.loss), get_aggregate(problem.aggregate)
-    inside = mass.values > 0
-    rows, held = design.signed[inside].astype(np.float64), mass.values[inside].astype(np.float64)
-    penalty = problem.alpha * design.penalized
-
-    def weigh(losses: Array) -> Array:
-        return aggregate.weigh(losses[None], held, loss.threshold, np.asarray(k), np.asarray(m))[0]
-
-    land = Landscape(rows, held, penalty, weigh, loss.value, loss.slope, not aggregate.close, loss.kinks)
-
-    def gap(c: Array, weights: Array, pulls: Array) -> float:
-        return shared_gap(land, c, weights, pulls, convex=aggregate.convex)
-
-    c, weights, pulls, used = settle(
-        land, start, steps=max(1, int(SETTLING_SHARE * steps)), tol=tol,
-        certified=lambda *spot: gap(*spot) <= tol, anywhere=aggregate.convex,
-    )  # fmt: skip
-    return Finished(c, used, gap(c, weights, pulls), 0.0)
-
-
-def shared_gap(land: Landscape, c: Array, weights: Array, pulls: Array, *, convex: bool) -> float:
-    """The certificate at c for given weights and pulls (samples,), as a share of the objective.
+def allowance(steps: int, samples: int, size: int, carried: float) -> int:
+    """Settling steps that cost about what a run of ``steps`` steps costs; at most a share of them, at least one.
 
     Examples
     --------
-    >>> from closecall.losses import get_loss
-    >>> hinge, ones = get_loss("hinge"), np.ones(2)
-    >>> rows = np.array([[-1.0, 1.0], [-1.0, -1.0]])
-    >>> land = Landscape(rows, ones, np.array([1.0, 0.0]), np.ones_like, hinge.value, hinge.slope, True, hinge.kinks)
-    >>> shared_gap(land, np.array([1.0, 0.0]), ones, ones / 2, convex=True)
+    >>> allowance(300, 500, 10, 50.0), allowance(300, 1800, 620, 180.0)
+    (75, 4)
+    """
+    step, newton = 4 * samples * size, 6 * samples * size + carried * size**2 + size**3
+    return max(1, int(steps * min(SETTLING_SHARE, (step + _CALLS) / (newton + _CALLS))))
+
+
+def is_average(problem: Problem, mass: Mass) -> bool:
+    """Whether the problem is solved as a convex average."""
+    aggregate = get_aggregate(problem.aggregate)
+    return get_loss(problem.loss).convex and aggregate.is_average(*counts(problem, mass.total), mass.total)
+
+
+def finish_averages(
+    prepared: Prepared, problems: list[Problem], fold_of: Array, left: Array, coef: Array, intercept: Array,
+    used: Array, bounds: Array, *, steps: int, tol: float,
+) -> None:  # fmt: skip
+    """Go on with the averages among ``left`` at a hundredth of the tolerance; everything changes in place."""
+    design = prepared.design
+    starts = design.to_coordinates(coef[left], intercept[left])
+    for row, start in zip(left.tolist(), starts, strict=True):
+        problem, fold = problems[row], int(fold_of[row])
+        if is_average(problem, prepared.masses[fold]):
+            roots = Roots([problem.loss], np.array([fold]), np.array([problem.alpha]))
+            found = minimize(design, roots, prepared.masses, start[None], passes=steps, tol=tol / 100, block_rows=1)
+            parts = design.to_parameters(found[0])
+            coef[row], intercept[row], bounds[row] = parts[0][0], parts[1][0], max(bounds[row], found[3][0])
+            used[row] += found[1][0]
+
+
+def make_choice(problem: Problem, mass: Array, threshold: float) -> Choice:
+    """How the problem's aggregate selects among rows of positive mass; one of its own way is asked for its weights."""
+    aggregate = get_aggregate(problem.aggregate)
+    k, m = counts(problem, float(mass.sum()))
+    pull, convex = pull_of(problem.aggregate), get_loss(problem.loss).convex
+    if aggregate.is_average(k, m, float(mass.sum())):
+        return Choice(mass, lambda keys: (0.0, k), None, convex)
+    convex = convex and aggregate.convex
+    if pull is pull_close:
+        return Choice(mass, lambda keys: (0.0, k), threshold, False)
+    if pull is pull_largest:
+        return Choice(mass, lambda keys: (m, k), None, convex)
+    if pull is pull_top:
+        # One place has two ramps, one over the other: a path that ends is rarely followed by one that does not.
+        return Choice(mass, _one_place(mass, k), None, False, paths=1)
+
+    def plain(losses: Array) -> Array:
+        return aggregate.weigh(losses[None], mass, threshold, np.asarray(k), np.asarray(m))[0]
+
+    return Choice(mass, lambda keys: (0.0, k), None, False, plain)
+
+
+def _one_place(mass: Array, k: float) -> Callable[[Array], tuple[float, float]]:
+    """The unit of mass that ends where the k-th place does: see :func:`closecall.aggregates._top`."""
+    if (mass == 1).all():
+        end = float(np.ceil(k - 1e-9))
+        return lambda keys: (end - 1, end)
+
+    def bounds(keys: Array) -> tuple[float, float]:
+        order = np.argsort(keys)
+        place = int(np.searchsorted(np.cumsum(mass[order]), k * (1 - 1e-12)))
+        end = max(float(mass[keys <= keys[order[min(place, len(keys) - 1)]]].sum()), 1.0)
+        return end - 1, end
+
+    return bounds
+
+
+class Rounded:
+    """A loss whose kinks are rounded over a width, by a parabola: its slopes there are shares of the two.
+
+    Examples
+    --------
+    >>> hinge = Rounded(get_loss("hinge"))
+    >>> hinge.value(np.array([1.0, 2.0]), 1.0).tolist(), hinge.pulls(np.array([1.0, 0.0]), 1.0)[0].tolist()
+    ([0.125, 0.0], [0.5, 1.0])
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        sides = [-loss.slope(np.array([kink - 1e-9, kink + 1e-9])) for kink in loss.kinks]
+        self.kinks = [(kink, *side.tolist()) for kink, side in zip(loss.kinks, sides, strict=True)]
+
+    def value(self, margins: Array, width: float) -> Array:
+        losses = self.loss.value(margins)
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            losses[near] += (before - after) / (2 * width) * (width / 2 - np.abs(margins[near] - kink)) ** 2
+        return losses
+
+    def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
+        """Minus the slopes, and where their tangents touch: at a kink within reach, else at the margins."""
+        pulls, points = -self.loss.slope(margins), margins.copy()
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            pulls = np.where(near, after + (before - after) * (0.5 - (margins - kink) / width), pulls)
+            points[near] = kink
+        return pulls, points
+
+    def bend(self, margins: Array, width: float) -> Array:
+        """The second derivative, at least 0."""
+        near = min(1e-4, width / 4)
+        bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
+        for kink, before, after in self.kinks:
+            bend = np.where(np.abs(margins - kink) < width / 2, (before - after) / width, bend)
+        return np.maximum(bend, 0.0)
+
+
+@dataclass
+class View:
+    """Margins (samples,) and their losses, kinks rounded over the width."""
+
+    margins: Array
+    losses: Array
+    width: float
+
+
+class Margins:
+    """A :class:`closecall.solvers.settle.Surface`: losses of the margins of one linear score.
+
+    Parameters
+    ----------
+    design : Design
+        Dense.
+    mass : array (samples,)
+    problem : Problem
+    """
+
+    def __init__(self, design: Design, mass: Array, problem: Problem) -> None:
+        inside = mass > 0
+        signed = design.signed if inside.all() else design.signed[inside]
+        self.rows, self.problem = np.ascontiguousarray(signed, dtype=np.float64), problem
+        self.loss, self.penalty = get_loss(problem.loss), problem.alpha * design.penalized
+        self.choice = make_choice(problem, mass[inside].astype(np.float64), self.loss.threshold)
+        self.spread = design.spectrum / max(float(mass.sum()), 1e-300)
+        self.rounded = Rounded(self.loss)
+
+    def see(self, c: Array, width: float) -> View:
+        margins = -(self.rows @ c)
+        return View(margins, self.rounded.value(margins, width), width)
+
+    def pulls(self, view: View, rows: Array) -> tuple[Array, Array]:
+        return self.rounded.pulls(view.margins[rows], view.width)
+
+    def gradients(self, view: View, rows: Array) -> Array:
+        return self.pulls(view, rows)[0][:, None] * self.rows[rows]
+
+    def pull(self, view: View, rows: Array, weights: Array) -> Array:
+        return (weights * self.pulls(view, rows)[0]) @ self.rows[rows]
+
+    def bend(self, view: View, rows: Array, weights: Array) -> Array:
+        bend = self.rounded.bend(view.margins[rows], view.width)
+        heavy = np.flatnonzero(bend > 0)
+        scaled = self.rows[rows[heavy]] * np.sqrt(weights[heavy] * bend[heavy])[:, None]
+        return scaled.T @ scaled
+
+    def gap(self, c: Array, view: View, weights: Array) -> float:
+        return held_gap(self, c, view, weights)
+
+
+def held_gap(surface: Margins, c: Array, view: View, weights: Array) -> float:
+    """The certificate at c for weights (samples,) as a share of the objective; a convex one counts its own weights.
+
+    Examples
+    --------
+    >>> from closecall.solvers.prepared import prepare
+    >>> ready = prepare(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), np.ones((1, 2)), fit_intercept=True,
+    ...                 penalize_intercept=False, dtype=np.float64)
+    >>> surface = Margins(ready.design, np.ones(2), Problem("hinge", "atk", 1, 2.0))
+    >>> c = ready.design.to_coordinates(np.array([[0.5]]), np.zeros(1))[0]
+    >>> round(held_gap(surface, c, surface.see(c, 1e-3), np.full(2, 0.5)), 6)
     0.0
     """
-    margins = -(land.rows @ c)
-    losses, points = land.value(margins), margins.copy()
-    shared = np.abs(pulls + land.slope(margins)) > 1e-12  # a slope between those of a kink has its tangent there
-    if shared.any() and land.kinks:
-        kinks = np.array(land.kinks)
-        points[shared] = kinks[np.abs(margins[shared, None] - kinks).argmin(axis=1)]
-    heights, pull = weights * (land.value(points) + pulls * points), weights * pulls
-    last = land.rows[:, -1]
-    if land.penalty[-1] == 0:  # a free intercept: its pulls have to sum to zero
-        sides = pull * last
+    used, loss = np.flatnonzero(weights), surface.loss
+    held, (pulls, points) = weights[used], surface.pulls(view, used)
+    heights, pull = held * (loss.value(points) + pulls * points), held * pulls
+    rows = surface.rows[used]
+    if surface.penalty[-1] == 0:  # a free intercept: its pulls have to sum to zero
+        sides = pull * rows[:, -1]
         ahead, behind = np.maximum(sides, 0).sum(), np.maximum(-sides, 0).sum()
         least = min(ahead, behind)
         factors = np.where(sides > 0, least / max(ahead, 1e-300), np.where(sides < 0, least / max(behind, 1e-300), 1.0))
         heights, pull = heights * factors, pull * factors
-    across = land.rows.T @ pull
-    bound = heights.sum() - (across**2 / 2)[land.penalty > 0] @ (1 / land.penalty[land.penalty > 0])
-    chosen = land.weigh(losses) if convex else weights
-    value = float(chosen @ losses + 0.5 * land.penalty @ c**2)
-    scale = max(value, NOTHING * float(land.value(np.zeros(1))[0] * chosen.sum()))
-    gap = (value - max(float(bound), 0.0)) / scale
+    penalized = surface.penalty > 0
+    across = (pull @ rows)[penalized]
+    bound = float(heights.sum() - (across**2 / 2) @ (1 / surface.penalty[penalized]))
+    losses = loss.value(view.margins)
+    chosen = own_weights(surface.problem, losses, surface.choice, loss.threshold) if surface.choice.convex else weights
+    value = float(chosen @ losses + 0.5 * surface.penalty @ c**2)
+    gap = (value - max(bound, 0.0)) / max(value, NOTHING * loss.threshold * float(chosen.sum()))
     return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+
+
+def own_weights(problem: Problem, losses: Array, choice: Choice, threshold: float) -> Array:
+    """What the problem's aggregate weighs losses (samples,) by, at its final k."""
+    k, m = (np.asarray(count) for count in counts(problem, choice.total))
+    return get_aggregate(problem.aggregate).weigh(losses[None], choice.mass, threshold, k, m)[0]

@@ -1,245 +1,378 @@
 """Settling: from where the steps ended to a point that holds its certificate.
 
-Where several examples compete for a place (or sit on a kink of the loss), no single selection makes the gradient
-vanish and plain steps go to and fro. The gradient is zero for the right *shares*: weights that the competing examples
-could have if the margins moved by a little, a **radius** (Goldstein's subdifferential). A settling step finds these
-shares by a small quadratic program, and takes Newton's step for them, no longer than the radius. When the decrement is
-small the radius shrinks, down to ``tol`` of the margins' size.
+Where several examples compete for a place, no single selection makes the gradient vanish and plain steps go to and fro.
+The gradient is zero for the right *shares*: weights that the competing examples could have if their losses were changed
+a little (Goldstein's subdifferential). They are found by a **soft selection**: around the k-th place the weight falls
+along a ramp of some *width* in the losses, from the whole mass to nothing, and still sums to k. The gradient is then a
+continuous function of the parameters, and a point where it is zero exists for every width (Brouwer). Newton's steps
+find it for a wide ramp; then the ramp is narrowed. When it narrows, the shares are what stays and the losses move
+together: the step that predicts this keeps the old ramp's examples and their shares. For `atk` and `maximal` the soft
+selection is Nesterov's smoothing of a maximum and the steps are Newton's on a convex function. For the others nothing
+is certain: a path may end at a fold, and the next one begins at another width.
+
+At the last width no loss is changed by more than ``tol`` of the mean loss that is weighed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.optimize import lsq_linear
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._names import Array
 
-#: The largest and the smallest radius, as shares of the margins' size.
-WIDEST, SHRINK = 0.1, 0.3
-#: Perturbations that show which examples compete.
-LOOKS = 6
-#: Competing examples beyond which the program costs more than it is worth.
-MOST = 200
-#: Up to this many shares, an active-set method is exact and fast.
-FEW = 80
-#: Steps without progress after which the radius shrinks all the same.
-PATIENCE = 12
+#: Widths at which a path begins, in shares of the mean loss, in this order: where one path ends, another goes on.
+STARTS = (0.1, 0.03, 0.3, 0.01, 1.0)
+#: What a ramp is narrowed to; the square root of it, and so on, where that is too far.
+NARROWING, NEAREST = 0.2, 0.6
+#: A close aggregate does not settle where it misclassifies this share of the mass more than at the start.
+WORSE = 0.01
+#: Newton steps at the first width of a path and at the others; those of a convex objective cannot go astray.
+FIRST, NEXT, CONVEX = 16, 8, 40
+#: How a step is shortened, how often, and by what share of the margins' size (or of 1) it moves them at most.
+SHORTER, TRIALS, FARTHEST = 0.4, 4, 1.0
+SMALLEST = 1e-6  # a mean loss below it counts as it
 
 
 @dataclass(frozen=True)
-class Landscape:
-    """One problem in coordinates, as the settling sees it.
+class Choice:
+    """How an aggregate selects: the examples between two masses, by their losses or their distance from T.
 
     Parameters
     ----------
-    rows : array (samples, coordinates)
-        ``-y * z``.
     mass : array (samples,)
         Positive.
-    penalty : array (coordinates,)
-    weigh : callable
-        Losses (samples,) -> weights.
-    value, slope : callable
-        The individual loss.
-    continuous : bool
-        Whether the objective is; that of the close aggregates jumps where examples on both sides change places.
-    kinks : tuple of float
-        Margins at which the slope jumps.
+    bounds : callable
+        Keys (samples,) -> the masses, counted from the smallest key, between which examples are taken.
+    threshold : float or None
+        T if the keys are distances from it; None: the largest losses come first.
+    convex : bool
+    plain : callable, optional
+        Losses -> weights of an aggregate that selects in a way of its own: such weights have no ramp.
+    paths : int, optional
+        How many starts are worth trying.
     """
 
-    rows: Array
     mass: Array
+    bounds: Callable[[Array], tuple[float, float]]
+    threshold: float | None
+    convex: bool
+    plain: Callable[[Array], Array] | None = None
+    paths: int | None = None
+    unit: bool = field(init=False)
+    total: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", bool((self.mass == 1).all()))
+        object.__setattr__(self, "total", float(self.mass.sum()))
+
+    def keys(self, losses: Array) -> Array:
+        """Small for examples that are taken."""
+        return -losses if self.threshold is None else np.abs(losses - self.threshold)
+
+    def turns(self, losses: Array) -> Array:
+        """How the key changes with the loss: -1 or 1."""
+        return np.full(len(losses), -1.0) if self.threshold is None else np.sign(losses - self.threshold)
+
+
+class Surface(Protocol):
+    """The losses of a problem as functions of its coordinates; see :mod:`closecall.solvers.finish`."""
+
+    choice: Choice
     penalty: Array
-    weigh: Callable[[Array], Array]
-    value: Callable[[Array], Array]
-    slope: Callable[[Array], Array]
-    continuous: bool
-    kinks: tuple[float, ...] = ()
+    spread: Array  # (coordinates,): how much the margins move, as a mean square, for each coordinate's square
+
+    def see(self, c: Array, width: float) -> Any:
+        """Whatever the methods below need; ``losses`` (samples,) are its losses, kinks rounded over the width."""
+
+    def gradients(self, view: Any, rows: Array) -> Array:
+        """Of the losses of some rows, (rows, coordinates)."""
+
+    def pull(self, view: Any, rows: Array, weights: Array) -> Array:
+        """The sum of these gradients, (coordinates,), with weights (rows,)."""
+
+    def bend(self, view: Any, rows: Array, weights: Array) -> Array:
+        """The curvature of the weighted losses, (coordinates, coordinates); positive semidefinite."""
+
+    def gap(self, c: Array, view: Any, weights: Array) -> float:
+        """The certificate for weights (samples,) held as they are."""
 
 
-@dataclass(frozen=True)
-class Spot:
-    """What is seen at one point: margins, their size, weights, slopes, and the envelope that a radius opens."""
+@dataclass
+class Ramp:
+    """The examples that share a place: +1 or -1 as they enter the weights, their positions and the ramp's middle."""
 
-    margins: Array
-    size: float
-    weights: Array
-    pulls: Array
-    low: Array
-    high: Array
-    soft: Array
-    edges: tuple[Array, Array]
-    bend: Array
+    sign: float
+    rows: Array
+    edge: float
 
 
-def look(land: Landscape, c: Array, radius: float, rng: np.random.Generator) -> Spot:
-    """Weights and slopes at c, and between what bounds they lie when the margins move by ``radius`` of their size."""
-    margins = -(land.rows @ c)
-    size = max(float(np.sqrt(land.mass @ margins**2 / land.mass.sum())), 0.01)
-    weights, reach = land.weigh(land.value(margins)), radius * size
-    low, high = weights.copy(), weights.copy()
-    for _ in range(LOOKS):
-        moved = land.weigh(land.value(margins + np.where(rng.random(len(margins)) < 0.5, reach, -reach)))
-        np.minimum(low, moved, out=low)
-        np.maximum(high, moved, out=high)
-    before, after = -land.slope(margins - reach), -land.slope(margins + reach)
-    bend = np.maximum((before - after) / (2 * reach), 0.0)
-    soft = np.abs(before - after) > 0.5 * np.abs(before + after)  # a kink within reach: the slope itself is shared
-    return Spot(margins, size, weights, -land.slope(margins), low, high, soft, (before, after), bend)
-
-
-def best_shares(columns: Array, target: Array, low: Array, high: Array, tied: Array, total: float) -> Array:
-    """Shares t within the bounds, ``t[tied]`` summing to ``total``, that bring ``columns @ t`` nearest ``target``.
-
-    Parameters
-    ----------
-    columns : array (coordinates, shares)
-    target : array (coordinates,)
-    low, high : array (shares,)
-    tied : array (shares,) of bool
-    total : float
+def soft_smallest(choice: Choice, keys: Array, k: float, width: float) -> tuple[Array, Array, float]:
+    """Weights of the mass ``k`` with the smallest keys, which fall along a ramp; who is on it, and its middle.
 
     Examples
     --------
-    Two opposite pulls compete for one place: half each.
-
-    >>> opposite = np.array([[1.0, -1.0]])
-    >>> best_shares(opposite, np.zeros(1), np.zeros(2), np.ones(2), np.ones(2, dtype=bool), 1.0).round(6).tolist()
-    [0.5, 0.5]
+    >>> choice = Choice(np.ones(4), lambda keys: (0.0, 2.0), None, True)
+    >>> weights, rows, edge = soft_smallest(choice, np.array([0.0, 1.0, 1.2, 5.0]), 2.0, 0.4)
+    >>> weights.round(6).tolist(), rows.tolist(), round(edge, 6)
+    ([1.0, 0.75, 0.25, 0.0], [1, 2], 1.1)
     """
-    if len(low) <= FEW:
-        weight = 100 * np.sqrt((columns**2).sum() / columns.shape[1]) + 1e-300
-        whole, aim = np.vstack([columns, weight * tied]), np.append(target, weight * total)
-        found = lsq_linear(whole, aim, (low, np.maximum(high, low + 1e-12)), method="bvls", max_iter=200).x
-        return _project(found, low, high, tied, total)
-    gram, pull = columns.T @ columns, columns.T @ target
-    longest = max(float(np.linalg.norm(gram, 2)), 1e-300)
-    t = _project((low + high) / 2, low, high, tied, total)
-    ahead, pace = t, 1.0
-    for _ in range(100):  # Nesterov's steps, which start again when they go uphill
-        new = _project(ahead - (gram @ ahead - pull) / longest, low, high, tied, total)
-        faster = (1 + np.sqrt(1 + 4 * pace**2)) / 2
-        uphill = (ahead - new) @ (new - t) > 0
-        ahead, pace = (new, 1.0) if uphill else (new + (pace - 1) / faster * (new - t), faster)
-        done = np.abs(new - t).max() <= 1e-9
-        t = new
-        if done:
-            break
-    return t
+    mass, none = choice.mass, np.empty(0, dtype=np.intp)
+    if k <= 0:
+        return np.zeros(len(keys)), none, 0.0
+    if k >= choice.total * (1 - 1e-12):
+        return mass.copy(), none, 0.0
+    hard = _edge(choice, keys, k)
+    near = np.flatnonzero(np.abs(keys - hard) <= width)
+    weights = np.where(keys < hard, mass, 0.0)
+    base, places, share = float(weights.sum() - weights[near].sum()), keys[near], mass[near]
+    # As the middle moves up, what is taken grows piece by piece in proportion to the mass on the ramp.
+    ends = np.concatenate([places - width / 2, places + width / 2])
+    order = np.argsort(ends)
+    ends, rises = ends[order], np.cumsum(np.concatenate([share, -share])[order]) / width
+    taken = base + np.concatenate([[0.0], np.cumsum(rises[:-1] * np.diff(ends))])
+    place = int(np.clip(np.searchsorted(taken, k), 1, len(ends) - 1))
+    edge = float(ends[place - 1] + (k - taken[place - 1]) / max(rises[place - 1], 1e-300))
+    fraction = np.clip(0.5 + (edge - places) / width, 0, 1)
+    weights[near] = share * fraction
+    return weights, near[(fraction > 0) & (fraction < 1)], edge
 
 
-def _project(t: Array, low: Array, high: Array, tied: Array, total: float) -> Array:
-    """The nearest shares within the bounds and with the right sum: Newton's steps on the shift of those tied."""
-    found = np.clip(t, low, high)
-    if not tied.any():
-        return found
-    mine, floor, roof = t[tied], low[tied], high[tied]
-    left, right, shift = float((floor - mine).min()), float((roof - mine).max()), 0.0
-    for _ in range(40):
-        moved = mine + shift
-        short = total - float(np.clip(moved, floor, roof).sum())
-        if abs(short) <= 1e-12 * max(total, 1.0):
-            break
-        left, right = (shift, right) if short > 0 else (left, shift)
-        inside = np.count_nonzero((moved > floor) & (moved < roof))
-        shift = shift + short / inside if inside else (left + right) / 2
-        if not left < shift < right:
-            shift = (left + right) / 2
-    found[tied] = np.clip(mine + shift, floor, roof)
-    return found
+def _edge(choice: Choice, keys: Array, k: float) -> float:
+    """The key at which the mass reaches k."""
+    if choice.unit:
+        place = min(int(np.ceil(k - 1e-9)), len(keys)) - 1
+        return float(np.partition(keys, place)[place])
+    order = np.argsort(keys)
+    place = int(np.searchsorted(np.cumsum(choice.mass[order]), k * (1 - 1e-12)))
+    return float(keys[order[min(place, len(keys) - 1)]])
 
 
-def shared_pulls(land: Landscape, c: Array, spot: Spot, metric: Array) -> tuple[Array, Array]:
-    """Weights and pulls (samples,) with the best shares: their gradient is the shortest in the metric (a triangle)."""
-    weights, pulls = spot.weights.copy(), spot.pulls.copy()
-    tied = spot.high - spot.low > 1e-12
-    kinked = spot.soft & ~tied & (weights > 0)
-    free = np.flatnonzero(tied | kinked)
-    if not free.size or free.size > MOST:
-        return weights, pulls
-    is_tied = tied[free]
-    fixed = weights * pulls
-    fixed[free] = 0
-    base = land.rows.T @ fixed + land.penalty * c
-    factor = np.where(is_tied, pulls[free], weights[free])
-    columns = solve_triangular(metric, (land.rows[free] * factor[:, None]).T, lower=True)
-    low = np.where(is_tied, spot.low[free], np.minimum(spot.edges[0][free], spot.edges[1][free]))
-    high = np.where(is_tied, spot.high[free], np.maximum(spot.edges[0][free], spot.edges[1][free]))
-    target = -solve_triangular(metric, base, lower=True)
-    t = best_shares(columns, target, low, high, is_tied, float(weights[free][is_tied].sum()))
-    weights[free[is_tied]] = t[is_tied]
-    pulls[free[~is_tied]] = t[~is_tied]
-    return weights, pulls
+class Spot:
+    """A point, its soft weights at a width and its gradient."""
+
+    def __init__(self, surface: Surface, c: Array, width: float) -> None:
+        self.surface, self.c, self.width = surface, c, width
+        self.view = surface.see(c, width)
+        choice, losses = surface.choice, self.view.losses
+        self.ramps: list[Ramp] = []
+        if choice.plain is not None:
+            self.weights = choice.plain(losses)
+        else:
+            self.keys = choice.keys(losses)
+            self.weights = self._taken(choice)
+        self._sum()
+
+    def _taken(self, choice: Choice) -> Array:
+        low, high = choice.bounds(self.keys)
+        weights, rows, edge = soft_smallest(choice, self.keys, high, self.width)
+        self.ramps.append(Ramp(1.0, rows, edge))
+        if low > 1e-9:
+            fewer, rows, edge = soft_smallest(choice, self.keys, low, self.width)
+            self.ramps.append(Ramp(-1.0, rows, edge))
+            weights = np.maximum(weights - fewer, 0.0)
+        return weights
+
+    def _sum(self) -> None:
+        self.used = np.flatnonzero(self.weights)
+        weights, shrink = self.weights[self.used], self.surface.penalty * self.c
+        self.gradient = self.surface.pull(self.view, self.used, weights) + shrink
+        self.value = float(weights @ self.view.losses[self.used] + 0.5 * (shrink @ self.c))
+        # What Newton's steps minimise where it exists: the maximum over the weights, smoothed.
+        self.smooth = self.value - self.width / 2 * float(weights @ (weights / self.surface.choice.mass[self.used] - 1))
+
+    def narrowed(self, width: float) -> tuple[Array, Array]:
+        """Where this zero of the gradient is expected at another width: the same examples share, as before.
+
+        Also the curvature here. The spot's own weights change.
+        """
+        mass, old = self.surface.choice.mass, self.width
+        for ramp in self.ramps:
+            if ramp.rows.size > 1:
+                offset, share = ramp.edge - self.keys[ramp.rows], mass[ramp.rows]
+                change = offset * (1 / width - 1 / old)
+                change -= (share @ change) / share.sum()
+                self.weights[ramp.rows] += ramp.sign * share * change
+        self.width = width
+        self._sum()
+        held, whole = self.matrices()
+        return self.c - _solve(whole, self.gradient), held
+
+    def matrices(self) -> tuple[Array, Array]:
+        """The curvature with the weights held, and the gradient's derivative, in which they move."""
+        held = self.surface.bend(self.view, self.used, np.maximum(self.weights[self.used], 0.0))
+        held[np.diag_indices(len(held))] += self.surface.penalty + 1e-10 * np.trace(held) / len(held) + 1e-12
+        whole = held.copy()
+        for ramp in self.ramps:
+            if ramp.rows.size > 1:
+                each, share = self.surface.gradients(self.view, ramp.rows), self.surface.choice.mass[ramp.rows]
+                turned = (share * self.surface.choice.turns(self.view.losses[ramp.rows]))[:, None] * each
+                apart = np.outer(share @ each, turned.sum(axis=0)) / share.sum() - each.T @ turned
+                whole += ramp.sign / self.width * apart
+        return held, whole
 
 
-def settle(
-    land: Landscape, c: Array, *, steps: int, tol: float,
-    certified: Callable[[Array, Array, Array], bool], anywhere: bool,
-) -> tuple[Array, Array, Array, int]:  # fmt: skip
-    """Coordinates, weights and pulls where the certificate holds, or after ``steps`` steps; and the steps used.
+def _factor(matrix: Array) -> Array:
+    """Cholesky's factor; LAPACK's own call, because that of scipy.linalg costs more than a small matrix does."""
+    factor, failed = dpotrf(matrix, lower=1)
+    return factor if failed == 0 else np.full_like(matrix, np.nan)
+
+
+def _apply(factor: Array, right: Array) -> Array:
+    return np.asarray(dpotrs(factor, right, lower=1)[0])
+
+
+def _solve(matrix: Array, right: Array) -> Array:
+    try:
+        return np.linalg.solve(matrix, right)
+    except np.linalg.LinAlgError:
+        return np.full(len(right), np.nan)
+
+
+class Settling:
+    """Paths of one problem from one start, with an allowance of steps.
 
     Parameters
     ----------
-    land : Landscape
-    c : array (coordinates,)
+    surface : Surface
+    start : array (coordinates,)
     steps : int
+        Newton steps allowed in all.
     tol : float
-        The smallest radius, as a share of the margins' size.
-    certified : callable
-        (coordinates, weights, pulls) -> whether they hold their certificate.
-    anywhere : bool
-        Whether the certificate counts at any radius: where shares prove a bound, however far they were found.
     """
-    rng, radius, idle, least = np.random.default_rng(0), WIDEST, 0, np.inf
-    weights = pulls = np.empty(0)
-    for number in range(1, steps + 1):
-        spot = look(land, c, radius, rng)
-        metric = _metric(land, spot)
-        weights, pulls = shared_pulls(land, c, spot, metric)
-        half = solve_triangular(metric, land.rows.T @ (weights * pulls) + land.penalty * c, lower=True)
-        value = float(weights @ land.value(spot.margins) + 0.5 * (land.penalty * c**2).sum())
-        if (anywhere or radius <= tol) and certified(c, weights, pulls):
-            return c, weights, pulls, number
-        decrement = float(half @ half) / 2
-        idle, least = (0, decrement) if decrement < 0.5 * least else (idle + 1, least)
-        if decrement <= tol * value or idle > PATIENCE:
-            # At the smallest radius something is still moving: look further again.
-            again = radius <= tol and idle > PATIENCE
-            radius, idle, least = (WIDEST * SHRINK if again else max(radius * SHRINK, tol)), 0, np.inf
-            if not radius <= tol:
-                continue
-        move = -solve_triangular(metric.T, half)
-        c = _go(land, c, move, (max(radius, WIDEST * SHRINK) if land.continuous else radius) * spot.size, spot)
-    return c, weights, pulls, steps
+
+    def __init__(self, surface: Surface, start: Array, steps: int, tol: float) -> None:
+        self.surface, self.start, self.left, self.tol = surface, start, steps, tol
+        self.allowed = steps
+        spot = Spot(surface, start, 1e-9)
+        mean = spot.value / max(float(spot.weights.sum()), 1e-300)
+        self.most = self._errors(spot) + WORSE * surface.choice.total
+        self.unit = 2 * max(mean, SMALLEST)  # a ramp changes losses by half its width
+        self.last = tol * self.unit
+
+    @property
+    def used(self) -> int:
+        """Steps taken so far."""
+        return self.allowed - self.left
+
+    def run(self) -> Spot | None:
+        """A certified spot, or None."""
+        spot = Spot(self.surface, self.start, self.last)
+        if self._certified(spot):
+            return spot
+        if self.surface.choice.plain is not None:
+            return self._stage(self.start, self.last, CONVEX, None)
+        for width in islice(_widths(), self.surface.choice.paths):
+            if self.left <= 0:
+                return None
+            found = self._path(width * self.unit)
+            if found is not None:
+                return found
+        return None
+
+    def _path(self, width: float) -> Spot | None:
+        convex = self.surface.choice.convex
+        spot = self._stage(self.start, width, CONVEX if convex else FIRST, None)
+        narrowing = NARROWING
+        while spot is not None and spot.width > self.last and self.left > 0:
+            width = spot.width
+            following = self._stage(spot.c, max(width * narrowing, self.last), CONVEX if convex else NEXT, spot)
+            if following is None:
+                narrowing = np.sqrt(narrowing)
+                if narrowing > NEAREST:
+                    return None
+                spot = Spot(self.surface, spot.c, width)  # the prediction changed its weights
+            else:
+                spot, narrowing = following, max(narrowing**2, NARROWING)
+                if convex and self._certified(spot):  # a bound is one, however wide the ramp that found it
+                    return spot
+        return spot if spot is not None and spot.width <= self.last else None
+
+    def _stage(self, c: Array, width: float, steps: int, before: Spot | None) -> Spot | None:
+        """A zero of the gradient at one width, near c; None if it was not found."""
+        spot = Spot(self.surface, c, width)
+        if before is not None:
+            guess, held = before.narrowed(width)
+            self.left -= 1
+            if np.isfinite(guess).all():
+                ahead, factor = Spot(self.surface, guess, width), _factor(held)
+                if self._length(factor, ahead) < self._length(factor, spot):
+                    spot = ahead
+        for _ in range(steps):
+            held, whole = spot.matrices()
+            factor = _factor(held)
+            decrement = self._length(factor, spot)
+            if self._found(spot, decrement):
+                return spot
+            if self.left <= 0:
+                return None
+            self.left -= 1
+            following = self._step(spot, factor, whole, decrement)
+            if following is None:
+                return None
+            spot = following
+        return None
+
+    def _found(self, spot: Spot, decrement: float) -> bool:
+        if decrement > 0.25 * self.tol * spot.value:
+            return False
+        return spot.width > self.last or self._certified(spot)
+
+    def _certified(self, spot: Spot) -> bool:
+        return self.surface.gap(spot.c, spot.view, spot.weights) <= self.tol and self._errors(spot) <= self.most
+
+    def _errors(self, spot: Spot) -> float:
+        """What is on the wrong side, which a close aggregate's constant M charges; at w = 0, where all tie, all is."""
+        threshold = self.surface.choice.threshold
+        return 0.0 if threshold is None else float(self.surface.choice.mass[spot.view.losses >= threshold].sum())
+
+    def _length(self, factor: Array, spot: Spot) -> float:
+        """Half the squared gradient in the metric of the curvature: Newton's decrement."""
+        return 0.5 * float(spot.gradient @ _apply(factor, spot.gradient))
+
+    def _step(self, spot: Spot, factor: Array, whole: Array, decrement: float) -> Spot | None:
+        """Newton's step, shortened until the smoothed objective falls; without one, to the best of a few gradients."""
+        step = -_solve(whole, spot.gradient)
+        if not np.isfinite(step).all():
+            return None
+        far = FARTHEST * max(np.sqrt(self.surface.spread @ spot.c**2), 1.0)
+        t = min(1.0, far / max(np.sqrt(self.surface.spread @ step**2), 1e-300))
+        return (
+            self._descended(spot, step, t)
+            if self.surface.choice.convex
+            else self._shortened(spot, step, t, factor, decrement)
+        )
+
+    def _descended(self, spot: Spot, step: Array, t: float) -> Spot | None:
+        fall = float(spot.gradient @ step)
+        for _ in range(5 * TRIALS):
+            there = Spot(self.surface, spot.c + t * step, spot.width)
+            if there.smooth <= spot.smooth + 1e-4 * t * fall:
+                return there
+            t *= SHORTER
+        return None
+
+    def _shortened(self, spot: Spot, step: Array, t: float, factor: Array, decrement: float) -> Spot | None:
+        best, least = None, np.inf
+        for _ in range(TRIALS):
+            there = Spot(self.surface, spot.c + t * step, spot.width)
+            length = self._length(factor, there)
+            if length < least:
+                best, least = there, length
+            if least <= 0.9 * decrement:
+                break
+            t *= SHORTER
+        return best
 
 
-def _metric(land: Landscape, spot: Spot) -> Array:
-    """The Cholesky factor of the curvature with the weights held, kinks rounded over the radius."""
-    heavy = land.rows * np.sqrt(spot.weights * spot.bend)[:, None]
-    hessian = heavy.T @ heavy
-    hessian[np.diag_indices(len(hessian))] += land.penalty + 1e-10 * np.trace(hessian) + 1e-12
-    return np.linalg.cholesky(hessian)
-
-
-def _go(land: Landscape, c: Array, move: Array, reach: float, spot: Spot) -> Array:
-    """Along the move, no further than the radius; halved while a continuous objective rises."""
-    along = land.rows @ move
-    length = float(np.sqrt(land.mass @ along**2 / land.mass.sum()))
-    t = min(1.0, reach / max(length, 1e-300))
-    if not land.continuous:
-        return c + t * move
-
-    def objective(t: float) -> float:
-        losses = land.value(spot.margins - t * along)
-        return float(land.weigh(losses) @ losses + 0.5 * (land.penalty * (c + t * move) ** 2).sum())
-
-    start = objective(0.0)
-    for _ in range(12):
-        if objective(t) <= start:
-            return c + t * move
-        t /= 2
-    return c
+def _widths() -> Iterator[float]:
+    """The starts, then others between them without end."""
+    yield from STARTS
+    number = 1
+    while True:
+        number += 1
+        yield float(10.0 ** (-3 * ((number * 0.6180339887) % 1)))

@@ -1,0 +1,106 @@
+"""A fit holds its certificate or warns; what the warning advises works where it promises to."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_blobs, make_classification
+from sklearn.exceptions import ConvergenceWarning
+
+from closecall import AGGREGATES, AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier
+from closecall.linear import search
+
+
+def plain(samples: int = 150) -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(samples, n_features=6, flip_y=0.2, random_state=2)
+
+
+def fit(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    return model, [str(item.message) for item in caught if issubclass(item.category, ConvergenceWarning)]
+
+
+@pytest.mark.parametrize("classes", ["two", "ovr", "top_two", "softmax"])
+@pytest.mark.parametrize("aggregate", sorted(AGGREGATES))
+def test_a_fit_is_converged_or_warns(aggregate: str, classes: str) -> None:
+    X, y = plain() if classes == "two" else make_blobs(90, centers=3, cluster_std=4.0, random_state=1)
+    takes = AGGREGATES[aggregate].takes
+    k, m = 0.4 if "k" in takes else None, 0.1 if "m" in takes else None
+    form = "ovr" if classes == "two" else classes
+    for steps in (6, 300):
+        model, told = fit(AggregateLossClassifier(aggregate=aggregate, k=k, m=m, max_iter=steps, multiclass=form), X, y)
+        assert model.converged_ == bool((model.gap_ <= model.tol).all())
+        assert len(told) == (not model.converged_)
+        if told:
+            assert f"gap of {model.gap_.max():.1e}, above tol=0.0001" in told[0]
+            assert f"max_iter={steps}" in told[0]
+    if AGGREGATES[aggregate].convex:
+        assert model.converged_
+
+
+@pytest.mark.parametrize("aggregate", ["close_decay", "close", "trimmed"])
+def test_more_steps_settle_more(aggregate: str) -> None:
+    """What the warning advises removes it: short runs of these warn, longer ones do not."""
+    X, y = plain()
+    settings = {"aggregate": aggregate, "k": None if aggregate == "trimmed" else 0.2, "m": 0.1}
+    _, short = fit(AggregateLossClassifier(max_iter=6, **settings), X, y)
+    _, long = fit(AggregateLossClassifier(max_iter=2000, **settings), X, y)
+    assert "Raise max_iter=6" in short[0]
+    assert not long
+
+
+def test_a_larger_tol_accepts() -> None:
+    X, y = plain()
+    model, told = fit(CloseKClassifier(max_iter=6), X, y)
+    assert "larger tol" in told[0]
+    assert not fit(CloseKClassifier(max_iter=6, tol=float(model.gap_.max())), X, y)[1]
+
+
+def test_nothing_is_certified_without_a_penalty() -> None:
+    X, y = plain()
+    assert "choose alpha > 0" in fit(AggregateLossClassifier(alpha=0.0), X, y)[1][0]
+
+
+@pytest.mark.parametrize("guard", [0, 1000])
+def test_the_choice_of_a_search_holds_its_certificate_or_warns(guard: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = plain()
+    settings: dict[str, Any] = {"alphas": (0.1,), "ks": (0.3,), "max_iter": 12, "guard": guard}
+    monkeypatch.setattr(search, "EXTRA", 0)
+    for aggregate in ("close", "top", "atk"):
+        model, told = fit(AggregateLossClassifierCV(aggregate=aggregate, **settings), X, y)
+        assert model.converged_ == bool((model.gap_ <= model.tol).all())
+        assert len(told) == (not model.converged_)
+        if guard:
+            assert model.converged_
+
+
+def test_where_zero_is_optimal_it_is_found_and_certified() -> None:
+    """The largest losses of a few examples are least where all are equal: objective k log 2, at w = 0."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 4)), np.arange(100) % 2
+    model, told = fit(AggregateLossClassifier(aggregate="atk", k=10), X, y)
+    assert not told
+    assert np.abs(model.coef_).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aggregate": "trimmed"}, "'trimmed' needs m.*'average'"),
+        ({"aggregate": "ranked_range", "k": 0.5}, "'ranked_range' needs m.*'atk'"),
+        ({"tol": None}, "tol=None must be a finite number"),
+        ({"tol": float("inf")}, "tol=inf must be a finite number"),
+        ({"random_state": "a"}, "'a' cannot be used to seed"),
+    ],
+)
+def test_what_would_be_ignored_or_misread_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AggregateLossClassifier(**settings).fit(*plain())
+    if "aggregate" not in settings:
+        with pytest.raises(ValueError, match=message):
+            AggregateLossClassifierCV(**settings).fit(*plain())

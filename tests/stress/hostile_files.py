@@ -198,7 +198,8 @@ def attack_caches(seed: int) -> str:
 
 
 _X = np.random.default_rng(0).normal(size=(30, 2))
-_MODEL = CloseKClassifier(max_iter=10, calibration="sigmoid", random_state=0).fit(_X, np.where(_X[:, 0] > 0, "b", "a"))
+_MODEL = CloseKClassifier(max_iter=10, tol=1.0, calibration="sigmoid", random_state=0)
+_MODEL.fit(_X, np.where(_X[:, 0] > 0, "b", "a"))
 _TABLE = {
     "format": 1, "target": "target", "mean": np.zeros(2), "scale": np.ones(2),
     "steps": [["c0", "number", "", 0.0, []], ["c1", "nominal", "", "x", ["x", "y"]]],

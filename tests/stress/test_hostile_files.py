@@ -175,7 +175,7 @@ def test_no_link_leaves_the_data_directory(tmp_path: Path) -> None:
 def test_a_forged_model_cannot_replace_methods(tmp_path: Path) -> None:
     X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), [0, 0, 1, 1]
     path = tmp_path / "m.npz"
-    CloseKClassifier(max_iter=10).fit(X, y).save(path)
+    CloseKClassifier(max_iter=10, tol=1.0).fit(X, y).save(path)
     with np.load(path) as stored:
         arrays = {name: stored[name] for name in stored.files if name not in ("header", "checksum")}
         header = json.loads(stored["header"].tobytes())

@@ -23,6 +23,9 @@ from closecall.solvers import solve
 from closecall.theory import best_intercept, minimum_errors
 from tests.stress.torture_numbers import ATTACKS, FORMS, VALUES, Case, Refused, careful, draw, finite
 
+#: Ten steps are few: what is asked is whether anything breaks.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 #: Seeds of each attack here; tests/stress/torture.py goes on from there.
 SEEDS = {"solve": 8, "solve against reference": 12, "prediction": 12, "diagnose": 6, "theory": 60}
 
@@ -124,7 +127,6 @@ WEAKNESSES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", WEAKNESSES)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # ten steps are few
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_found_once_and_mended(name: str) -> None:
     assert not np.isnan(WEAKNESSES[name]()).any()

@@ -80,6 +80,7 @@ def test_fit_and_predict_on_messy_tables(run: Run, messy: dict[str, Path], tmp_p
     assert f"accuracy {right:.1%}" in run.err
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_chunks_give_the_same_predictions(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
     assert run("fit", messy["plants"], "--out", tmp_path / "m", "--classifier", "close-k") == 0
     assert "the target is the column 'Class', by its name" in run.err

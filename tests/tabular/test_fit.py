@@ -245,6 +245,7 @@ def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
     np.testing.assert_allclose(chances, ours, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("calibration", "classes"), [(None, 2), (None, 3), ("sigmoid", 3), ("isotonic", 2), ("isotonic", 3)]
 )

@@ -179,6 +179,7 @@ def test_copied_columns_are_not_called_unused(run: Run) -> None:
     assert "--copy 'idd': the data has no such column; its columns are 'id', 'a', 'class'" in run.err
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("multiclass", ["top_two", "softmax"])
 def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
     rng = np.random.default_rng(2)

@@ -20,7 +20,7 @@ from closecall.data import load_dataset
 from closecall.losses import LOSSES, Loss
 from closecall.objective import Problem, aggregate_value
 from closecall.solvers import kernels, solve
-from closecall.solvers.certificate import Setting, _lower_bounds
+from closecall.solvers.certificate import Judged, _lower_bounds
 from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
 from closecall.solvers.newton import hinge_bounds
@@ -101,7 +101,7 @@ def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
         given = X, y, mass, item, alpha, intercept
         best = minimize(_objective, np.zeros(4), given, method="Powell", options={"maxfev": 1500})
         points = (_margins(best.x, X, y, intercept) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]
-        bound = _lower_bounds(Setting(X, y, intercept), item, mass[None], points, np.array([alpha]))[0]
+        bound = _lower_bounds(Judged(X, y, intercept), item, mass[None], points, np.array([alpha]))[0]
         assert bound <= best.fun * (1 + 1e-6)
         if loss == "hinge":
             rows = -y[:, None] * (X if intercept == "none" else np.column_stack([X, np.ones(12)]))

@@ -25,7 +25,7 @@ from ..schedules import last_convex_step
 from ..solvers.design import Design, finite, make_design
 from ..solvers.kernels import make_mass
 from .joint import Steps, losses_and_pull
-from .settling import Scores, certify_joint
+from .settling import ClassScores, certify_joint
 
 #: The ways in which all classes are learnt by one problem.
 JOINT = ("top_two", "softmax")
@@ -204,8 +204,8 @@ class _Joint:
         gradient = self.design.gradient(pull * weights.astype(pull.dtype)) + shrink
         return float(weights @ losses + 0.5 * (shrink * C).sum()), gradient
 
-    def surface(self) -> Scores:
-        return Scores(self.design, self.codes, self.mass, self.problem, self.kind, self.classes)
+    def surface(self) -> ClassScores:
+        return ClassScores(self.design, self.codes, self.mass, self.problem, self.kind, self.classes)
 
     def start(self, init: Any) -> Array:
         """Least squares of each class on +-1, zeros, or given parameters."""

@@ -114,7 +114,7 @@ class _Search(LinearClassifier):
             Setting(loss, aggregate, k, alpha, m=m, multiclass=form)
             for loss in losses
             for aggregate in dict.fromkeys(("average", *aggregates))
-            if aggregate in aggregates or (loss != "logistic" and not many)
+            if aggregate in aggregates or (loss != plain[0].loss and not many)
             for k, m in self._counts(aggregate)
             for alpha in alphas
         ]

@@ -27,7 +27,7 @@ LARGEST_SIZE = 2000
 
 
 @dataclass
-class View:
+class ClassView:
     """Scores (samples, classes), softened losses and margins (samples,), and the rivals' shares (samples, classes)."""
 
     scores: Array
@@ -37,7 +37,7 @@ class View:
     width: float
 
 
-class Scores:
+class ClassScores:
     """The losses of all classes' scores; coordinates are (classes, rank), flat.
 
     Parameters
@@ -65,7 +65,7 @@ class Scores:
         self.own = np.zeros((len(self.codes), classes))
         self.own[np.arange(len(self.codes)), self.codes] = 1.0
 
-    def see(self, c: Array, width: float) -> View:
+    def see(self, c: Array, width: float) -> ClassView:
         scores = np.asarray(self.rows @ c.reshape(self.classes, -1).T)
         own = scores[np.arange(len(scores)), self.codes]
         if self.kind == "softmax":
@@ -73,36 +73,36 @@ class Scores:
             shares = np.exp(scores - top)
             total = shares.sum(axis=1, keepdims=True)
             losses = (np.log(total) + top)[:, 0] - own
-            return View(scores, losses, -losses, shares / total, width)
+            return ClassView(scores, losses, -losses, shares / total, width)
         others = np.where(self.own > 0, -np.inf, scores)
         top, cold = others.max(axis=1, keepdims=True), self._cold(width)
         shares = np.exp((others - top) / cold)
         total = shares.sum(axis=1, keepdims=True)
         margins = own - (top + cold * np.log(total))[:, 0]
-        return View(scores, self.rounded.value(margins, width), margins, shares / total, width)
+        return ClassView(scores, self.rounded.value(margins, width), margins, shares / total, width)
 
     def _cold(self, width: float) -> float:
         """The temperature at which the softened maximum is at most half the width too large."""
         return width / (2 * np.log(max(self.classes - 1, 2)))
 
-    def pulls(self, view: View, rows: Array) -> tuple[Array, Array]:
+    def pulls(self, view: ClassView, rows: Array) -> tuple[Array, Array]:
         """Minus the slopes by the margins, and where their tangents touch, each (rows,)."""
         if self.kind == "softmax":
             return np.ones(len(rows)), view.margins[rows]
         return self.rounded.pulls(view.margins[rows], view.width)
 
-    def by_class(self, view: View, rows: Array) -> Array:
+    def by_class(self, view: ClassView, rows: Array) -> Array:
         """The derivatives of the losses by the scores, (rows, classes)."""
         return self.pulls(view, rows)[0][:, None] * (view.shares[rows] - self.own[rows])
 
-    def gradients(self, view: View, rows: Array) -> Array:
+    def gradients(self, view: ClassView, rows: Array) -> Array:
         each = self.by_class(view, rows)[:, :, None] * self.rows[rows][:, None, :]
         return np.asarray(each.reshape(len(rows), -1))
 
-    def pull(self, view: View, rows: Array, weights: Array) -> Array:
+    def pull(self, view: ClassView, rows: Array, weights: Array) -> Array:
         return ((weights[:, None] * self.by_class(view, rows)).T @ self.rows[rows]).ravel()
 
-    def bend(self, view: View, rows: Array, weights: Array) -> Array:
+    def bend(self, view: ClassView, rows: Array, weights: Array) -> Array:
         pulls, softmax = self.pulls(view, rows)[0], self.kind == "softmax"
         bend = np.zeros(len(rows)) if softmax else self.rounded.bend(view.margins[rows], view.width)
         shares, data, rank = view.shares[rows], self.rows[rows], self.rows.shape[1]
@@ -118,7 +118,7 @@ class Scores:
                 found[first, :, second], found[second, :, first] = block, block.T
         return found.reshape(self.classes * rank, -1)
 
-    def gap(self, c: Array, view: View, weights: Array) -> float:
+    def gap(self, c: Array, view: ClassView, weights: Array) -> float:
         """The certificate for held weights, by tangents as in :mod:`closecall.solvers.certificate`.
 
         Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
@@ -143,7 +143,7 @@ class Scores:
         square = np.where(sums.ravel() != 0, sums.ravel() ** 2 / (2 * penalty), 0.0)
         return self._share(c, view, weights, float(heights.sum() - square.sum()))
 
-    def _share(self, c: Array, view: View, weights: Array, bound: float) -> float:
+    def _share(self, c: Array, view: ClassView, weights: Array, bound: float) -> float:
         losses = losses_and_pull(self.kind, self.loss, view.scores.T[None].copy(), self.codes)[0][0]
         if self.choice.convex:
             weights = own_weights(self.problem, losses, self.choice, self.threshold)
@@ -165,7 +165,7 @@ def stationary(generator: Array) -> Array:
     return np.asarray(found / found.max())
 
 
-def certify_joint(surface: Scores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
+def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
     """Coordinates (classes, rank) that hold their certificate, if these or others near them do, and the gap."""
     c = C.ravel()
     view = surface.see(c, 1e-12)  # so narrow that only equals share

@@ -25,7 +25,7 @@ from ..losses import get_loss
 from ..objective import Problem, check_data
 from ..schedules import last_convex_step
 from . import compiled
-from .certificate import Setting, counts, judge
+from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
 from .finish import finish_averages, settle_all
@@ -161,7 +161,7 @@ def solve(
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
     coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
-    setting, proven = Setting(X, y, prepared.design.intercept), None
+    setting, proven = Judged(X, y, prepared.design.intercept), None
     with np.errstate(all="ignore"):  # what comes out is looked at
         if settle:
             proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)
@@ -270,7 +270,7 @@ class _Batch:
         small = self.design.samples * self.design.rank < SMALL_DESIGN
         with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else nullcontext():
             self._grow_roots(rows, start, C, used, bounds)
-            stepping = np.flatnonzero(~(self._convex(rows) & (rows.aggregate == AVERAGE)))
+            stepping = np.flatnonzero(~self._averages(rows))
             self._share(stepping, rows, C, used)
         return C[row_of], used[row_of], bounds[row_of]
 
@@ -292,11 +292,14 @@ class _Batch:
     def _convex(self, rows: Rows) -> Array:
         return np.array([get_loss(loss).convex for loss in rows.loss])
 
+    def _averages(self, rows: Rows) -> Array:
+        return self._convex(rows) & np.array([get_aggregate(name).plain for name in rows.aggregate])
+
     def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
         """Solve the convex averages; plant each decay run where its root stood after the first third."""
         third = last_convex_step(self.steps)
         grows = self._convex(rows) & (rows.first > 1) & (third > 0)
-        average = self._convex(rows) & (rows.aggregate == AVERAGE)
+        average = self._averages(rows)
         needed = np.flatnonzero(grows | average)
         if not needed.size:
             return

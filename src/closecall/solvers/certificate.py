@@ -34,7 +34,7 @@ _BLOCK = 1 << 21  # margins alive at once
 
 
 @dataclass(frozen=True)
-class Setting:
+class Judged:
     """What all problems of a call share: the data and how the intercept counts ("none", "free" or "penalized")."""
 
     X: Any
@@ -63,14 +63,14 @@ class Setting:
 
 
 def judge(
-    setting: Setting, masses: Array, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, *,
+    setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, *,
     tol: float, bounds: Array | None = None, proven: Array | None = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Objective, 0-1 error and gap of every problem; problems that differ in alpha alone go together.
 
     Parameters
     ----------
-    setting : Setting
+    setting : Judged
     masses : array (folds, samples)
     problems : list of Problem
     fold_of : array (problems,)
@@ -108,7 +108,7 @@ def judge(
 
 
 def _judge_alike(
-    setting: Setting, mass: Mass, problem: Problem, coef: Array, intercept: Array, alpha: Array, tol: float,
+    setting: Judged, mass: Mass, problem: Problem, coef: Array, intercept: Array, alpha: Array, tol: float,
     known: tuple[Array, Array],
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Problems that differ in alpha alone; ``known`` are bounds and gaps."""
@@ -143,12 +143,12 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
     return k, m
 
 
-def _at_margins(setting: Setting, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+def _at_margins(setting: Judged, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
     """Bounds by the tangents at the solution's own margins."""
     return _lower_bounds(setting, loss, weights, margins, alpha)
 
 
-def _lower_bounds(setting: Setting, loss: Loss, weights: Array, points: Array, alpha: Array) -> Array:
+def _lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, alpha: Array) -> Array:
     """Bounds by the tangents at ``points`` (problems, samples)."""
     used = weights > 0
     slopes = np.where(used, loss.slope(points), 0.0)
@@ -156,12 +156,12 @@ def _lower_bounds(setting: Setting, loss: Loss, weights: Array, points: Array, a
     return dual_values(setting, heights, -weights * slopes, alpha)
 
 
-def dual_values(setting: Setting, heights: Array, pull: Array, alpha: Array) -> Array:
+def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> Array:
     """``sum heights - ||sum pull * y * x||^2 / (2 alpha)`` after the repair that a free intercept needs; at least 0.
 
     Parameters
     ----------
-    setting : Setting
+    setting : Judged
     heights : array (problems, samples)
         What each example's tangent has at margin 0, times its weight.
     pull : array (problems, samples)
@@ -172,7 +172,7 @@ def dual_values(setting: Setting, heights: Array, pull: Array, alpha: Array) -> 
     --------
     One example on each side, hinge: a slope of one half each is the optimum of alpha = 1.
 
-    >>> setting = Setting(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), "free")
+    >>> setting = Judged(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), "free")
     >>> dual_values(setting, np.full((1, 2), 0.5), np.full((1, 2), 0.5), np.ones(1)).tolist()
     [0.5]
     """
@@ -191,7 +191,7 @@ def dual_values(setting: Setting, heights: Array, pull: Array, alpha: Array) -> 
     return np.where(bound > 0, bound, 0.0)  # losses are not negative; also where the bound is no number
 
 
-def _at_best_intercept(setting: Setting, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
     """Bounds by the tangents at the margins that the best intercept would give: secant steps on its derivative."""
     if setting.intercept != "free" or not np.isfinite(loss.curvature):
         return np.zeros(len(margins))
@@ -213,7 +213,7 @@ def _at_best_intercept(setting: Setting, loss: Loss, weights: Array, margins: Ar
     return _lower_bounds(setting, loss, weights, margins + before[:, None] * setting.y, alpha)
 
 
-def _at_kinks(setting: Setting, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
     """Bounds with a slope between a kink's two where a margin lies within a width below it, as in the rounded loss."""
     if not loss.kinks:
         return np.zeros(len(margins))

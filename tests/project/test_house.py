@@ -1,0 +1,133 @@
+"""One word, one thing, one place: nothing is written twice, no class name has two meanings, no path tests a name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from closecall.aggregates import AGGREGATES
+from closecall.losses import LOSSES
+from tests import ROOT
+
+PACKAGE = ROOT / "src" / "closecall"
+SOURCES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+CODE = SOURCES | {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.[ch]"))}
+#: Lines that two places may share: what is longer belongs in one of them.
+LEAST = 10
+NAMES = {*AGGREGATES, *LOSSES}
+#: The tables of losses and aggregates themselves.
+OWN = {"aggregates.py", "losses.py"}
+
+Place = tuple[str, int]
+
+
+def lines_of(text: str) -> Iterator[tuple[int, str]]:
+    """Number and words of the lines that say something: no blanks, comments, imports or lone punctuation."""
+    imports = False
+    for number, line in enumerate(text.splitlines(), 1):
+        words = " ".join(line.split())
+        if imports or re.match(r"(from \S+ )?import ", words):
+            imports = words.endswith("(") or (imports and words != ")")
+        elif re.search(r"\w", words) and not words.startswith(("#", "//")):
+            yield number, words
+
+
+def repeated(sources: dict[str, str], least: int = LEAST) -> list[tuple[Place, Place]]:
+    """Where a run of so many lines begins that stands elsewhere too, and where that is."""
+    first: dict[tuple[str, ...], tuple[Place, int]] = {}
+    found: list[tuple[Place, Place]] = []
+    for name, text in sources.items():
+        lines, last = list(lines_of(text)), ("", 0)
+        for begin in range(len(lines) - least + 1):
+            words = tuple(each for _, each in lines[begin : begin + least])
+            place = (name, lines[begin][0])
+            other, at = first.setdefault(words, (place, begin))
+            if other != place and (other[0] != name or at + least <= begin):
+                if last != (other[0], at - 1):  # not the same run, one line further
+                    found.append((other, place))
+                last = (other[0], at)
+    return found
+
+
+def meanings(sources: dict[str, str]) -> dict[str, list[str]]:
+    """Class names that stand in several files, and in which."""
+    found: dict[str, list[str]] = {}
+    for name, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(name)
+    return {word: places for word, places in found.items() if len(places) > 1}
+
+
+def compares(source: str) -> list[int]:
+    """Lines that compare something with the name of a loss or an aggregate, spelt out or kept in a constant."""
+    tree = ast.parse(source)
+    constants = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and _says(node.value, set())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and any(_says(each, constants) for each in (node.left, *node.comparators))
+    ]
+
+
+def _says(node: ast.expr, constants: set[str]) -> bool:
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(_says(each, constants) for each in node.elts)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value in NAMES
+    return isinstance(node, ast.Name) and node.id in constants
+
+
+def test_nothing_is_written_twice() -> None:
+    assert repeated(CODE) == []
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    assert meanings(SOURCES) == {}
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name not in OWN])
+def test_no_path_tests_the_name_of_a_loss_or_an_aggregate(name: str) -> None:
+    assert compares(SOURCES[name]) == []
+
+
+def test_ten_lines_that_stand_twice_are_found() -> None:
+    body = "\n".join(f"    step_{i}(x)  " for i in range(LEAST))
+    again = "\n\n".join(f"        step_{i}(x)" for i in range(LEAST))
+    other = f"import os\n\n\nclass B:\n    def g(self, x):\n        # elsewhere\n{again}\n        return x\n"
+    one, two = f"def f(x):\n{body}\n", {"b.py": other}
+    assert repeated({"a.py": one} | two) == [(("a.py", 2), ("b.py", 7))]
+    assert repeated({"a.py": one + "\n" + one.replace("f(", "g(")}) == [(("a.py", 2), ("a.py", LEAST + 4))]
+    assert repeated({"a.py": one.replace("step_4", "step_x")} | two) == []
+
+
+def test_a_class_name_in_two_files_is_found() -> None:
+    planted = {"a.py": "class Row:\n    pass", "b.py": "def f():\n    class Row:\n        pass", "c.py": "Row = 1"}
+    assert meanings(planted) == {"Row": ["a.py", "b.py"]}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if problem.aggregate == "close_decay": pass',
+        'x = "hinge" != loss',
+        'return_early = name in ("atk", "top")',
+        'PLAIN = "average"\n\ndef f(name):\n    return name == PLAIN',
+        'KNOWN = ("average", "logistic")\nif name not in KNOWN: pass',
+    ],
+)
+def test_a_tested_name_is_found(source: str) -> None:
+    assert compares(source)
+
+
+def test_tables_and_other_words_are_no_tests() -> None:
+    assert compares('STEPS = {"logistic": 1}\nif loss in STEPS or kind == "softmax" or get(name).convex: pass') == []

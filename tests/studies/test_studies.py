@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from studies import aggregates, classifiers, common, compare, false_positives, guard, multiclass, noise, yardsticks
+from studies import (
+    aggregates,
+    classifiers,
+    common,
+    compare,
+    false_positives,
+    guard,
+    multiclass,
+    noise,
+    referee,
+    threshold,
+    yardsticks,
+)
 from studies.__main__ import NAMES, experiment, main
 from tests.stress.fault_helpers import inline
 
@@ -160,6 +172,34 @@ def test_what_a_guard_lets_through(tmp_path: Path) -> None:
     text = tight(guard.page(rows, tmp_path / "figure.svg"))
     assert "leaves average in 75% of the fits and is +1.67 points better on average" in text
     assert "loses 1.00 points with the guard and 2.00 without" in text
+
+
+def test_pages_of_the_referees(tmp_path: Path) -> None:
+    """What is counted is what was stored: sets a point better and worse, the distance to the best, noise."""
+    gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
+    lines = [
+        {
+            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(referee.METHODS, 0.1), "chosen": "forest",
+            "accuracy": dict.fromkeys(referee.METHODS, 0.8) | {"guarded": 0.8 + gain, "forest": 0.82},
+        }
+        for name, gain in gains.items() for split in range(3)
+    ]  # fmt: skip
+    settings = stored(tmp_path, "referee", lines)
+    stored(tmp_path, "referee-noise", [{"noise": seed, "taken": seed < 3} for seed in range(20)])
+    page = tight(referee.page(referee.table(settings), tmp_path / "figure.svg"))
+    assert "better than the baseline on 2 of 4 sets and a point or more worse on 1 of 4" in page
+    assert "is -0.95 points from that of tuned RandomForest" in page
+    assert "left the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
+    lines = [
+        {
+            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(threshold.METHODS, 0.1),
+            "accuracy": dict.fromkeys(threshold.METHODS, 0.8) | {"logistic_tuned": 0.8 + gain, "boosting_exact": 0.81},
+        }
+        for name, gain in gains.items() for split in range(3)
+    ]  # fmt: skip
+    page = tight(threshold.page(threshold.table(stored(tmp_path, "threshold", lines)), tmp_path / "figure.svg"))
+    assert "the exact threshold is -1.05 points from the tuned one in mean accuracy; it loses a point on 0 of 4" in page
+    assert "HistGradientBoosting: the exact threshold is +1.00 points" in page
 
 
 def test_every_experiment_has_a_name() -> None:

@@ -49,7 +49,7 @@ def clean(*texts: str) -> bool:
 
 def test_fit_and_predict_show_hostile_text_as_text(run: Run, hostile: Path) -> None:
     model = Path("model\x1b[2J")
-    assert run("fit", hostile, "--out", model, "--classifier", "logistic") == 0
+    assert run("fit", hostile, "--splits", 0, "--out", model, "--classifier", "logistic") == 0
     assert clean(run.out, run.err)
     unfolded = run.err.replace("\n", "")  # long lines are folded at 80 columns
     assert SAFE.replace(" ", "") in unfolded.replace(" ", "")
@@ -126,7 +126,7 @@ def test_words_among_numbers_are_missing_values(run: Run) -> None:
         text = "k.A." if row % 9 == 0 else f"{value:.1f}".replace(".", ",")
         lines.append(f"{row};{text};{'gut' if value < 20 else 'schlecht'}")
     data = b"\xef\xbb\xbf" + "\n".join(lines).encode()
-    assert run("fit", "-", "--out", "m", "--classifier", "logistic", stdin=data) == 0
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "logistic", stdin=data) == 0
     assert "'Temperatur' is numbers; 14 values such as 'k.A.' count as missing" in run.err
     assert run("predict", "m", "-", stdin=data) == 0
     assert "120 rows predicted, accuracy 9" in run.err
@@ -136,7 +136,7 @@ def test_a_cut_file_is_called_cut(run: Run) -> None:
     """`head` through a quoted line break leaves half a row: the separator is right all the same, the row is named."""
     rows = "".join(f'{i};"a{i % 2}\nb";{"x" if i % 2 else "y"}\n' for i in range(20))
     whole = f"n;text;class\n{rows}"
-    assert run("fit", "-", "--out", "m", stdin=whole.encode()[:-8]) == cli.BAD_REQUEST
+    assert run("fit", "-", "--splits", 0, "--out", "m", stdin=whole.encode()[:-8]) == cli.BAD_REQUEST
     assert "EOF inside string" in run.err
 
 
@@ -150,7 +150,7 @@ def test_a_cut_file_is_called_cut(run: Run) -> None:
 )
 def test_other_encodings_are_named(run: Run, data: bytes, words: str) -> None:
     Path("t.csv").write_bytes(data)
-    assert run("fit", "t.csv", "--out", "m") == cli.BAD_REQUEST
+    assert run("fit", "t.csv", "--splits", 0, "--out", "m") == cli.BAD_REQUEST
     assert words in run.err
 
 
@@ -170,7 +170,7 @@ def test_numbers_out_of_range_are_named(run: Run, arguments: tuple[str, ...], wo
 
 def test_copied_columns_are_not_called_unused(run: Run) -> None:
     data = ("id,a,class\n" + "".join(f"u{i},{i % 5},{'x' if i % 5 > 2 else 'y'}\n" for i in range(40))).encode()
-    assert run("fit", "-", "--out", "m", "--classifier", "logistic", stdin=data) == 0
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "logistic", stdin=data) == 0
     assert run("predict", "m", "-", "--copy", "id", stdin=data) == 0
     assert "does not use" not in run.err
     assert run("predict", "m", "-", stdin=data) == 0
@@ -185,10 +185,13 @@ def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
     rng = np.random.default_rng(2)
     rows = "".join(f"{i % 3 + 0.3 * rng.standard_normal():.3f},{'abc'[i % 3]}\n" for i in range(90))
     data = f"x,class\n{rows}".encode()
-    assert run("fit", "-", "--out", "m", "--classifier", "close-k", "--multiclass", multiclass, stdin=data) == 0
+    assert (
+        run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "close-k", "--multiclass", multiclass, stdin=data)
+        == 0
+    )
     assert run("predict", "m", "-", "--json", stdin=data) == 0
     assert run.records()[-1]["accuracy"] > 0.8
-    assert run("fit", "-", "--out", "m", "--multiclass", "one", stdin=data) == cli.BAD_REQUEST
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--multiclass", "one", stdin=data) == cli.BAD_REQUEST
     assert "choose one of: ovr, softmax, top_two" in run.err
 
 
@@ -215,7 +218,7 @@ def test_a_million_rows(run: Run) -> None:
             )
     assert run("compare", path, "--splits", 2, "--max-iter", 50) == 0
     assert "5000 of 1000000 rows are used" in run.out.replace("\n", " ")
-    assert run("fit", path, "--out", "m") == 0
+    assert run("fit", path, "--splits", 0, "--out", "m") == 0
     assert "'id' is left out" in run.err
     assert run("predict", "m", path, "--out", "p.csv", "--json") == 0
     summary = run.records()[-1]

@@ -15,6 +15,7 @@ import numpy as np
 from joblib import cpu_count, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from closecall._names import Array, lookup
 from closecall.aggregates import AGGREGATES, get_aggregate
@@ -35,7 +36,7 @@ from .table import check_classes
 
 #: A class needs this many rows to be in all three parts.
 LEAST = 4
-#: Rows x splits below which processes cost more than they save.
+#: Rows x splits x classes below which processes cost more than they save.
 WORTH = 20_000
 EXACT = "average_exact_intercept"
 #: With the first loss every aggregate is solved, with the others these.
@@ -135,7 +136,8 @@ def run_splits(
     order, contenders = order or Order(), contenders or plan.contenders()
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     divisions = order.divisions(codes, plan.splits, plan.seed)
-    jobs = min(plan.jobs or cpu_count(), plan.splits) if len(codes) * plan.splits >= WORTH or plan.jobs > 1 else 1
+    work = len(codes) * plan.splits * (int(codes.max()) + 1)
+    jobs = min(plan.jobs or (cpu_count() if work >= WORTH else 1), plan.splits)
     asked = (delayed(_split)(table, codes, parts, plan, contenders, order) for parts in divisions)
     if jobs == 1:
         yield from (_split(table, codes, parts, plan, contenders, order) for parts in divisions)
@@ -145,6 +147,13 @@ def run_splits(
 
 
 def _split(
+    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
+) -> Split:
+    with threadpool_limits(1):  # threads of small models wait for each other longer than they work
+        return _played(table, codes, parts, plan, contenders, order)
+
+
+def _played(
     table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
 ) -> Split:
     metric, classes = METRICS[plan.metric], len(np.unique(codes))
@@ -250,4 +259,5 @@ def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array)
 def diagnosis_of(table: Sheet) -> Diagnosis:
     """The four difficult cases on the whole table."""
     X: Any = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
-    return diagnose(X, table.labels.astype(str))
+    with threadpool_limits(1):
+        return diagnose(X, table.labels.astype(str))

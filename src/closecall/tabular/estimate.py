@@ -16,6 +16,9 @@ from .contenders import MAJORITY, built_in, peer_of
 from .divide import Order
 from .train import FITTED, How, contender
 
+#: Rows from which the splits of an estimate are worth processes of their own.
+LARGE = 20_000
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -73,7 +76,8 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
     if splits < 2 or few:
         return None
     base = peer_of(how.loss)
-    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed)
+    jobs = 0 if len(table.labels) >= LARGE else 1
+    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed, jobs=jobs)
     contenders = (contender(model, how), built_in(how.loss, how.multiclass)[base])
     found = list(run_splits(table, plan, order, contenders))
     conclusion = conclude(table, found, plan, contenders, plain=base)

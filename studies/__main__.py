@@ -14,8 +14,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
-    "multiclass", "aggregates", "yardsticks", "guard", "noise", "classifiers", "steps", "reducers", "contamination",
-    "referee", "threshold",
+    "multiclass", "guard", "noise", "classifiers", "steps", "reducers", "contamination", "referee", "threshold",
 )  # fmt: skip
 
 

@@ -48,8 +48,8 @@ FAULTS = [
     Fault("leaked start: calibration starts where the fit started", "linear/calibration.py",
           "if not isinstance(options.init, str):", "if False:", (ANSWERS,)),
     Fault("leaked start: a pilot of all folds", "solvers/convex.py",
-          'second_order(design, "logistic", masses[fold], alpha, start[alike[:1]], ahead)[0]',
-          'second_order(design, "logistic", masses[0], alpha, start[alike[:1]], ahead)[0]', (ANSWERS, "tests/solvers/test_parity.py")),
+          "second_order(design, loss, masses[fold], alpha, start[alike[:1]], ahead)[0]",
+          "second_order(design, loss, masses[0], alpha, start[alike[:1]], ahead)[0]", (ANSWERS, "tests/solvers/test_parity.py")),
     # --- who chooses what it is asked about
     Fault("the guard asks the folds that chose", "linear/race.py",
           "means = ((sums - table[whole, fold]) / (self.finals - 1) for fold in range(self.finals))",

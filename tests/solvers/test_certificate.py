@@ -101,7 +101,9 @@ def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
         given = X, y, mass, item, alpha, intercept
         best = minimize(_objective, np.zeros(4), given, method="Powell", options={"maxfev": 1500})
         points = (_margins(best.x, X, y, intercept) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]
-        bound = _lower_bounds(Judged(X, y, intercept), item, mass[None], points, np.array([alpha]))[0]
+        bound = _lower_bounds(Judged(X, y, intercept), item, mass[None], points, item.value(points), np.array([alpha]))[
+            0
+        ]
         assert bound <= best.fun * (1 + 1e-6)
         if loss == "hinge":
             rows = -y[:, None] * (X if intercept == "none" else np.column_stack([X, np.ones(12)]))

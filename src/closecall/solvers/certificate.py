@@ -125,7 +125,8 @@ def _judge_alike(
     for look in (_at_margins, _at_best_intercept, _at_kinks):
         left = np.flatnonzero((objective - lower > tol * scale) & (proven > tol))
         if left.size:
-            lower[left] = np.fmax(lower[left], look(setting, loss, weights[left], margins[left], alpha[left], tol))
+            chosen = weights[left], margins[left], losses[left], alpha[left]
+            lower[left] = np.fmax(lower[left], look(setting, loss, *chosen, tol))
     return objective, errors, np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
 
 
@@ -143,17 +144,21 @@ def counts(problem: Problem, total: float) -> tuple[float, float]:
     return k, m
 
 
-def _at_margins(setting: Judged, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+def _at_margins(
+    setting: Judged, loss: Loss, weights: Array, margins: Array, losses: Array, alpha: Array, tol: float
+) -> Array:
     """Bounds by the tangents at the solution's own margins."""
-    return _lower_bounds(setting, loss, weights, margins, alpha)
+    return _lower_bounds(setting, loss, weights, margins, losses, alpha)
 
 
-def _lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, alpha: Array) -> Array:
-    """Bounds by the tangents at ``points`` (problems, samples)."""
+def _lower_bounds(setting: Judged, loss: Loss, weights: Array, points: Array, values: Array, alpha: Array) -> Array:
+    """Bounds by the tangents at ``points`` (problems, samples), where the losses are ``values``."""
+    slopes = loss.slope(points)
+    heights = values - slopes * points
     used = weights > 0
-    slopes = np.where(used, loss.slope(points), 0.0)
-    heights = np.where(used, loss.value(points) - slopes * points, 0.0) * weights
-    return dual_values(setting, heights, -weights * slopes, alpha)
+    if not used.all():  # what is left out may be infinite
+        slopes, heights = np.where(used, slopes, 0.0), np.where(used, heights, 0.0)
+    return dual_values(setting, heights * weights, -weights * slopes, alpha)
 
 
 def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> Array:
@@ -178,7 +183,8 @@ def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> A
     """
     signed = pull * setting.y
     if setting.intercept == "free":
-        ahead, behind = np.maximum(signed, 0).sum(axis=1), np.maximum(-signed, 0).sum(axis=1)
+        ahead = np.maximum(signed, 0).sum(axis=1)
+        behind = ahead - signed.sum(axis=1)
         least = np.minimum(ahead, behind)
         ratio = [np.where(side > 0, least / np.where(side > 0, side, 1), 1.0)[:, None] for side in (ahead, behind)]
         scale = np.where(signed > 0, ratio[0], ratio[1])
@@ -191,7 +197,9 @@ def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> A
     return np.where(bound > 0, bound, 0.0)  # losses are not negative; also where the bound is no number
 
 
-def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+def _at_best_intercept(
+    setting: Judged, loss: Loss, weights: Array, margins: Array, losses: Array, alpha: Array, tol: float
+) -> Array:
     """Bounds by the tangents at the margins that the best intercept would give: secant steps on its derivative."""
     if setting.intercept != "free" or not np.isfinite(loss.curvature):
         return np.zeros(len(margins))
@@ -210,10 +218,13 @@ def _at_best_intercept(setting: Judged, loss: Loss, weights: Array, margins: Arr
         better = np.abs(high) <= np.abs(low)
         before, low = np.where(better, after, before), np.where(better, high, low)
         after = after + step
-    return _lower_bounds(setting, loss, weights, margins + before[:, None] * setting.y, alpha)
+    points = margins + before[:, None] * setting.y
+    return _lower_bounds(setting, loss, weights, points, loss.value(points), alpha)
 
 
-def _at_kinks(setting: Judged, loss: Loss, weights: Array, margins: Array, alpha: Array, tol: float) -> Array:
+def _at_kinks(
+    setting: Judged, loss: Loss, weights: Array, margins: Array, losses: Array, alpha: Array, tol: float
+) -> Array:
     """Bounds with a slope between a kink's two where a margin lies within a width below it, as in the rounded loss."""
     if not loss.kinks:
         return np.zeros(len(margins))

@@ -202,7 +202,7 @@ def _simulation(records: Sequence[Row]) -> Any:
     marks = base.transform_filter(alt.FieldOneOfPredicate(field="method", oneOf=names[:-1])).mark_point(
         filled=True, size=45, opacity=1
     )
-    shape = _look(alt.Shape, names, [*(_SHAPES[method] for method in METHODS), "stroke"]).legend(None)
+    shape = _look(alt.Shape, names, [*(_SHAPES[method] for method in METHODS), "stroke"])
     return base.mark_line().encode(strokeWidth=width) + marks.encode(shape=shape)
 
 

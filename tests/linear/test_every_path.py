@@ -19,7 +19,7 @@ from closecall import AggregateLossClassifier, CloseKClassifierCV
 from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
 from closecall.linear.joint import Steps
 from closecall.linear.multiclass import _Joint, prepare_joint
-from closecall.linear.settling import Scores
+from closecall.linear.settling import ClassScores
 from closecall.losses import LOSSES
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import compiled
@@ -128,7 +128,7 @@ def test_many_classes(name: str, form: str, loss: str, kind: str) -> None:
     expected = by_definition(losses, item, mass, np.log(2) if form == "softmax" else known.threshold)
     k = AGGREGATES[name].counts(item.k, item.m, float(mass.sum()))[0]
     steps = Steps(design, codes, [make_mass(mass, np.float64)], [item], form)
-    surface = Scores(design, codes, mass, item, form, CLASSES)
+    surface = ClassScores(design, codes, mass, item, form, CLASSES)
     shrink = 0.7 * design.penalized * C
     found = {
         "steps": steps.gradients(C[None], np.array([k]), np.array([0]))[0],

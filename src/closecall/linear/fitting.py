@@ -46,7 +46,7 @@ class Options:
     threads: int = 1
     extra_iter: int = 0
     certify: bool = True  # a search does without
-    settle: int = 0  # steps' worth of settling; max_iter unless said
+    settle: int = 0  # steps' worth of settling; max_iter by default
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class Steps:
             path, count = path + self._lengths(move), count + 1
             if count < WINDOW:
                 continue
-            eta = np.where(self._lengths(C - mark) < 0.5 * path, 0.5 * eta, eta)  # to and fro: the selection chatters
+            eta = np.where(self._lengths(C - mark) < 0.5 * path, 0.5 * eta, eta)  # the selection alternates
             size = np.maximum(self._lengths(C), _SMALL * np.sqrt(self.totals[rows]))
             settled = path <= WINDOW * tol * size
             final[rows[settled]], used[rows[settled]] = C[settled], step

@@ -225,7 +225,7 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
 
 
 def usual_splits(suites: Iterable[str], models: Iterable[str]) -> int:
-    """How many splits there are unless said: the paper's 25, fewer for networks on nothing but the embedded suite.
+    """How many splits there are by default: the paper's 25, fewer for networks on nothing but the embedded suite.
 
     Examples
     --------

@@ -130,7 +130,7 @@ def solve(
     fold_of : array (problems,) of int, optional
         Which fold each problem trains on; required with more than one fold.
     dtype : float32 or float64, optional
-        Of the sweep; X's own unless said, float64 for other types. Results are float64.
+        Of the sweep; X's own by default, float64 for other types. Results are float64.
     memory_limit : int
         Bytes that the blocks of margins may take in all.
     threads : int

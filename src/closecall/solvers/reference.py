@@ -6,7 +6,7 @@ Every line follows the definitions: the aggregate's weights by sorting (:mod:`cl
     w <- w - eta * (c * kappa * X'X + alpha)^-1 * gradient
 
 with c the curvature bound of the loss and kappa the share of X'X that k examples carry. eta is halved whenever the
-last ten steps went to and fro. Nothing is shared, batched, rotated or approximated.
+last ten steps went back and forth. Nothing is shared, batched, rotated or approximated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settling: from where the steps ended to a point that holds its certificate.
 
-Where several examples compete for a place, no single selection makes the gradient vanish and plain steps go to and fro.
+Where several examples compete for a place, no single selection makes the gradient vanish and plain steps alternate.
 The gradient is zero for the right *shares*: weights that the competing examples could have if their losses were changed
 a little (Goldstein's subdifferential). They are found by a **soft selection**: around the k-th place the weight falls
 along a ramp of some *width* in the losses, from the whole mass to nothing, and still sums to k. The gradient is then a

@@ -184,6 +184,14 @@ def test_libraries_take_part_where_they_are_installed(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "lightgbm", raising=False)
+    (tmp_path / "catboost").mkdir()
+    (tmp_path / "catboost" / "__init__.py").write_text("import a_package_that_is_not_there\n")
+    from closecall.tabular.contenders import libraries
+
+    assert libraries()["lightgbm"] == ""
+    assert "catboost is installed but cannot be used" in libraries()["catboost"]
+    assert run("compare", "t.csv", *LINEAR, "--only", "catboost") == cli.BAD_REQUEST
+    assert "install the package" in run.err
     assert run("compare", written(clouds(80)), *LINEAR, "--only", "lightgbm") == 0
     found = by_method(run)["lightgbm"]
     assert found["label"] == "LightGBM"

@@ -73,7 +73,7 @@ def compare(
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
     from closecall.tabular.compare import ComparePlan, diagnosis_of, run_splits
     from closecall.tabular.conclude import PLAIN, conclude
-    from closecall.tabular.contenders import AGGREGATED
+    from closecall.tabular.contenders import AGGREGATED, libraries
     from closecall.tabular.divide import Order
     from closecall.tabular.hints import hints
     from closecall.tabular.report import Findings, as_records, check_packages, make_folder, page_path, write
@@ -90,6 +90,8 @@ def compare(
         solved, max_iter, seed, jobs,
     )  # fmt: skip
     contenders = plan.contenders()  # a name that nobody has is said before a large table is read
+    if not only:
+        print_notes(filter(None, libraries().values()), err)
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     if page and not missing:

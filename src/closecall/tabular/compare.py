@@ -175,6 +175,8 @@ def _majority(data: SplitData, metric: Metric) -> Entry:
 def problems_of(losses: Sequence[str]) -> list[Problem]:
     """The grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with the others too.
 
+    Every second alpha is enough for all but `average`, as in the heats of the search that `fit` runs.
+
     Examples
     --------
     >>> len({problem.alpha for problem in problems_of(["logistic"])})
@@ -186,7 +188,11 @@ def problems_of(losses: Sequence[str]) -> list[Problem]:
             takes = AGGREGATES[name].takes
             ks = (None,) if "k" not in takes else KS[-1:] if "m" in takes else KS
             counts = [(k, m) for k in ks for m in (MS[::2] if "m" in takes else (None,))]
-            found += [Problem(loss, name, k, alpha, m) for k, m in counts for alpha in ALPHAS]
+            found += [
+                Problem(loss, name, k, alpha, m)
+                for k, m in counts
+                for alpha in (ALPHAS if AGGREGATES[name].plain else ALPHAS[1::2])
+            ]
     return found
 
 

@@ -30,7 +30,7 @@ from closecall.model_selection import ExactThresholdClassifier
 from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
 
 #: Trees of a forest while it is tuned, and of the one that counts.
-TRIED, TREES = 12, 100
+TRIED, TREES = 8, 100
 ROUNDS = (25, 50, 75, 100)
 CLOSE_K = "close_k"
 MAJORITY = "majority"
@@ -163,9 +163,9 @@ def _svm(_: int) -> Settings:
 
 def _forest(_: int) -> Settings:
     return [
-        (f"{feats or 'all'} features, leaves of {leaf}",
+        (f"max_features={feats}, leaves of {leaf}",
          RandomForestClassifier(TRIED, max_features=feats, min_samples_leaf=leaf, random_state=0))
-        for feats, leaf in product(("sqrt", 1, None), (1, 3, 10, 30))
+        for feats, leaf in product(("sqrt", 1, 0.7), (1, 3, 10, 30))
     ]  # fmt: skip
 
 
@@ -234,7 +234,8 @@ INSTALLED: dict[str, tuple[str, str, str, dict[str, Sequence[Any]], dict[str, An
                  {"random_seed": 0, "verbose": False, "thread_count": 1, "allow_writing_files": False}),
     "ebm": ("EBM", "interpret.glassbox:ExplainableBoostingClassifier",
             "a sum of curves, one for each column; can be read like a linear model",
-            {"max_leaves": (2, 3, 4), "learning_rate": (0.01, 0.02, 0.04, 0.08)}, {"random_state": 0, "n_jobs": 1}),
+            {"max_leaves": (2, 4), "max_rounds": (50, 200)},
+            {"learning_rate": 0.1, "interactions": 0, "outer_bags": 2, "random_state": 0, "n_jobs": 1}),
 }  # fmt: skip
 
 
@@ -313,7 +314,7 @@ def line_up(
         If any: just these, and those that the verdict needs.
     """
     known = built_in(loss, multiclass)
-    there = [name for name, (_, place, *_) in INSTALLED.items() if _findable(place)]
+    there = [name for name, trouble in libraries().items() if not trouble]
     default = [name for name in (*known, *there) if name != "k_nn"]
     if metric.name not in ("accuracy", "balanced_accuracy"):
         default.remove("exact_threshold")  # it moves labels only
@@ -338,9 +339,17 @@ def _of(name: str, known: dict[str, Contender]) -> Contender:
     raise ValueError(f"unknown contender {name!r}; give one of {names}, or package:Class of an installed package")
 
 
-def _findable(place: str) -> bool:
-    package = place.partition(":")[0].partition(".")[0]
-    return importlib.util.find_spec(package) is not None
+def libraries() -> dict[str, str]:
+    """The libraries of :data:`INSTALLED` that are there, and why one that is there cannot take part."""
+    found = {}
+    for name, (_, place, *_) in INSTALLED.items():
+        if importlib.util.find_spec(place.partition(":")[0].partition(".")[0]) is not None:
+            try:
+                _imported(place)
+                found[name] = ""
+            except Exception as error:  # a broken package of the user's must not end a comparison without it
+                found[name] = f"{name} is installed but cannot be used, and does not take part ({error})"
+    return found
 
 
 def quietly(contenders: Sequence[Contender], data: SplitData, metric: Metric) -> Iterator[Entry]:

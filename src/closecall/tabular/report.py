@@ -215,7 +215,7 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
         "chart-gains",
         f"What each contender gains over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
         "bar for its 95 % interval. Grey: not significant after adjusting for all of them.",
-        draw.gains(*content.moves(comparison), f"{metric.unit} above {plain}"),
+        draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
     )
     ranking = place(
         "chart-ranking",

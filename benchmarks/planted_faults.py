@@ -4,6 +4,7 @@
     python benchmarks/planted_faults.py                 every fault, each against the tests named with it
     python benchmarks/planted_faults.py leaked weight   only faults whose name contains one of the words
     python benchmarks/planted_faults.py --list          names only
+    python benchmarks/planted_faults.py --fit           only whether each still fits the source
 
 The package is copied to a temporary folder, a line is changed there, and the tests run against the copy. A fault that
 no longer fits the source is an error: move it along with the code.
@@ -25,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 ANSWERS, SEARCH = "tests/linear/test_answers.py", "tests/linear/test_search.py"
 LAWS, CLASSES = "tests/linear/test_laws.py", "tests/linear/test_multiclass.py"
 PARAMETERS, ESTIMATORS = "tests/linear/test_parameters.py", "tests/linear/test_estimators.py"
+WARNINGS, PATHS = "tests/linear/test_warnings.py", "tests/linear/test_every_path.py"
+SETTLE = "tests/solvers/test_settle.py"
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,10 @@ FAULTS = [
           "models = fit_setting(training, problem, options, False)", (SEARCH, ANSWERS)),
     # --- classes
     Fault("the baseline of many classes is the challengers' form", "linear/search.py",
-          'baselines = [[Setting("logistic", "average", None, alpha, multiclass="softmax") for alpha in alphas]]',
-          'baselines = [[Setting("logistic", "average", None, alpha, multiclass=form) for alpha in alphas]]', (ANSWERS,)),
+          'multiclass="softmax" if many else None)', "multiclass=form)", (ANSWERS,)),
+    Fault("the baseline has the challengers' loss", "linear/search.py",
+          'Setting("logistic", "average", None, alpha, multiclass="softmax" if many else None)',
+          'Setting(losses[0], "average", None, alpha, multiclass="softmax" if many else None)', (ANSWERS, SEARCH)),
     Fault("the refit of many classes forgets the form", "linear/search.py",
           "chosen.multiclass or self.multiclass", "self.multiclass", (ANSWERS,)),
     Fault("a joint step with the wrong fold's mass", "linear/joint.py",
@@ -124,7 +129,120 @@ FAULTS = [
     Fault("the scores of the wrong fold", "linear/race.py",
           "mine, rows = [pair for pair in pairs if pair[1] == fold], self.tests[fold]",
           "mine, rows = [pair for pair in pairs if pair[1] == fold], self.tests[0]", (SEARCH, ANSWERS)),
+    # --- the solvers
+    Fault("doubled step: all accept a halved one", "solvers/newton.py",
+          "return np.full(len(C), trial), line", "return np.ones(len(C)), line", ("tests/solvers/test_certificate.py",)),
+    Fault("doubled step of Newton", "solvers/newton.py",
+          "C = C + t[:, None] * step", "C = C + 2 * t[:, None] * step", ("tests/solvers/test_optimum.py",)),
+    Fault("Newton's curvature is not the loss's", "solvers/newton.py",
+          "flat * share * share * light), penalty", "flat * share * light), penalty", ("tests/solvers/test_optimum.py",)),
+    Fault("Newton forgets the penalty", "solvers/newton.py",
+          "+ penalty * C\\n        step", "\\n        step", ("tests/solvers/test_optimum.py",)),
+    Fault("Newton stops early", "solvers/newton.py",
+          "-fall <= 2 * enough * value", "-fall <= 2e3 * enough * value", ("tests/solvers/test_certificate.py",)),
+    Fault("a dual point outside its box", "solvers/newton.py",
+          "dual = np.clip(dual, 0, mass)", "dual = 2 * dual", ("tests/solvers/test_certificate.py",)),
+    Fault("the interior point leaves the inside", "solvers/newton.py",
+          "far = 0.995 * longest(moves)", "far = 1.5 * longest(moves)", ("tests/solvers/test_optimum.py",)),
+    Fault("a bound forgets the intercept's penalty", "solvers/newton.py",
+          "across[:, -1] *= penalty[:, -1] > 0", "across[:, -1] *= 0", ("tests/solvers/test_certificate.py",)),
+    Fault("a fold's left-out rows are trained on", "solvers/convex.py",
+          "inside = mass.values > 0", "inside = mass.values > -1", ("tests/solvers/test_parity.py",)),
+    Fault("L-BFGS accepts no step", "solvers/convex.py",
+          "_ARMIJO * state.trial * state.slope", "10 * state.trial * state.slope", ("tests/solvers/test_optimum.py",)),
+    Fault("dropped weight in a pull of L-BFGS", "solvers/convex.py",
+          "losses, pull = losses * mass.values, pull * mass.values", "losses = losses * mass.values", ("tests/solvers/test_parity.py",)),
+    Fault("L-BFGS forgets the penalty", "solvers/convex.py",
+          "gradient + shrink", "gradient", ("tests/solvers/test_optimum.py",)),
+    Fault("a bound without the intercept's repair", "solvers/certificate.py",
+          "signed, heights = signed * scale, heights * scale", "heights = heights * 1.0", ("tests/solvers/test_certificate.py",)),
+    Fault("a bound with half the penalty", "solvers/certificate.py",
+          "square / (2 * alpha)", "square / (4 * alpha)", ("tests/solvers/test_certificate.py",)),
+    Fault("a bound that is the objective", "solvers/certificate.py",
+          "lower, proven = np.maximum(known[0], 0.0), known[1]", "lower, proven = objective.copy(), known[1]", ("tests/solvers/test_certificate.py",)),
+    Fault("a bound forgets a penalised intercept", "solvers/certificate.py",
+          "square = square + signed.sum(axis=1) ** 2", "square = square * 1", ("tests/solvers/test_certificate.py",)),
+    Fault("an objective with twice the penalty", "solvers/certificate.py",
+          "objective + 0.5 * alpha * inner", "objective + alpha * inner", ("tests/solvers/test_parity.py",)),
+    Fault("left-out rows are selected", "solvers/kernels.py",
+          "keys[:, mass.outside] = np.inf\\n    edges", "pass\\n    edges", ("tests/solvers/test_kernels.py",)),
+    Fault("far margins tie", "solvers/kernels.py",
+          "STEEP = 60.0", "STEEP = 1e9", ("tests/solvers/test_certificate.py",)),
+    Fault("ignored m in the weights", "solvers/kernels.py",
+          "weights.astype(losses.dtype) - select(-losses, m, mass)", "weights", ("tests/solvers/test_parity.py",)),
+    Fault("ignored m in the pulls", "solvers/kernels.py",
+          "weights[some] -= select(_rank", "weights[some] -= 0 * select(_rank", ("tests/solvers/test_kernels.py",)),
+    Fault("closeness without its absolute value", "solvers/kernels.py",
+          "return np.abs(keys, out=keys), negative", "return keys, negative", ("tests/solvers/test_kernels.py",)),
+    Fault("dropped weight in the average's pull", "solvers/kernels.py",
+          "pull if mass.unit and mass.outside is None else pull * mass.values", "pull", ("tests/solvers/test_kernels.py",)),
+    Fault("flat losses are ranked", "solvers/kernels.py",
+          "np.clip(margins, low, high, out=margins) if", "margins if", ("tests/solvers/test_kernels.py",)),
+    Fault("steps that chatter are not halved", "solvers/steps.py",
+          "self.eta[judged & (net < 0.5 * self.path)] *= 0.5", "pass", ("tests/solvers/test_parity.py",)),
+    Fault("steps forget the penalty", "solvers/steps.py",
+          "move += self.shrink * self.C", "pass", ("tests/solvers/test_parity.py",)),
+    Fault("nothing decays", "solvers/steps.py",
+          "get_aggregate(name).decays for name", "False for name", ("tests/solvers/test_certificate.py",)),
+    Fault("an aggregate's carried mass is k - m", "solvers/steps.py",
+          "found[same] = get_aggregate(name).carried(k[same], m[same])", "pass", ("tests/solvers/test_parity.py",)),
+    Fault("the majoriser is too small", "solvers/steps.py",
+          "+ np.sqrt(rank)) ** 2 / total", "+ np.sqrt(rank)) / total", ("tests/solvers/test_parity.py",)),
+    Fault("what takes no k is an average", "solvers/batched.py",
+          "get_aggregate(name).is_average(k, m, total)", "k >= total and m == 0", ("tests/solvers/test_certificate.py",)),
+    Fault("alphas share a row", "solvers/batched.py",
+          "float(problem.alpha), start[index]", "1.0, start[index]", ("tests/solvers/test_parity.py",)),
+    Fault("folds share a row", "solvers/batched.py",
+          "return fold, problem.loss", "return 0, problem.loss", ("tests/solvers/test_parity.py",)),
+    Fault("everything has converged", "solvers/batched.py",
+          "used, gap, gap <= tol)", "used, gap, gap <= 1.0)", ("tests/solvers/test_certificate.py",)),
+    Fault("stale margin: the mean is added", "solvers/design.py",
+          "intercepts - (columns @ self.mean if", "intercepts + (columns @ self.mean if", ("tests/solvers/test_parity.py",)),
+    Fault("a free intercept is penalised", "solvers/design.py",
+          'penalized[len(values) - (kind == "free") :] = 0', "pass", ("tests/solvers/test_optimum.py",)),
+    Fault("joint problems are averages", "linear/multiclass.py",
+          "whole = aggregate.is_average(k_at(max_iter), m, joint.total)", "whole = True", ("tests/solvers/test_certificate.py",)),
+    Fault("the runner-up does not pull", "linear/joint.py",
+          "np.put_along_axis(pull, rivals, -slope[:, None], axis=1)", "pass", ("tests/linear/test_multiclass.py",)),
+    Fault("joint problems forget the penalty", "linear/multiclass.py",
+          "shrink = self.problem.alpha * self.design.penalized * C", "shrink = 0 * C", ("tests/linear/test_multiclass.py",)),
+    Fault("a hundredfold joint step", "linear/joint.py",
+          "curvature = 2 * step_curvature", "curvature = 0.02 * step_curvature", ("tests/linear/test_multiclass.py",)),
+    # --- settling
+    Fault("a ramp that does not sum to k", "solvers/settle.py",
+          "weights[near] = share * fraction", "weights[near] = share * (fraction > 0.5)", (SETTLE,)),
+    Fault("the prediction keeps no shares", "solvers/settle.py",
+          "change = offset * (1 / width - 1 / old)", "change = 0 * offset", (SETTLE,)),
+    Fault("a prediction of the wrong sign", "solvers/settle.py",
+          "return self.c - _solve(whole, self.gradient), held", "return self.c + _solve(whole, self.gradient), held", (SETTLE,)),
+    Fault("settling without the curvature of the ramp", "solvers/settle.py",
+          "whole += ramp.sign / self.width * apart", "pass", (SETTLE,)),
+    Fault("settling accepts more errors", "solvers/settle.py", "WORSE = 0.01", "WORSE = 1.0", (SETTLE,)),
+    Fault("settling takes any step", "solvers/settle.py", "FARTHEST = 0.4, 4, 1.0", "FARTHEST = 0.4, 4, 1e9", (SETTLE,)),
+    Fault("settled at any width", "solvers/settle.py",
+          "return spot if spot is not None and spot.width <= self.last else None", "return spot", (SETTLE,)),
+    Fault("settled without a certificate", "solvers/settle.py",
+          "return spot.width > self.last or self._certified(spot)", "return True", (SETTLE,)),
+    Fault("a held gap without the intercept's repair", "solvers/finish.py",
+          "heights, pull = heights * factors, pull * factors", "heights = heights * 1.0", (SETTLE,)),
+    Fault("a held gap with twice the penalty", "solvers/finish.py",
+          "(across**2 / 2) @ (1 / surface.penalty[penalized])", "(across**2 / 4) @ (1 / surface.penalty[penalized])", (SETTLE,)),
+    Fault("a convex gap by the shares' own value", "solvers/finish.py",
+          "if surface.choice.convex else weights", "if False else weights", (SETTLE,)),
+    Fault("the rivals of several classes do not share", "linear/settling.py",
+          "return width / (2 * np.log(max(self.classes - 1, 2)))", "return 1e-9 * width", (SETTLE, WARNINGS)),
+    Fault("a joint gap without the intercepts' repair", "linear/settling.py",
+          "heights, across = heights * factors, across * factors[:, None]", "heights = heights * 1.0", (PATHS, WARNINGS)),
+    Fault("nothing settles", "linear/fitting.py",
+          "settle=options.settle or options.max_iter, **data, **how", "**data, **how", (WARNINGS,)),
+    Fault("silent: no warning", "linear/fitting.py",
+          "if bool(models.converged.all()):", "if True:", (WARNINGS,)),
 ]  # fmt: skip
+
+
+def places(fault: Fault) -> int:
+    """How many places of the source the fault fits; one, or it has to be moved along."""
+    return (ROOT / "src" / "closecall" / fault.file).read_text().count(fault.old.replace("\\n", "\n"))
 
 
 def planted(fault: Fault, folder: Path) -> Path:
@@ -156,19 +274,20 @@ def killed(fault: Fault) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="only faults whose name contains one of these")
+    parser.add_argument("--fit", action="store_true", help="only check that each fault fits one place")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     given = parser.parse_args()
     chosen = [f for f in FAULTS if not given.words or any(word in f.name for word in given.words)]
     survivors = []
     for fault in chosen:
-        if given.list:
-            print(fault.name)
+        if given.list or given.fit:
+            print(f"{fault.name}: {places(fault)}" if given.fit else fault.name)
             continue
         began = time.monotonic()
         dead = killed(fault)
         survivors += [] if dead else [fault.name]
         print(f"{'killed  ' if dead else 'SURVIVES'} {time.monotonic() - began:5.0f} s  {fault.name}", flush=True)
-    if not given.list:
+    if not (given.list or given.fit):
         print(f"{len(chosen) - len(survivors)} of {len(chosen)} faults are killed")
     raise SystemExit(1 if survivors else 0)
 

@@ -54,20 +54,39 @@ def compare(name: str, scaled: bool) -> dict[str, Any]:
     return {"name": name, "scaled": scaled, "ratio": ratio, "gap": float(model.gap_[0]), "warned": warned}
 
 
+def known(path: Path) -> list[dict[str, Any]]:
+    """What an earlier run has found: a run that was ended goes on where it stood."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["warned"]]
+    return [
+        {"name": row["name"], "ratio": float(row["ratio"]), "gap": float(row["gap"])}
+        | {key: row[key] == "True" for key in ("scaled", "warned")}
+        for row in rows
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("pmlb_average.csv"))
     given = parser.parse_args()
-    lines: list[dict[str, Any]] = []
-    with given.out.open("w", newline="") as file:
+    lines = known(given.out)
+    done = {(line["name"], line["scaled"]) for line in lines}
+    with given.out.open("a", newline="") as file:
         writer = csv.DictWriter(file, ("name", "scaled", "ratio", "gap", "warned"))
-        writer.writeheader()
+        if not lines:
+            writer.writeheader()
         for name in SUITES["pmlb94"]:
             for scaled in (False, True):
+                if (name, scaled) in done:
+                    continue
                 lines.append(compare(name, scaled))
                 writer.writerow(lines[-1])
                 file.flush()
     wrong = [line for line in lines if line["ratio"] > WITHIN and not line["warned"]]
+    worst = max(line["ratio"] for line in lines if not line["warned"])
+    print(f"worst ratio without a warning {worst:.8f}")
     print(f"{len(lines)} fits, {sum(line['warned'] for line in lines)} warned, {len(wrong)} wrong without a warning")
     for line in wrong:
         print(line)

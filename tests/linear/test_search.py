@@ -94,6 +94,18 @@ def test_results_agree_with_a_model_fitted_by_hand() -> None:
     assert model.cv_results_["split0_test_score"][place] == pytest.approx(hand, abs=0.021)
 
 
+def test_the_baseline_is_logistic_regression_whatever_the_loss() -> None:
+    """With a guard that nothing passes a search among hinge losses is scikit-learn's model; their average races."""
+    X, y = plain()
+    model = AggregateLossClassifierCV(loss="hinge", guard=1000, alphas=(0.1, 10.0), ks=(0.3,), max_iter=60).fit(X, y)
+    theirs = LogisticRegression(C=1 / model.alpha_, tol=1e-8).fit(X, y)
+    assert (model.loss_, model.aggregate_, model.guard_report_["baseline"]) == (
+        "logistic", "average", "logistic regression")  # fmt: skip
+    np.testing.assert_allclose(model.coef_, theirs.coef_, atol=2e-3)
+    raced = {(p["loss"], p["aggregate"]) for p in model.cv_results_["params"]}
+    assert raced == {("logistic", "average"), ("hinge", "average"), ("hinge", "close_decay")}
+
+
 @pytest.mark.parametrize("scoring", ["f1", "roc_auc", "balanced_accuracy"])
 def test_other_scores(scoring: str) -> None:
     X, y = plain()

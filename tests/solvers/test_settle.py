@@ -16,7 +16,9 @@ from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.solvers import solve
-from closecall.solvers.settle import Choice, soft_smallest
+from closecall.solvers.finish import Margins
+from closecall.solvers.prepared import prepare
+from closecall.solvers.settle import Choice, Settling, Spot, soft_smallest
 
 TOL = 1e-4
 
@@ -134,6 +136,28 @@ def test_close_does_not_settle_at_zero() -> None:
         item = Problem("hinge", "close", 0.3, alpha)
         rough, found = solve(X, y, [item], max_iter=300, tol=TOL), fitted(X, y, mass, item)
         assert found.errors[0] <= rough.errors[0] + 0.01 * len(y)
+
+
+def test_a_prediction_is_nearer_than_staying() -> None:
+    """Where a zero of the gradient is expected at half of a small width, the gradient is far smaller than here."""
+    ratios = []
+    for seed in range(51, 63):
+        X, y, mass, _ = draw(seed)
+        ready = prepare(X, y, mass[None], fit_intercept=True, penalize_intercept=False, dtype=np.float64)
+        surface = Margins(ready.design, ready.design.masses[0], Problem("logistic", "atk", 0.5, 1.0))
+        settling = Settling(surface, np.zeros(ready.design.rank), 100, TOL)
+        spot = None
+        for width in (0.1, 0.01, 1e-3):
+            spot = settling._stage(settling.start if spot is None else spot.c, width * settling.unit, 40, spot)
+            assert spot is not None
+        if spot.ramps[0].rows.size < 2:
+            continue
+        c, width = spot.c.copy(), spot.width / 2
+        guess, _ = spot.narrowed(width)
+        here, there = (np.abs(Spot(surface, point, width).gradient).max() for point in (c, guess))
+        ratios.append(there / here)
+    assert len(ratios) > 3
+    assert np.median(ratios) < 0.5
 
 
 @pytest.mark.parametrize("weighted", [False, True])

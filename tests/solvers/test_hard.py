@@ -271,3 +271,16 @@ def test_sparse_data_are_never_densified() -> None:
     """
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
     assert int(run.stdout) < 300
+
+
+@pytest.mark.parametrize("size", [10.0, 300.0, 1e4])
+def test_a_start_far_away_where_no_loss_is_curved(size: float) -> None:
+    """Fewer rows than columns and every margin in the hundreds: a Newton step has nothing but the penalty to go by."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((8, 20)), np.where(np.arange(8) % 2, 1.0, -1.0)
+        problems = [Problem(alpha=alpha) for alpha in (1e-2, 1.0, 50.0)]
+        far = solve(X, y, problems, init=(size * rng.standard_normal(20), 0.0), tol=1e-4)
+        near = solve(X, y, problems, init="zeros", tol=1e-4)
+        assert far.converged.all()
+        np.testing.assert_allclose(far.objective, near.objective, rtol=2e-4)

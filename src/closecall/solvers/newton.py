@@ -18,6 +18,8 @@ from .._names import Array
 LARGEST_DESIGN = 1 << 22
 LARGEST_RANK = 256
 _GAP, _PATIENCE, _INNERMOST = 1e-8, 8, 1e-14  # of the interior point, in double precision
+#: The least curvature of a row, and after a step that had to be this short: far out there is none left to go by.
+_FLATTEST, _DAMPED, _SHORT = 1e-12, 1e-4, 1 / 64
 _GRAM_BLOCK = 1 << 16  # entries of a weighted block of rows: it stays in cache
 
 Beat = Callable[[int], None]
@@ -107,11 +109,12 @@ def newton_logistic(
     flat, losses = _logistic(margins, mass)
     value = losses + 0.5 * (penalty * C**2).sum(axis=1)
     enough = max(tol**2, 8 * float(np.finfo(kind).eps))
-    number = 1
+    number, least = 1, np.full((len(C), 1), _FLATTEST, dtype=kind)
     for number in range(1, passes + 1):
         share = 1 / (1 + flat)
         gradient = (np.where(margins > 0, share, flat * share) * light) @ rows + penalty * C
-        step = -_solve(grams(rows, flat * share * share * light), penalty, gradient)
+        bend = np.maximum(flat * share * share, least)
+        step = -_solve(grams(rows, bend * light), penalty, gradient)
         fall = (gradient * step).sum(axis=1)
         t, margins, flat, reached = _line_search(rows, margins, flat, C, step, penalty, mass, value, fall)
         C = C + t[:, None] * step
@@ -120,6 +123,7 @@ def newton_logistic(
         if not kept.size:
             break
         C, margins, flat, penalty, value = C[kept], margins[kept], flat[kept], penalty[kept], reached[kept]
+        least = np.where(t[kept] < _SHORT, _DAMPED, _FLATTEST)[:, None].astype(kind)
     return book.close(number)
 
 

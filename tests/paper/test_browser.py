@@ -95,6 +95,13 @@ def test_every_chart_is_drawn_and_has_a_caption_for_humans(wide: Page) -> None:
         assert figure.locator(".chart").get_attribute("aria-label")
 
 
+def test_a_picture_comes_before_the_cards(wide: Page) -> None:
+    kinds = wide.locator("#summary > *").evaluate_all("(all) => all.map((each) => each.className || each.tagName)")
+    assert kinds[:2] == ["H2", "FIGURE"]
+    assert "cards" in kinds
+    assert "gains over average" in wide.locator("#summary figcaption").inner_text()
+
+
 def test_hovering_names_the_data_set_as_text(wide: Page) -> None:
     chart = wide.locator("figure[data-chart]", has_text="What close decay gains over average")
     names = set()

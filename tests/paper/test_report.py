@@ -50,6 +50,18 @@ def test_the_verdict_follows_the_results(shift: float, count: int, outcome: str)
     assert ("number 1 " in text) == (shift > 0)
 
 
+def test_a_headline_does_not_contradict_its_own_interval() -> None:
+    """Eleven small gains and one large loss: Wilcoxon is sure, mean and median are above zero, the interval is not."""
+    scores = made(0.006, 12)
+    scores.values["test"][:, 3, METHODS.index("close_decay")] -= 0.065
+    verdict = judge(scores, "hinge")
+    low, high = (float(word.strip("(,")) for word in np.array(verdict.sentences[1].split())[[6, 8]])
+    assert verdict.gain > 0
+    assert float(verdict.sentences[1].rpartition("p = ")[2].rstrip(".")) < 0.05
+    assert low < 0 < high
+    assert verdict.outcome == "level"
+
+
 def test_the_interval_of_the_mean_gain_holds_the_mean_and_repeats() -> None:
     first, again = (judge(made(0.01, 12), "logistic").sentences[1] for _ in range(2))
     assert first == again

@@ -111,19 +111,20 @@ def _heading(suite: str, scores: Scores) -> str:
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
     """What won, by how much, how sure.
 
-    The outcome is that of Wilcoxon's test over the data sets, if there are enough of them and mean and median gain
-    agree on the sign; everything else is called no clear difference, whatever the mean.
+    The outcome is that of Wilcoxon's test over the data sets, if there are enough of them, mean and median gain agree
+    on the sign and the interval of the mean does not hold zero; everything else is called no clear difference.
     """
     pair = scores.pairs(loss)
     means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
     wins, losses = (int(pair[order].wins("significant").sum()) for order in (PAIR, PAIR[::-1]))
     p = stats.wilcoxon(means[:, 1], means[:, 0])
-    sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0
+    interval = stats.mean_interval(gains)
+    sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0 and interval[1] * interval[2] > 0
     outcome = "level" if not sure else "ahead" if gains.mean() > 0 else "behind"
     outcome = outcome if len(gains) >= FEWEST else "few"
     sentences = [
         _counted(wins, losses, len(gains), scores.splits),
-        _sized(gains, p),
+        _sized(len(gains), interval, p),
         *_extremes(scores, means, gains),
         _best(scores, loss),
         *_papers(scores, loss, published),
@@ -147,10 +148,10 @@ def _interval(count: int, total: int) -> str:
     return f"{count / total:.0%}, 95% interval {low:.0%} to {high:.0%}"
 
 
-def _sized(gains: Array, p: float) -> str:
-    mean, low, high = stats.mean_interval(gains)
+def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
+    mean, low, high = interval
     text = f"Mean gain {mean:+.2f} points"
-    if len(gains) < FEWEST:
+    if sets < FEWEST:
         return f"{text}. With fewer than {FEWEST} data sets no test across them can settle who is better."
     tested = "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}"
     return f"{text} (95% interval {low:+.2f} to {high:+.2f}, bootstrap over data sets); Wilcoxon {tested}."

@@ -104,6 +104,8 @@ def _stem(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
 
 
+#: How the caption of the picture begins that stands before all numbers.
+FIRST = "What close decay gains over average on each data set"
 #: The parts of the page in their order, by identity.
 _PARTS = {
     "summary": "Summary",
@@ -120,6 +122,7 @@ _PARTS = {
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     """The whole report as one page without any reference to the outside; the pictures are those already written."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
+    first = next((c for each in charts.values() for c in each if c.caption.startswith(FIRST)), None)
     parts = parts_of(sections)
     results = result_rows(parts)
     columns = _columns(results)
@@ -131,6 +134,7 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         scripts=("table.js", "walk.js"),
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
         sections=sections,
+        first=first,
         findings=findings(parts),
         holes=notes_of(sections),
         walk=json.loads(walks),

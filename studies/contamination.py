@@ -304,8 +304,8 @@ def _verdicts(found: list[Row]) -> list[str]:
         lines.append(
             f"- **{model}**: {method} {told} (95 % interval over the sets). It is the best of all methods on average "
             f"with {', '.join(ahead) if ahead else 'none of them'}. Set by set (intervals over the seeds, corrected "
-            f"for overlapping splits) it gains beyond doubt in {sum(row['low'] > 0 for row in each)} of {len(each)} cases "
-            f"and loses in {sum(row['high'] < 0 for row in each)}."
+            f"for overlapping splits) it gains beyond doubt in {sum(row['low'] > 0 for row in each)} of {len(each)} "
+            f"cases and loses in {sum(row['high'] < 0 for row in each)}."
         )
     return lines
 

@@ -7,12 +7,12 @@ solved again on both, as every other contender is. Splits run in processes of th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from joblib import cpu_count, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
@@ -137,13 +137,12 @@ def run_splits(
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     divisions = order.divisions(codes, plan.splits, plan.seed)
     work = len(codes) * plan.splits * (int(codes.max()) + 1)
-    jobs = min(plan.jobs or (cpu_count() if work >= WORTH else 1), plan.splits)
+    jobs = min(plan.jobs or ((os.cpu_count() or 1) if work >= WORTH else 1), plan.splits)
     asked = (delayed(_split)(table, codes, parts, plan, contenders, order) for parts in divisions)
     if jobs == 1:
         yield from (_split(table, codes, parts, plan, contenders, order) for parts in divisions)
         return
-    with parallel_config("loky", inner_max_num_threads=1):
-        yield from Parallel(n_jobs=jobs, return_as="generator")(asked)
+    yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator")(asked)
 
 
 def _split(

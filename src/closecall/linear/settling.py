@@ -118,18 +118,19 @@ class ClassScores:
                 found[first, :, second], found[second, :, first] = block, block.T
         return found.reshape(self.classes * rank, -1)
 
-    def gap(self, c: Array, view: ClassView, weights: Array) -> float:
-        """The certificate for held weights, by tangents as in :mod:`closecall.solvers.certificate`.
+    def gap(self, c: Array, view: ClassView, weights: Array, touch: ClassView) -> float:
+        """The certificate for held weights, by tangents at ``touch`` (see :mod:`closecall.solvers.certificate`).
 
         Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
         the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
         Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
         """
         used = np.flatnonzero(weights)
-        held, (pulls, points) = weights[used], self.pulls(view, used)
-        across = held[:, None] * self.by_class(view, used)
+        held, (pulls, points) = weights[used], self.pulls(touch, used)
+        slopes = self.by_class(touch, used)
+        across = held[:, None] * slopes
         if self.kind == "softmax":
-            heights = held * (view.losses[used] - (self.by_class(view, used) * view.scores[used]).sum(axis=1))
+            heights = held * (touch.losses[used] - (slopes * touch.scores[used]).sum(axis=1))
         else:
             heights = held * (self.loss.value(points) + pulls * points)
         if self.intercept == "free":
@@ -170,7 +171,7 @@ def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> 
     c = C.ravel()
     view = surface.see(c, 1e-12)  # so narrow that only equals share
     weights = own_weights(surface.problem, view.losses, surface.choice, surface.threshold)
-    gap = surface.gap(c, view, weights)
+    gap = surface.gap(c, view, weights, view)
     small = len(c) <= LARGEST_SIZE and not sparse.issparse(surface.rows)
     if gap <= tol or surface.problem.alpha == 0 or not small or not steps:
         return C, gap
@@ -178,4 +179,4 @@ def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> 
     spot = Settling(surface, c, allowed, tol).run()
     if spot is None:
         return C, gap
-    return spot.c.reshape(C.shape), surface.gap(spot.c, spot.view, spot.weights)
+    return spot.c.reshape(C.shape), spot.gap

@@ -55,7 +55,7 @@ def settle_all(
         if spot is not None:
             parts = design.to_parameters(spot.c[None])
             coef[row], intercept[row] = parts[0][0], parts[1][0]
-            proven[row] = surface.gap(spot.c, spot.view, spot.weights)
+            proven[row] = spot.gap
     return proven
 
 
@@ -65,9 +65,9 @@ def allowance(steps: int, samples: int, size: int, carried: float) -> int:
     Examples
     --------
     >>> allowance(300, 500, 10, 50.0), allowance(300, 1800, 620, 180.0)
-    (75, 4)
+    (75, 1)
     """
-    step, newton = 4 * samples * size, 6 * samples * size + carried * size**2 + size**3
+    step, newton = samples * size, samples * (6 * size + 100) + carried * size**2 + size**3
     return max(1, int(steps * min(SETTLING_SHARE, (step + _CALLS) / (newton + _CALLS))))
 
 
@@ -219,12 +219,14 @@ class Margins:
         scaled = self.rows[rows[heavy]] * np.sqrt(weights[heavy] * bend[heavy])[:, None]
         return scaled.T @ scaled
 
-    def gap(self, c: Array, view: View, weights: Array) -> float:
-        return held_gap(self, c, view, weights)
+    def gap(self, c: Array, view: View, weights: Array, touch: View) -> float:
+        return held_gap(self, c, view, weights, touch)
 
 
-def held_gap(surface: Margins, c: Array, view: View, weights: Array) -> float:
+def held_gap(surface: Margins, c: Array, view: View, weights: Array, touch: View) -> float:
     """The certificate at c for weights (samples,) as a share of the objective; a convex one counts its own weights.
+
+    The tangents are those at what ``touch`` sees: the same point, or one nearer the optimum for these weights.
 
     Examples
     --------
@@ -233,11 +235,12 @@ def held_gap(surface: Margins, c: Array, view: View, weights: Array) -> float:
     ...                 penalize_intercept=False, dtype=np.float64)
     >>> surface = Margins(ready.design, np.ones(2), Problem("hinge", "atk", 1, 2.0))
     >>> c = ready.design.to_coordinates(np.array([[0.5]]), np.zeros(1))[0]
-    >>> round(held_gap(surface, c, surface.see(c, 1e-3), np.full(2, 0.5)), 6)
+    >>> view = surface.see(c, 1e-3)
+    >>> round(held_gap(surface, c, view, np.full(2, 0.5), view), 6)
     0.0
     """
     used, loss = np.flatnonzero(weights), surface.loss
-    held, (pulls, points) = weights[used], surface.pulls(view, used)
+    held, (pulls, points) = weights[used], surface.pulls(touch, used)
     heights, pull = held * (loss.value(points) + pulls * points), held * pulls
     rows = surface.rows[used]
     if surface.penalty[-1] == 0:  # a free intercept: its pulls have to sum to zero

@@ -24,9 +24,12 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._names import Array
+from ..losses import Loss
 
 #: Widths at which a path begins, in shares of the mean loss, in this order: where one path ends, another goes on.
 STARTS = (0.1, 0.03, 0.3, 0.01, 1.0)
+#: Of many examples a narrow ramp holds enough, and a wide one so many that its steps are slow.
+MANY, NARROW_STARTS = 10_000, (0.01, 0.003, 0.03, 0.1)
 #: What a ramp is narrowed to; the square root of it, and so on, where that is too far.
 NARROWING, NEAREST = 0.2, 0.6
 #: A close aggregate does not settle where it misclassifies this share of the mass more than at the start.
@@ -35,6 +38,7 @@ WORSE = 0.01
 FIRST, NEXT, CONVEX = 16, 8, 40
 #: How a step is shortened, how often, and by what share of the margins' size (or of 1) it moves them at most.
 SHORTER, TRIALS, FARTHEST = 0.4, 4, 1.0
+NEARBY = 3  # steps towards the optimum for held weights, whose tangents bound best
 SMALLEST = 1e-6  # a mean loss below it counts as it
 
 
@@ -84,6 +88,7 @@ class Surface(Protocol):
 
     choice: Choice
     penalty: Array
+    loss: Loss
     spread: Array  # (coordinates,): how much the margins move, as a mean square, for each coordinate's square
 
     def see(self, c: Array, width: float) -> Any:
@@ -98,8 +103,8 @@ class Surface(Protocol):
     def bend(self, view: Any, rows: Array, weights: Array) -> Array:
         """The curvature of the weighted losses, (coordinates, coordinates); positive semidefinite."""
 
-    def gap(self, c: Array, view: Any, weights: Array) -> float:
-        """The certificate for weights (samples,) held as they are."""
+    def gap(self, c: Array, view: Any, weights: Array, touch: Any) -> float:
+        """The certificate for weights (samples,) held as they are, by the tangents at what ``touch`` sees."""
 
 
 @dataclass
@@ -160,6 +165,7 @@ class Spot:
         self.view = surface.see(c, width)
         choice, losses = surface.choice, self.view.losses
         self.ramps: list[Ramp] = []
+        self.gap = np.inf
         if choice.plain is not None:
             self.weights = choice.plain(losses)
         else:
@@ -266,7 +272,7 @@ class Settling:
             return spot
         if self.surface.choice.plain is not None:
             return self._stage(self.start, self.last, CONVEX, None)
-        for width in islice(_widths(), self.surface.choice.paths):
+        for width in islice(_widths(len(self.surface.choice.mass)), self.surface.choice.paths):
             if self.left <= 0:
                 return None
             found = self._path(width * self.unit)
@@ -306,7 +312,7 @@ class Settling:
             held, whole = spot.matrices()
             factor = _factor(held)
             decrement = self._length(factor, spot)
-            if self._found(spot, decrement):
+            if self._found(spot, decrement, factor):
                 return spot
             if self.left <= 0:
                 return None
@@ -317,13 +323,29 @@ class Settling:
             spot = following
         return None
 
-    def _found(self, spot: Spot, decrement: float) -> bool:
+    def _found(self, spot: Spot, decrement: float, factor: Array) -> bool:
         if decrement > 0.25 * self.tol * spot.value:
             return False
-        return spot.width > self.last or self._certified(spot)
+        return spot.width > self.last or self._certified(spot, factor)
 
-    def _certified(self, spot: Spot) -> bool:
-        return self.surface.gap(spot.c, spot.view, spot.weights) <= self.tol and self._errors(spot) <= self.most
+    def _certified(self, spot: Spot, factor: Array | None = None) -> bool:
+        """Whether the spot holds its certificate, by tangents at its own margins or, where the loss is convex, nearby.
+
+        The tangents of the optimum for the held weights give the best bound; a few steps with the factor of the
+        curvature lead there.
+        """
+        if self._errors(spot) > self.most:
+            return False
+        surface, c, touch = self.surface, spot.c, spot.view
+        spot.gap = min(spot.gap, surface.gap(spot.c, spot.view, spot.weights, touch))
+        for _ in range(NEARBY if surface.loss.convex else 0):
+            if factor is None or spot.gap <= self.tol:
+                break
+            gradient = surface.pull(touch, spot.used, spot.weights[spot.used]) + surface.penalty * c
+            c = c - _apply(factor, gradient)
+            touch = surface.see(c, spot.width)
+            spot.gap = min(spot.gap, surface.gap(spot.c, spot.view, spot.weights, touch))
+        return spot.gap <= self.tol
 
     def _errors(self, spot: Spot) -> float:
         """What is on the wrong side, which a close aggregate's constant M charges; at w = 0, where all tie, all is."""
@@ -369,9 +391,9 @@ class Settling:
         return best
 
 
-def _widths() -> Iterator[float]:
+def _widths(samples: int) -> Iterator[float]:
     """The starts, then others between them without end."""
-    yield from STARTS
+    yield from STARTS if samples < MANY else NARROW_STARTS
     number = 1
     while True:
         number += 1

@@ -132,6 +132,7 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "compare": lambda bad: [["compare", bad, "--no-report"]],
     "fit": lambda bad: [["fit", bad, "--out", "made"]],
     "predict": lambda bad: [["predict", bad, "good.csv"], ["predict", "good.npz", bad]],
+    "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],
     "reproduce": lambda bad: [["reproduce", "--datasets", bad, "--out", "run"],
                               ["reproduce", "--datasets", "monk3", "--out", bad]],
     "plan": lambda bad: [["plan", "--datasets", bad], ["plan", "--datasets", "monk3", "--out", bad]],

@@ -317,7 +317,8 @@ def test_the_page_is_whole_escaped_and_alone(tmp_path: Path) -> None:
     page.feed(paths[-1].read_text())
     assert page.loads == []
     assert "img" not in page.tags
-    walk, *charts = page.charts
+    (walk,) = (chart for chart in page.charts if "sets" in json.loads(chart))
+    charts = [chart for chart in page.charts if chart != walk]
     assert list(json.loads(walk)["sets"]) == ["easy", "imbalance", "outlier", "ambiguous"]
     assert page.tags.count("figure") == len(charts) == 5
     for chart in charts:

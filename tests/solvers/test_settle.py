@@ -188,3 +188,16 @@ def test_crammer_and_singers_machine_is_liblinears() -> None:
             values.append(np.maximum(1 - own + scores.max(axis=1), 0).sum() + alpha / 2 * (coef**2).sum())
         assert values[0] <= values[1] * (1 + 2 * TOL)
         assert values[0] * (1 - mine.gap_[0]) <= values[1] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("loss", ["ramp", "logistic", "hinge"])
+@pytest.mark.parametrize("aggregate", ["top", "trimmed", "atk", "ranked_range"])
+def test_settling_never_ends_higher(loss: str, aggregate: str) -> None:
+    """Far out the ramp is flat, and w = 0 is stationary for many: what is certified must not be worse than the run."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((60, 3))
+        y = np.where(X[:, 0] + 0.7 * rng.standard_normal(60) > 0, 1.0, -1.0)
+        problem = [Problem(loss, aggregate, 0.5, 1.0, 2 if aggregate in ("trimmed", "ranked_range") else None)]
+        before, after = (solve(X, y, problem, max_iter=90, tol=1e-2, settle=steps) for steps in (0, 90))
+        assert after.objective <= 1.03 * before.objective

@@ -32,7 +32,8 @@ STARTS = (0.1, 0.03, 0.3, 0.01, 1.0)
 MANY, NARROW_STARTS = 10_000, (0.01, 0.003, 0.03, 0.1)
 #: What a ramp is narrowed to; the square root of it, and so on, where that is too far.
 NARROWING, NEAREST = 0.2, 0.6
-#: A close aggregate does not settle where it misclassifies this share of the mass more than at the start.
+#: A close aggregate does not settle where it misclassifies this share of the mass more than at the start, no other
+#: where its objective is this share higher.
 WORSE = 0.01
 #: Newton steps at the first width of a path and at the others; those of a convex objective cannot go astray.
 FIRST, NEXT, CONVEX = 16, 8, 40
@@ -257,6 +258,7 @@ class Settling:
         spot = Spot(surface, start, 1e-9)
         mean = spot.value / max(float(spot.weights.sum()), 1e-300)
         self.most = self._errors(spot) + WORSE * surface.choice.total
+        self.highest = (1 + WORSE) * spot.value if surface.choice.threshold is None else np.inf
         self.unit = 2 * max(mean, SMALLEST)  # a ramp changes losses by half its width
         self.last = tol * self.unit
 
@@ -334,7 +336,7 @@ class Settling:
         The tangents of the optimum for the held weights give the best bound; a few steps with the factor of the
         curvature lead there.
         """
-        if self._errors(spot) > self.most:
+        if self._errors(spot) > self.most or spot.value > self.highest:
             return False
         surface, c, touch = self.surface, spot.c, spot.view
         spot.gap = min(spot.gap, surface.gap(spot.c, spot.view, spot.weights, touch))

@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from altair.utils.mimebundle import spec_to_mimebundle
 
 from closecall._budget import address_space
 
@@ -100,9 +101,14 @@ def check_room() -> None:
 def write(chart: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Save a chart as ``stem.svg`` and so on; return the paths."""
     check_room()
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
-    for path in paths:
-        chart.save(str(path), **({"ppi": 144} if path.suffix == ".png" else {}))
+    with alt.data_transformers.disable_max_rows():
+        spec = chart.to_dict(context={"pre_transform": False})  # checked once: that takes longer than to draw it
+    paths = []
+    for suffix in formats:
+        drawn = spec_to_mimebundle(spec, suffix, mode="vega-lite", **({"ppi": 144} if suffix == "png" else {}))
+        (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()
+        paths.append(stem.with_name(f"{stem.name}.{suffix}"))
+        paths[-1].write_bytes(content.encode() if isinstance(content, str) else content)
     return paths
 
 

@@ -35,8 +35,6 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 LOG2 = math.log(2)
 STEPS = 20
-#: One worker: the processes are started once.
-pytestmark = pytest.mark.xdist_group("distributed")
 #: Every reducer, and the close-k variants that hold state: name -> what makes it, given the group.
 REDUCERS = {
     "average": lambda group: Average(group=group),

@@ -21,10 +21,7 @@ from closecall.paper.store import Store
 from closecall.report import charts
 from tests.report.browser import CHROMIUM, Page, column, launched, visit
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH"),
-    pytest.mark.xdist_group("paper browser"),  # one browser
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 
 HOSTILE = (
     "file:<img src=x onerror=window.hacked=1>.csv",

@@ -26,10 +26,7 @@ from closecall.tabular.conclude import conclude
 from closecall.tabular.contenders import Entry, built_in
 from closecall.tabular.report import Findings, to_html
 
-pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH"),
-    pytest.mark.xdist_group("tabular browser"),  # one browser
-]
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 
 IMAGE = "<img src=x onerror=window.hacked=1>"
 SCRIPT = "</script><script>window.hacked=1</script>"

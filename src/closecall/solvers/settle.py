@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -365,11 +365,9 @@ class Settling:
             return None
         far = FARTHEST * max(np.sqrt(self.surface.spread @ spot.c**2), 1.0)
         t = min(1.0, far / max(np.sqrt(self.surface.spread @ step**2), 1e-300))
-        return (
-            self._descended(spot, step, t)
-            if self.surface.choice.convex
-            else self._shortened(spot, step, t, factor, decrement)
-        )
+        if self.surface.choice.convex:
+            return self._descended(spot, step, t)
+        return self._shortened(spot, step, t, factor, decrement)
 
     def _descended(self, spot: Spot, step: Array, t: float) -> Spot | None:
         fall = float(spot.gradient @ step)
@@ -396,7 +394,5 @@ class Settling:
 def _widths(samples: int) -> Iterator[float]:
     """The starts, then others between them without end."""
     yield from STARTS if samples < MANY else NARROW_STARTS
-    number = 1
-    while True:
-        number += 1
+    for number in count(2):
         yield float(10.0 ** (-3 * ((number * 0.6180339887) % 1)))

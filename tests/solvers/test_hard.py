@@ -93,6 +93,16 @@ def test_constant_and_repeated_columns_change_nothing() -> None:
     check(only, len(y))
 
 
+def test_examples_that_are_all_zero() -> None:
+    """Without an intercept no model can tell them apart: every answer is zero, from any start that is penalised."""
+    X, y = np.zeros((80, 3)), data()[1]
+    for folds in (None, np.random.default_rng(0).integers(0, 2, (3, 80)).astype(float)):
+        fold_of = None if folds is None else np.arange(len(everything())) % 3
+        found = solve(X, y, everything(), max_iter=90, fit_intercept=False, folds=folds, fold_of=fold_of)
+        check(found, len(y))
+        np.testing.assert_allclose(found.coef, 0, atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_features_over_sixteen_orders_of_magnitude(dtype: type) -> None:
     X, y = data(120, 9)

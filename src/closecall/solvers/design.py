@@ -173,6 +173,8 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
     singular, transposed = np.linalg.svd(finite(triangle), full_matrices=False)[1:]
     floor = np.finfo(np.float64).eps * max(X.shape) * (singular[0] if singular.size else 0)
     seen = singular > max(floor, SMALLEST)  # constant and repeated columns leave directions that no example sees
+    if kind == "none" and not seen.any():  # every example is zero: keep one direction to penalise
+        return np.ones(1), np.eye(width, 1)
     return singular[seen] ** 2, transposed[seen].T
 
 

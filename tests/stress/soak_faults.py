@@ -209,15 +209,16 @@ class Soak:
 
     def growing_file(self, tally: Tally, engine: str) -> None:
         """A table that grows while its cells run: a cell is computed on what was planned, or fails; never mixed."""
-        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        folder = self.folder / "grows"  # always this one: a table's divisions come from its name, the folder included
+        folder.mkdir(exist_ok=True)
         table = folder / "t.csv"
         table.write_text("a,b,target\n" + "".join(f"{i * 7 % 11},{i * i % 13},{i * 5 % 3 % 2}\n" for i in range(80)))
         whole, options = table.read_bytes(), ["--datasets", str(table)]
         if not self.table_records:
-            clean = Story(folder / "clean", self.splits)
+            clean = self.fresh()
             Run(clean, [*ENGINES["local"], *options]).end()
             self.table_records = by_split(clean.out / "store.sqlite")
-        story = Story(folder / "out", self.splits)
+        story = self.fresh()
         run = Run(story, [*ENGINES[engine], *options])
         run.wait_for(self.chance.randint(2, self.splits))
         with table.open("ab") as file:

@@ -141,7 +141,7 @@ def wal(story: Story) -> bool:
 
 
 def by_split(path: Path) -> dict[tuple[str, int], bytes]:
-    """Packed rows by protocol and split, whatever the folder is called."""
+    """Packed rows by protocol and split, of a store with one data set."""
     with Store(path) as store:
         cells = {cell.key: cell for cell in store.cells()}
         records = list(store.records(sorted(store.done())))

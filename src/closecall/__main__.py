@@ -28,7 +28,10 @@ def main() -> None:
         raise SystemExit(_signals.INCOMPLETE)
     from .cli import main as run
 
-    run()
+    try:
+        run()
+    finally:
+        _signals.ignore()
 
 
 if __name__ == "__main__":

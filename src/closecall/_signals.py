@@ -48,6 +48,12 @@ def answer() -> None:
         signal.signal(number, _say_and_end)
 
 
+def ignore() -> None:
+    """Ignore the signals: the command has ended, and while Python ends one would kill it with a code of its own."""
+    for number in _numbers():
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
     """Turn the signals into ``KeyboardInterrupt``: a command ends its workers, keeps what is finished, says so."""

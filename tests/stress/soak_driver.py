@@ -17,9 +17,10 @@ def main() -> None:
 
     _signals.answer()  # as the command does before it loads anything
     from closecall import cli
+    from closecall.__main__ import main as command
 
     cli.paper._write_report = lambda store, folder, as_json: Path("left out")
-    cli.main()
+    command()
 
 
 if __name__ == "__main__":

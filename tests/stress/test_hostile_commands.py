@@ -246,6 +246,16 @@ def test_signals_are_answered_before_anything_is_loaded(command: str, going_on: 
     assert (process.returncode, told) == (2, f"interrupted; {going_on}\n")
 
 
+def test_a_signal_after_the_end_changes_nothing() -> None:
+    """While Python ends, its handlers are gone and a signal would kill a command that has done its work."""
+    code = (
+        "import atexit, os, signal, sys; sys.argv[1:] = ['--version']; from closecall.__main__ import main\n"
+        "for number in (signal.SIGTERM, signal.SIGINT): atexit.register(os.kill, os.getpid(), number)\nmain()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_an_interrupted_fit_keeps_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for command, words in (("fit", AGAIN), ("compare", AGAIN), ("reproduce", KEPT)):
         monkeypatch.setattr(sys, "argv", ["closecall", command])

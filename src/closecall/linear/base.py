@@ -152,7 +152,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if strange.size:
             raise ValueError(f"y contains labels the model does not know: {strange[:5].tolist()}")
         mass = np.ones(len(y)) if sample_weight is None else check_mass(sample_weight, len(y))
-        best = minimum_errors(self._checked(X), np.where(y == self.classes_[1], 1, -1), mass, time_limit=time_limit)
+        labels = np.where(y == self.classes_[1], 1, -1)
+        best = minimum_errors(self._checked(X), labels, mass, time_limit=time_limit, start=self.coef_)
         errors = float(mass[predicted != y].sum())
         return OptimalityGap(errors, best.lower_bound, max(errors - best.lower_bound, 0.0), best.proven)
 

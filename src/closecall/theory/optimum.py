@@ -13,14 +13,17 @@ from scipy.optimize import linprog
 from closecall._names import Array, lookup
 from closecall.objective import check_data
 
+from .cones import least_outside
 from .cover import lightest_cover
 from .hemisphere import densest_hemisphere
 from .intercept import best_intercept
 
 #: Directions that differ by less count as parallel. The second is for data whose degeneracies are blurred by more.
 TOLERANCES = (1e-9, 1e-6)
-#: ``auto`` enumerates up to this many (rows ** features); at about 150 ns each, half a minute.
+#: ``auto`` enumerates in the plane up to this many (rows ** features); at about 150 ns each, half a minute.
 ENUMERATION_LIMIT = 2e8
+#: ``auto`` splits cones up to this many features; beyond it covers conflicts.
+CONES_LIMIT = 5
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class ZeroOneOptimum:
     coef : array (features,)
     intercept : float
     method : str
-        ``enumeration`` or ``milp``.
+        ``enumeration``, ``cones`` or ``milp``.
     """
 
     errors: float
@@ -50,7 +53,7 @@ class ZeroOneOptimum:
 
 
 def minimum_errors(
-    X: Any, y: Any, mass: Any = None, *, method: str = "auto", time_limit: float = 60.0
+    X: Any, y: Any, mass: Any = None, *, method: str = "auto", time_limit: float = 60.0, start: Any = None
 ) -> ZeroOneOptimum:
     """The exact minimum of the 0-1 loss over linear classifiers; misclassified means ``y * (w . x + b) <= 0``.
 
@@ -63,12 +66,15 @@ def minimum_errors(
     y : array (samples,) in {-1, +1}
     mass : array (samples,), optional
         Sample weights.
-    method : {"auto", "enumeration", "milp"}
-        ``enumeration`` takes rows ** features steps and proves its answer. ``milp`` covers conflicts with HiGHS, has a
-        lower bound at any time and is meant for more than three features. ``auto`` enumerates up to three features
-        (those that depend on others do not count) and a few hundred distinct rows (thousands in the plane).
+    method : {"auto", "enumeration", "cones", "milp"}
+        ``enumeration`` takes rows ** features steps and proves its answer. ``cones`` is a branch and bound over the
+        classifiers and ``milp`` covers conflicts with HiGHS; both have a lower bound at any time, the first for few
+        features and any number of errors, the second for many features and few errors. ``auto`` enumerates up to two
+        features (those that depend on others do not count), splits cones up to five and covers beyond.
     time_limit : float
-        Seconds for ``milp``, which a last linear programme may exceed; enumeration runs to its end.
+        Seconds for ``cones`` and ``milp``, which a last step may exceed; enumeration runs to its end.
+    start : array (features,), optional
+        Slopes of a classifier to begin from, such as the ``coef_`` of a close-k model: a good one saves time.
 
     Examples
     --------
@@ -83,13 +89,29 @@ def minimum_errors(
         raise ValueError(f"time_limit={time_limit!r} must be a positive number of seconds")
     task = _reduce(np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float), y, mass)
     if method == "auto":
-        work = float(len(task.weights)) ** len(task.columns)
-        method = "enumeration" if len(task.columns) <= 3 and work <= ENUMERATION_LIMIT else "milp"
-    found, cost = _METHODS[method](task, time_limit)
+        method = _choose(task)
+    first = _start(task)
+    if start is not None:
+        first = min(first, _judge(task, _check_start(start, task.X.shape[1])), key=lambda found: found.errors)
+    found, cost = _METHODS[method](task, first, time_limit)
     lower_bound = task.unavoidable + cost
     proven = found.errors <= lower_bound + 1e-9 * float(mass.sum())
     lower_bound = found.errors if proven else lower_bound
     return ZeroOneOptimum(found.errors, lower_bound, proven, found.coef, found.intercept, method)
+
+
+def _choose(task: _Task) -> str:
+    features = len(task.columns)
+    if features <= 2 and float(len(task.weights)) ** features <= ENUMERATION_LIMIT:
+        return "enumeration"
+    return "cones" if features <= CONES_LIMIT else "milp"
+
+
+def _check_start(start: Any, features: int) -> Array:
+    start = np.asarray(start, dtype=float).ravel()
+    if start.shape != (features,) or not np.isfinite(start).all():
+        raise ValueError(f"start must be {features} finite slopes, one for each feature, not of shape {start.shape}")
+    return start
 
 
 @dataclass(frozen=True)
@@ -157,6 +179,11 @@ def _evaluate(task: _Task, slopes: Array) -> _Found:
     """The classifier with these coefficients on the scaled columns, its best intercept and its errors on the data."""
     coef = np.zeros(task.X.shape[1])
     coef[task.columns] = slopes / task.scales
+    return _judge(task, coef)
+
+
+def _judge(task: _Task, coef: Array) -> _Found:
+    """The classifier with these coefficients, its best intercept and its errors on the data."""
     # Far above the rounding error of the scores, so that the errors do not hang on the last bits.
     resolution = 1e-12 * float(np.abs(task.X).max(axis=0) @ np.abs(coef))
     intercept, errors = best_intercept(task.X @ coef, task.y, task.mass, resolution=resolution)
@@ -183,8 +210,8 @@ def _start(task: _Task) -> _Found:
     return _evaluate(task, np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
 
 
-def _enumerate(task: _Task, time_limit: float) -> tuple[_Found, float]:
-    best, bound = _start(task), 0.0
+def _enumerate(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, float]:
+    bound = 0.0
     for tolerance in TOLERANCES if task.weights.size else ():
         cost, inside = densest_hemisphere(task.vectors, task.weights, tolerance)
         bound = cost if tolerance == TOLERANCES[0] else bound
@@ -195,16 +222,36 @@ def _enumerate(task: _Task, time_limit: float) -> tuple[_Found, float]:
     return best, bound
 
 
-def _cover(task: _Task, time_limit: float) -> tuple[_Found, float]:
-    best = _start(task)
+class _Keeper:
+    """Keeps the best classifier of those that are right on given sets of rows."""
 
-    def accept(inside: Array) -> float:
-        nonlocal best
-        best = min(best, _evaluate(task, _separate(task.vectors[inside])), key=lambda found: found.errors)
-        return best.errors - task.unavoidable
+    def __init__(self, task: _Task, best: _Found) -> None:
+        self.task, self.best = task, best
 
-    bound = lightest_cover(task.vectors, task.weights, time_limit=time_limit, accept=accept)
-    return best, bound
+    def __call__(self, inside: Array) -> float:
+        """The least cost so far, after looking at a classifier that is right on these rows, if there is one."""
+        found = _evaluate(self.task, _separate(self.task.vectors[inside]))
+        self.best = min(self.best, found, key=lambda found: found.errors)
+        return self.best.errors - self.task.unavoidable
 
 
-_METHODS: dict[str, Callable[[_Task, float], tuple[_Found, float]]] = {"enumeration": _enumerate, "milp": _cover}
+def _split_cones(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, float]:
+    keeper = _Keeper(task, best)
+    if not task.weights.size:
+        return best, 0.0
+    known = keeper(np.ones(len(task.weights), dtype=bool))  # separable data need no search
+    bound = least_outside(task.vectors, task.weights, best=known, time_limit=time_limit, accept=keeper)
+    return keeper.best, bound
+
+
+def _cover(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, float]:
+    keeper = _Keeper(task, best)
+    bound = lightest_cover(task.vectors, task.weights, time_limit=time_limit, accept=keeper)
+    return keeper.best, bound
+
+
+_METHODS: dict[str, Callable[[_Task, _Found, float], tuple[_Found, float]]] = {
+    "enumeration": _enumerate,
+    "cones": _split_cones,
+    "milp": _cover,
+}

@@ -1,0 +1,208 @@
+"""Branch and bound over cones of classifiers: the exact 0-1 minimum for three to six features.
+
+Fold the label into the example, z = y * (x, 1), so that a classifier theta is right on z where ``theta . z > 0``. The
+orthants of the space of theta are cones of D = d + 1 rays each; a cone is split by a new ray between two of its own.
+For a cone only the products of z with its rays matter:
+
+    all positive: right for every theta of the cone        none positive: wrong for every theta of the cone
+    both:         undecided; only these are handed down, and the new ray's products are a mixture of two columns
+
+The wrong ones are a lower bound for the whole cone, each ray is a classifier and hence an upper bound, and a cone whose
+bound reaches the target is left. A pass without survivors proves that nobody misclassifies less than its target. The
+targets rise from half of the best classifier known to its own errors, so that a bound is proven at any time, at a
+cost that grows with every step and is dominated by the last.
+
+The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by the mass alone a
+few edges may be split for ever while the others stay long. Measured on 300 normal examples, a sixth of them wrong:
+ten thousand cones for three features, where enumeration looks at 300 ** 3 places.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from closecall._names import Array
+
+#: A product this small, of vectors of length 1, is on the boundary, hence wrong.
+ON_BOUNDARY = 1e-9
+#: Cones that are split at once: larger blocks leave the cache.
+BLOCK = 2000
+#: The targets of the passes, as parts of the best known.
+STEPS = (0.5, 0.7, 0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True)
+class _Cones:
+    """A block of cones and their undecided examples, one after the other.
+
+    ``products`` (rows, D) with the rays of its cone, ``owner`` (rows,) the cone, ``mass`` (rows,), ``wrong`` (cones,)
+    the mass decided to be wrong, ``rays`` (cones, D, D).
+    """
+
+    products: Array
+    owner: Array
+    mass: Array
+    wrong: Array
+    rays: Array
+
+    def part(self, rows: Array, cones: Array) -> _Cones:
+        """Those rows of those cones (bool arrays)."""
+        renumbered = np.cumsum(cones) - 1
+        owner = renumbered[self.owner[rows]]
+        return _Cones(self.products[rows], owner, self.mass[rows], self.wrong[cones], self.rays[cones])
+
+
+def least_outside(
+    vectors: Array, weights: Array, *, best: float, time_limit: float, accept: Callable[[Array], float]
+) -> float:
+    """Split cones until the best classifier is proven or time runs out; return the lower bound.
+
+    Parameters
+    ----------
+    vectors : array (samples, dimensions)
+    weights : array (samples,)
+        Positive.
+    best : float
+        The weight that a known classifier leaves outside.
+    time_limit : float
+        Seconds.
+    accept : callable
+        It is given bool arrays (samples,) of vectors inside an open half-space, and returns the least weight left out
+        so far.
+
+    Returns
+    -------
+    bound : float
+        Every open half-space through the origin leaves out at least this weight.
+
+    Examples
+    --------
+    >>> vectors = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]])
+    >>> weights = np.array([3.0, 2.0, 1.0])
+    >>> least_outside(vectors, weights, best=4.0, time_limit=10, accept=lambda inside: float(weights[~inside].sum()))
+    2.0
+    """
+    deadline = time.monotonic() + time_limit
+    # In the frame in which the vectors have no preferred direction, orthants cut them about evenly.
+    frame = np.asarray(np.linalg.qr(vectors, mode="r"))
+    vectors = np.linalg.solve(frame.T, vectors.T).T
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    slack = 1e-9 * float(weights.sum())
+    whole = np.array_equal(weights, np.round(weights))
+    bound = 0.0
+    while bound < best - slack:
+        part = next((step for step in STEPS if step * best > bound + slack), 1.0)
+        target = float(np.ceil(part * best)) if whole else part * best
+        proven, found = _pass(vectors, weights, target - slack, deadline, accept)
+        best = min(best, found)
+        if proven is None:
+            break
+        if proven:
+            bound = min(target, best)
+    return bound if bound < best - slack else best
+
+
+def _pass(
+    vectors: Array, weights: Array, target: float, deadline: float, accept: Callable[[Array], float]
+) -> tuple[bool | None, float]:
+    """Whether nobody leaves out less than the target (None: time ran out), and the least accepted meanwhile.
+
+    A pass ends with False as soon as a classifier below the target is accepted.
+    """
+    waiting = [_orthants(vectors, weights)]
+    best, tried = np.inf, np.inf
+    while waiting:
+        if time.monotonic() >= deadline:
+            return None, best
+        cones = waiting.pop()
+        cones, patterns, errors = _decide(cones)
+        if errors.min() < min(target, tried):
+            # Rays whose classifier cannot be confirmed on the data, blurred by rounding, are not tried again.
+            tried = float(errors.min())
+            cone, ray = np.unravel_index(int(errors.argmin()), errors.shape)
+            best = min(best, accept(vectors @ cones.rays[cone, ray] > ON_BOUNDARY))
+            if best < target:
+                return False, best
+        alive = cones.wrong < target
+        if alive.any():
+            undecided = (patterns > 0) & (patterns < (1 << vectors.shape[1]) - 1) & alive[cones.owner]
+            waiting += _halves(_split(cones.part(undecided, alive), patterns[undecided]))
+    return True, best
+
+
+def _orthants(vectors: Array, weights: Array) -> _Cones:
+    samples, dimensions = vectors.shape
+    signs = np.where(_members(dimensions), 1.0, -1.0)
+    products = (vectors * signs[:, None]).reshape(-1, dimensions)
+    owner = np.repeat(np.arange(len(signs)), samples)
+    rays = signs[:, :, None] * np.eye(dimensions)
+    return _Cones(products, owner, np.tile(weights, len(signs)), np.zeros(len(signs)), rays)
+
+
+def _members(dimensions: int) -> Array:
+    """Which rays are positive in each pattern: bool (2 ** dimensions, dimensions)."""
+    return (np.arange(1 << dimensions)[:, None] >> np.arange(dimensions)) & 1 > 0
+
+
+def _masses(cones: _Cones, patterns: Array) -> Array:
+    """The mass of each pattern of signs in each cone (cones, 2 ** dimensions)."""
+    kinds = 1 << cones.rays.shape[1]
+    places = cones.owner * kinds + patterns
+    return np.bincount(places, cones.mass, minlength=len(cones.wrong) * kinds).reshape(-1, kinds)
+
+
+def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
+    """The cones with what is wrong everywhere counted, the rows' patterns of signs, the errors of all rays."""
+    dimensions = cones.rays.shape[1]
+    patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
+    masses = _masses(cones, patterns)
+    wrong = cones.wrong + masses[:, 0]
+    errors = wrong[:, None] + masses[:, 1:] @ ~_members(dimensions)[1:]
+    return _Cones(cones.products, cones.owner, cones.mass, wrong, cones.rays), patterns, errors
+
+
+def _split(cones: _Cones, patterns: Array) -> _Cones:
+    """Two cones for each: a new ray, on the edge that the most mass crosses, takes the place of either end."""
+    dimensions = cones.rays.shape[1]
+    starts, ends = np.triu_indices(dimensions, 1)
+    members = _members(dimensions)
+    crossed_mass = _masses(cones, patterns) @ (members[:, starts] ^ members[:, ends])
+    lengths = np.square(cones.rays[:, starts] - cones.rays[:, ends]).sum(axis=2)
+    edge = (crossed_mass * lengths).argmax(axis=1)
+    start, end = starts[edge], ends[edge]
+    rows, owner = np.arange(len(patterns)), cones.owner
+    left, right = cones.products[rows, start[owner]], cones.products[rows, end[owner]]
+    crossing = np.where((left > ON_BOUNDARY) != (right > ON_BOUNDARY), cones.mass, 0.0)
+    places = left / np.where(crossing > 0, left - right, 1.0)
+    count = len(cones.wrong)
+    crossed = np.bincount(owner, crossing, minlength=count)
+    mean = np.bincount(owner, crossing * places, minlength=count) / np.where(crossed > 0, crossed, 1.0)
+    # Not too near an end, or cones become needles; in the middle where nothing is left to cross.
+    place = np.where(crossed > 0, np.clip(mean, 0.1, 0.9), 0.5)
+    every = np.arange(count)
+    ray = cones.rays[every, start] * (1 - place)[:, None] + cones.rays[every, end] * place[:, None]
+    length = np.linalg.norm(ray, axis=1)
+    ray, middle = ray / length[:, None], (left + place[owner] * (right - left)) / length[owner]
+    products, rays = np.stack([cones.products] * 2), np.stack([cones.rays] * 2)
+    products[0, rows, start[owner]], products[1, rows, end[owner]] = middle, middle
+    rays[0, every, start], rays[1, every, end] = ray, ray
+    return _Cones(
+        products.reshape(-1, dimensions),
+        np.concatenate([owner, owner + count]),
+        np.tile(cones.mass, 2),
+        np.tile(cones.wrong, 2),
+        rays.reshape(-1, dimensions, dimensions),
+    )
+
+
+def _halves(cones: _Cones) -> list[_Cones]:
+    """The block itself, or its two halves if it is too large."""
+    count = len(cones.wrong)
+    if count <= BLOCK:
+        return [cones]
+    first = np.arange(count) < count // 2
+    return [cones.part(half[cones.owner], half) for half in (first, ~first)]

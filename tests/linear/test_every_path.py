@@ -26,7 +26,7 @@ from closecall.solvers import compiled
 from closecall.solvers.finish import Margins
 from closecall.solvers.kernels import make_mass
 from closecall.solvers.prepared import prepare
-from closecall.solvers.settle import Spot
+from closecall.solvers.soft import Spot
 from closecall.solvers.steps import Rows, _Walk
 
 N, D, CLASSES = 40, 3, 3

@@ -18,7 +18,8 @@ from closecall.objective import Problem
 from closecall.solvers import solve
 from closecall.solvers.finish import Margins
 from closecall.solvers.prepared import prepare
-from closecall.solvers.settle import Choice, Settling, Spot, soft_smallest
+from closecall.solvers.settle import LOOK, NOWHERE, Settling
+from closecall.solvers.soft import Choice, Spot, soft_smallest
 
 TOL = 1e-4
 
@@ -200,3 +201,13 @@ def test_settling_never_ends_higher(loss: str, aggregate: str) -> None:
         problem = [Problem(loss, aggregate, 0.5, 1.0, 2 if aggregate in ("trimmed", "ranked_range") else None)]
         before, after = (solve(X, y, problem, max_iter=90, tol=1e-2, settle=steps) for steps in (0, 90))
         assert after.objective <= 1.03 * before.objective
+
+
+def test_steps_that_lead_nowhere_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, mass, _ = draw(1)
+    ready = prepare(X, y, mass[None], fit_intercept=True, penalize_intercept=False, dtype=np.float64)
+    surface = Margins(ready.design, mass, Problem("logistic", "close", 5, 1e-3))
+    monkeypatch.setattr(Settling, "_step", lambda self, spot, *others: spot)
+    settling = Settling(surface, np.ones(ready.design.rank), 1000, TOL)
+    assert settling.run() is None
+    assert 0 < settling.used <= NOWHERE * LOOK  # not all that is allowed

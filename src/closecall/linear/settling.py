@@ -1,4 +1,4 @@
-"""Joint problems settle as others do: the losses of several classes as a surface of :mod:`closecall.solvers.settle`.
+"""Joint problems settle as others do: the losses of several classes as a surface of :mod:`closecall.solvers.soft`.
 
 With the top-two margin the best other score is a maximum too. It is softened over the same width: the rivals share by a
 softmax of so low a temperature that no loss changes by more than half the width. Any such shares give a bound: the

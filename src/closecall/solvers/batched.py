@@ -154,7 +154,6 @@ def solve(
     X, y, weight = check_data(X, y, sample_weight)
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
-    del weight
     dtype = check_range(check_dtype(dtype, X), X, masses)
     options = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept, "dtype": dtype}
     prepared = prepare(X, y, masses, **options)
@@ -170,8 +169,9 @@ def solve(
         known: dict[str, Any] = {"tol": tol, "bounds": bounds, "proven": proven}
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
-        if left.size:
-            finish_averages(prepared, problems, fold_of, left, coef, intercept, used, bounds, steps=settle, tol=tol)
+        if left.size and finish_averages(
+            prepared, problems, fold_of, left, coef, intercept, used, bounds, steps=settle, tol=tol
+        ):
             objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
     if not np.isfinite(objective).all():
         raise FloatingPointError(NOT_FINITE)

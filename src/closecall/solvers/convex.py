@@ -18,7 +18,7 @@ from .._names import Array
 from ..losses import get_loss
 from .design import Design
 from .kernels import Mass, minus_slope
-from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, interior_hinge, newton_logistic
+from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, interior_hinge, log_of_one_and, newton_logistic
 
 MEMORY = 10
 NARROWING = 0.25  # each width is a quarter of the last
@@ -87,13 +87,8 @@ def rounded(loss: str, negative: Array, width: Array) -> tuple[Array, Array]:
 
 
 def _logistic(negative: Array, width: Array) -> tuple[Array, Array]:
-    flat = np.exp(-np.abs(negative))
-    near = 1 + flat
-    # log(1 + e) loses e below the float's epsilon; times e / ((1 + e) - 1) restores it (Kahan).
-    exact = np.log(near)
-    near -= 1
-    np.divide(flat, near, out=near, where=near > 0)
-    values = np.where(exact > 0, exact * near, flat) + np.maximum(negative, 0)
+    values = log_of_one_and(np.exp(-np.abs(negative)))
+    values += np.maximum(negative, 0)
     return values, minus_slope("logistic", negative)
 
 

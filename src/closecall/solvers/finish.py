@@ -23,7 +23,8 @@ from .design import Design
 from .kernels import Mass, pull_close, pull_largest, pull_of, pull_top
 from .newton import LARGEST_RANK
 from .prepared import Prepared
-from .settle import Choice, Settling
+from .settle import Settling
+from .soft import Choice
 
 #: Settling steps for each step of a run: one looks at the data about four times as long.
 SETTLING_SHARE = 0.25
@@ -80,18 +81,19 @@ def is_average(problem: Problem, mass: Mass) -> bool:
 def finish_averages(
     prepared: Prepared, problems: list[Problem], fold_of: Array, left: Array, coef: Array, intercept: Array,
     used: Array, bounds: Array, *, steps: int, tol: float,
-) -> None:  # fmt: skip
-    """Go on with the averages among ``left`` at a hundredth of the tolerance; everything changes in place."""
+) -> bool:  # fmt: skip
+    """Go on with the averages among ``left`` at a hundredth of the tolerance, in place; whether there were any."""
     design = prepared.design
+    left = np.array([row for row in left if is_average(problems[row], prepared.masses[fold_of[row]])], dtype=int)
     starts = design.to_coordinates(coef[left], intercept[left])
     for row, start in zip(left.tolist(), starts, strict=True):
         problem, fold = problems[row], int(fold_of[row])
-        if is_average(problem, prepared.masses[fold]):
-            roots = Roots([problem.loss], np.array([fold]), np.array([problem.alpha]))
-            found = minimize(design, roots, prepared.masses, start[None], passes=steps, tol=tol / 100, block_rows=1)
-            parts = design.to_parameters(found[0])
-            coef[row], intercept[row], bounds[row] = parts[0][0], parts[1][0], max(bounds[row], found[3][0])
-            used[row] += found[1][0]
+        roots = Roots([problem.loss], np.array([fold]), np.array([problem.alpha]))
+        found = minimize(design, roots, prepared.masses, start[None], passes=steps, tol=tol / 100, block_rows=1)
+        parts = design.to_parameters(found[0])
+        coef[row], intercept[row], bounds[row] = parts[0][0], parts[1][0], max(bounds[row], found[3][0])
+        used[row] += found[1][0]
+    return bool(left.size)
 
 
 def make_choice(problem: Problem, mass: Array, threshold: float) -> Choice:
@@ -181,7 +183,7 @@ class View:
 
 
 class Margins:
-    """A :class:`closecall.solvers.settle.Surface`: losses of the margins of one linear score.
+    """A :class:`closecall.solvers.soft.Surface`: losses of the margins of one linear score.
 
     Parameters
     ----------

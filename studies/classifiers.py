@@ -1,8 +1,8 @@
-"""``CloseKClassifierCV`` with its defaults against LogisticRegressionCV, with and without a tuned threshold.
+"""``CloseKClassifierCV`` with its defaults against LogisticRegressionCV.
 
 The PMLB sets of at most 60,000 values. A split is a stratified 75/25 one with its number as seed. A StandardScaler,
-fitted on the training part, stands in front of every model, and every model searches the same eleven strengths with
-five folds. Its table is quoted by the page on how to read the results; it has no page of its own.
+fitted on the training part, stands in front of both models, and both search the same eleven strengths with five folds.
+Its table is quoted by the page on how to read the results; it has no page of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegressionCV
-from sklearn.model_selection import StratifiedShuffleSplit, TunedThresholdClassifierCV
+from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -37,7 +37,6 @@ def logistic_cv(folds: int) -> Any:
 METHODS: dict[str, Callable[[int], Any]] = {
     "close": lambda folds: closecall.CloseKClassifierCV(),
     BASE: logistic_cv,
-    "threshold": lambda folds: TunedThresholdClassifierCV(logistic_cv(folds), scoring="accuracy", cv=folds),
 }
 
 

@@ -56,6 +56,22 @@ def test_focal_is_the_logistic_loss_damped_by_the_square_of_the_chance_of_error(
         assert get_loss("focal").value(np.array(margin)) == pytest.approx(-(wrong**2) * math.log(1 - wrong), rel=1e-13)
 
 
+def test_the_sigmoid_is_symmetric_and_the_generalised_cross_entropy_a_power_of_the_chance() -> None:
+    for margin in (-5.0, -0.3, 0.0, 0.7, 4.0):
+        both = get_loss("sigmoid").value(np.array([margin, -margin]))
+        assert both.sum() == pytest.approx(1, rel=1e-15)
+        right = 1 / (1 + math.exp(-margin))
+        assert both[0] == pytest.approx(1 - right, rel=1e-12)
+        generalized = get_loss("generalized_logistic").value(np.array(margin))
+        assert generalized == pytest.approx((1 - right**0.7) / 0.7, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "generalized_logistic"])
+def test_the_curvature_bound_is_close(name: str) -> None:
+    second = np.gradient(get_loss(name).slope(GRID), STEP)
+    assert np.abs(second).max() <= get_loss(name).curvature <= 1.05 * np.abs(second).max()
+
+
 @every_loss
 def test_slopes_match_central_differences(loss: Loss) -> None:
     margins, step = np.linspace(-12, 12, 4001), 1e-5

@@ -10,13 +10,16 @@ proportion to their mass. *Sample weights are mass*: an example of mass 2 is two
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral, Real
 
 import numpy as np
 
 from ._names import Array, lookup
+from .families import FAMILIES, Cumulative, Weighing, spectrum_weights
 
 Count = int | float | None
 
@@ -155,6 +158,10 @@ class Aggregate:
         What its weights sum to, if not k - m; the k of an aggregate that takes none.
     close : bool
         Whether it looks at the threshold and charges M for what lies outside and is misclassified.
+    bounded : bool
+        Whether its weights are never above the masses.
+    excess : callable, optional
+        ``(weights, mass) -> (problems,)``: what its value is above ``weights . losses``, where it is.
     """
 
     name: str
@@ -165,6 +172,8 @@ class Aggregate:
     full: bool = False
     sums_to: float | None = None
     close: bool = False
+    bounded: bool = True
+    excess: Callable[[Array, Array], Array] | None = None
 
     @property
     def plain(self) -> bool:
@@ -253,9 +262,67 @@ def check_mass(mass: Array, samples: int) -> Array:
     return mass
 
 
-#: Every aggregate by name: the paper's, then its two nearest relatives (Hu et al. 2020; trimming).
-AGGREGATES: dict[str, Aggregate] = {
-    aggregate.name: aggregate
+def _aggregate_of(name: str, member: Weighing) -> Aggregate:
+    def weigh(losses: Array, mass: Array, threshold: float, k: Array, m: Array) -> Array:
+        return member.weigh(losses, mass)
+
+    return Aggregate(name, weigh, convex=member.convex, bounded=False, excess=member.excess)
+
+
+def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
+    """An aggregate that weighs losses by their rank alone; its weights sum to the mass.
+
+    Parameters
+    ----------
+    name : str
+        To be asked for by it, put the aggregate into :data:`AGGREGATES` under this name.
+    cumulative : callable
+        From a share of the mass, counted from the largest loss down, to the share of the weight that it carries: an
+        array of numbers in [0, 1] to one that grows from 0 to 1. ``lambda u: u`` is `average`.
+    convex : bool
+        Whether it is concave, so that larger losses never count less: then the aggregate is convex.
+
+    Examples
+    --------
+    >>> exponential = spectrum("exponential", lambda u: np.expm1(-2 * u) / np.expm1(-2.0), convex=True)
+    >>> exponential.weights(np.array([0.1, 3.0, 0.7])).round(3).tolist()
+    [0.445, 1.688, 0.867]
+    """
+    return _aggregate_of(name, Weighing(lambda losses, mass: spectrum_weights(losses, mass, cumulative), convex))
+
+
+@lru_cache(maxsize=512)
+def _member(name: str) -> Aggregate:
+    """The member of a family, of a name such as ``tilted(-2)``; ``KeyError`` if it is none."""
+    if name in FAMILIES:
+        raise ValueError(f"{name!r} is a family of aggregates; name a member, such as {FAMILIES[name].grid[0]!r}")
+    parts = re.fullmatch(r"(\w+)\(([^()]*)\)", name)
+    if parts is None or parts[1] not in FAMILIES:
+        raise KeyError(name)
+    family = FAMILIES[parts[1]]
+    try:
+        return _aggregate_of(name, family.make(*map(float, parts[2].split(","))))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name!r} is no member of its family, such as {family.grid[0]!r}: {error}") from None
+
+
+class _Aggregates(dict[str, Aggregate]):
+    """Every aggregate by name; members of families are made when they are asked for, and not listed."""
+
+    def __missing__(self, name: str) -> Aggregate:
+        return _member(name)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return bool(self[name])  # type: ignore[index]
+        except (KeyError, TypeError, ValueError):
+            return False
+
+
+#: Every aggregate by name: the paper's, then its two nearest relatives (Hu et al. 2020; trimming). Members of families,
+#: such as `tilted(-2)`, are found here too (:mod:`closecall.families`).
+AGGREGATES: dict[str, Aggregate] = _Aggregates(
+    (aggregate.name, aggregate)
     for aggregate in (
         Aggregate("average", _average, convex=True, full=True),
         Aggregate("maximal", _maximal, convex=True, sums_to=1.0),
@@ -266,7 +333,7 @@ AGGREGATES: dict[str, Aggregate] = {
         Aggregate("ranked_range", _ranked_range, ("k", "m"), full=True),
         Aggregate("trimmed", _trimmed, ("m",), full=True),
     )
-}
+)
 
 
 def get_aggregate(name: str) -> Aggregate:
@@ -276,5 +343,7 @@ def get_aggregate(name: str) -> Aggregate:
     --------
     >>> get_aggregate("close_decay").decays
     True
+    >>> get_aggregate("tilted(1)").weights(np.array([0.0, 1.0])).round(2).tolist()
+    [0.54, 1.46]
     """
     return lookup(AGGREGATES, name, "aggregate")

@@ -18,6 +18,8 @@ from ._names import Array, lookup
 
 #: The focal loss's exponent (Lin et al. 2017 recommend 2).
 FOCAL_GAMMA = 2
+#: The exponent of the generalised cross-entropy (Zhang and Sabuncu 2018 recommend 0.7): 0 is logistic, 1 sigmoid.
+GCE_Q = 0.7
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,27 @@ def _focal_slope(margins: Array) -> Array:
     return -(wrong**FOCAL_GAMMA) * (FOCAL_GAMMA * right * _logistic(margins) + wrong)
 
 
+def _sigmoid(margins: Array) -> Array:
+    return expit(-margins)
+
+
+def _sigmoid_slope(margins: Array) -> Array:
+    return -expit(margins) * expit(-margins)
+
+
+def _generalized(margins: Array) -> Array:
+    # (1 - p^q) / q with p = sigmoid(margin): expm1 keeps the small losses of sure examples.
+    return -np.expm1(-GCE_Q * _logistic(margins)) / GCE_Q
+
+
+def _generalized_slope(margins: Array) -> Array:
+    return -np.exp(-GCE_Q * _logistic(margins)) * expit(-margins)
+
+
 #: Every loss by name. Hinge and ramp have kinks; ramp and focal are not convex. The ramp is the hinge truncated at
 #: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is scikit-learn's (Zhang 2004), `focal` is Lin et al.'s (2017).
+#: `sigmoid` is symmetric, l(m) + l(-m) = 1: flipped labels cost all classifiers alike (Ghosh et al. 2015);
+#: `generalized_logistic`, the generalised cross-entropy of two classes, lies between it and logistic.
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
@@ -132,6 +153,17 @@ LOSSES: dict[str, Loss] = {
         Loss("modified_huber", _modified_huber, _modified_huber_slope, 1.0, 2.0, True, (-_INF, 1.0)),
         # |l''| is largest, 0.4962, at m = -0.603 (a test recomputes it); rounded up.
         Loss("focal", _focal, _focal_slope, math.log(2) / 2**FOCAL_GAMMA, 0.5, False, (-_INF, _INF)),
+        # The curvature of the sigmoid is largest, 1 / (6 sqrt(3)) = 0.0962, at m = log(2 + sqrt(3)).
+        Loss("sigmoid", _sigmoid, _sigmoid_slope, 0.5, 0.1, False, (-_INF, _INF)),
+        Loss(
+            "generalized_logistic",
+            _generalized,
+            _generalized_slope,
+            (1 - 2**-GCE_Q) / GCE_Q,
+            0.12,
+            False,
+            (-_INF, _INF),
+        ),
     )
 }
 

@@ -29,6 +29,8 @@ from closecall.solvers.prepared import prepare
 from closecall.solvers.soft import Spot
 from closecall.solvers.steps import Rows, _Walk
 
+from ..family_twins import MEMBERS
+
 N, D, CLASSES = 40, 3, 3
 OWN = "my_middle"
 
@@ -72,7 +74,7 @@ def binary() -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
 
 @pytest.mark.parametrize("kind", ["ones", "fold", "any"])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-@pytest.mark.parametrize("name", [*sorted(AGGREGATES), OWN])
+@pytest.mark.parametrize("name", [*sorted(AGGREGATES), *MEMBERS, OWN])
 def test_two_classes(name: str, loss: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, rng = binary()
     item, mass = problem(loss, name), masses(kind)
@@ -108,7 +110,7 @@ def stepping(ready: Any, item: Problem, c: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["ones", "any"])
 @pytest.mark.parametrize(("form", "loss"), [*(("top_two", loss) for loss in sorted(LOSSES)), ("softmax", "logistic")])
-@pytest.mark.parametrize("name", [*sorted(AGGREGATES), OWN])
+@pytest.mark.parametrize("name", [*sorted(AGGREGATES), *MEMBERS, OWN])
 def test_many_classes(name: str, form: str, loss: str, kind: str) -> None:
     rng = np.random.default_rng(6)
     X, codes, mass = rng.normal(size=(N, D)), rng.integers(0, CLASSES, N), masses(kind)

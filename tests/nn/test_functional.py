@@ -270,7 +270,8 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     values = MARGIN_LOSSES[name](points)
     np.testing.assert_allclose(values.detach(), LOSSES[name].value(points.detach().numpy()), rtol=1e-12)
     (slopes,) = torch.autograd.grad(values.sum(), points)
-    np.testing.assert_allclose(slopes, LOSSES[name].slope(points.detach().numpy()), rtol=1e-10)
+    slow = LOSSES[name].slope(points.detach().numpy())
+    np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
 
 
 def test_margins_of_one_logit_and_of_classes() -> None:

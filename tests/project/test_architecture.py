@@ -20,6 +20,7 @@ ROOMS = [
     "_budget",
     "_arrays",
     "losses",
+    "families",
     "aggregates",
     "schedules",
     "objective",

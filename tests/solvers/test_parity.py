@@ -16,6 +16,8 @@ from closecall.schedules import last_convex_step
 from closecall.solvers import Solutions, prepared, reference, solve
 from closecall.solvers.reference import solve_one
 
+from ..family_twins import MEMBERS
+
 N, D, STEPS = 90, 4, 60
 
 
@@ -59,7 +61,8 @@ def test_parity_with_the_reference(setting: str) -> None:
     X, y = data()
     losses = LOSSES if setting in ("plain", "whole weights") else ("logistic", "hinge", "ramp")
     alphas = (0.1, 10.0) if setting == "plain" else (1.0,)
-    problems = [problem(loss, name, alpha) for loss in losses for name in AGGREGATES for alpha in alphas]
+    names = [*AGGREGATES, *MEMBERS] if setting in ("plain", "fractional weights") else list(AGGREGATES)
+    problems = [problem(loss, name, alpha) for loss in losses for name in names for alpha in alphas]
     problems = [item for item in problems if (item.loss, item.aggregate) != ("hinge", "close_decay")]
     found = solve(X, y, problems, max_iter=STEPS, **SETTINGS[setting])
     for row, item in enumerate(problems):

@@ -120,9 +120,11 @@ class AggregateLossClassifier(_OneSetting):
     Parameters
     ----------
     loss : str
-        ``logistic``, ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber`` or ``focal``.
+        ``logistic``, ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``focal``, ``sigmoid`` or
+        ``generalized_logistic``.
     aggregate : str
-        ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range`` or ``trimmed``.
+        ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
+        member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
         How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all.
         Only used by ``top``, ``atk``, ``close``, ``close_decay`` and ``ranked_range``.

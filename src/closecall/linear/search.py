@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from .._names import keep, lookup
 from ..aggregates import AGGREGATES, Count, resolve_count
+from ..families import expand
 from ..losses import LOSSES
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
@@ -198,6 +199,7 @@ def _names(given: str | Sequence[str], table: Any, kind: str) -> list[str]:
     names = [given] if isinstance(given, str) else list(given)
     if not names:
         raise ValueError(f"{kind} is empty; give one or more of: {', '.join(sorted(table))}")
+    names = [member for name in names for member in expand(name)]
     for name in names:
         lookup(table, name, kind)
     return names
@@ -229,7 +231,8 @@ class AggregateLossClassifierCV(_Search):
         One loss, or those to choose from. The baseline is logistic regression all the same; the average of another
         loss races as its challenger.
     aggregate : str or sequence of str
-        One aggregate, or those to choose from; `average` is always among them.
+        One aggregate, or those to choose from; `average` is always among them. The name of a family, such as
+        `tilted`, stands for its grid of members, `tilted(-4)` to `tilted(4)`.
     alphas : sequence of float
         L2 strengths to choose from.
     ks : sequence of int, float or None

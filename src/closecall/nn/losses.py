@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from closecall._names import lookup
-from closecall.losses import FOCAL_GAMMA, get_loss
+from closecall.losses import FOCAL_GAMMA, GCE_Q, get_loss
 
 from .selection import require
 
@@ -30,6 +30,8 @@ MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
         margins >= -1, F.relu(1 - margins.clamp(min=-1)).square(), -4 * margins
     ),
     "focal": lambda margins: torch.sigmoid(-margins) ** FOCAL_GAMMA * -F.logsigmoid(margins),
+    "sigmoid": lambda margins: torch.sigmoid(-margins),
+    "generalized_logistic": lambda margins: -torch.expm1(GCE_Q * F.logsigmoid(margins)) / GCE_Q,
 }
 #: Margins -> derivatives of those losses by the margin.
 MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -42,6 +44,8 @@ MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
         torch.sigmoid(-margins) ** FOCAL_GAMMA
         * (FOCAL_GAMMA * torch.sigmoid(margins) * F.logsigmoid(margins) - torch.sigmoid(-margins))
     ),
+    "sigmoid": lambda margins: -torch.sigmoid(margins) * torch.sigmoid(-margins),
+    "generalized_logistic": lambda margins: -torch.exp(GCE_Q * F.logsigmoid(margins)) * torch.sigmoid(-margins),
 }
 #: Torch's own losses on logits, and the margin loss that says how close a call is under them.
 OWN_LOSSES = {
@@ -52,7 +56,6 @@ OWN_LOSSES = {
 }
 #: Those of them that need a logit for each class.
 CLASS_LOSSES = ("cross_entropy", "generalized_cross_entropy", "crammer_singer")
-GCE_Q = 0.7  # the exponent of generalised cross-entropy (Zhang & Sabuncu 2018 recommend 0.7)
 
 
 class LogitLosses(NamedTuple):

@@ -127,7 +127,10 @@ def _judge_alike(
         if left.size:
             chosen = weights[left], margins[left], losses[left], alpha[left]
             lower[left] = np.fmax(lower[left], look(setting, loss, *chosen, tol))
-    return objective, errors, np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
+    gap = np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
+    # What the value is above the weighted losses is the same in the bound, whose weights are these: no gap of its own.
+    excess = get_aggregate(problem.aggregate).excess
+    return objective if excess is None else objective + excess(weights, mass.values), errors, gap
 
 
 def _weights(problem: Problem, losses: Array, loss: Loss, mass: Mass) -> Array:

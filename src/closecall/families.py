@@ -1,0 +1,195 @@
+"""Families of aggregates: members that differ in numbers, asked for by name and numbers, such as ``tilted(-2)``.
+
+Their weights sum to the mass, so that alpha means the same as for `average`, and may exceed an example's mass. Where
+the value is not ``weights . losses``, the ``excess`` is the difference, and the weights are the value's gradient.
+
+- ``tilted(t)``: n / t * log(mean(exp(t * loss))). Above 0 towards the largest loss, convex; below 0 away from outliers.
+- ``superquantile(level, width)``: the mean of the largest 1 - level of the losses, smoothed over the width. Without
+  smoothing it is `atk` with k = 1 - level, a fraction.
+- ``human(turn, least)``: both ends of the losses count more than the middle.
+
+All shapes are (problems, samples). :func:`closecall.aggregates.spectrum` makes an aggregate of any weights over the
+sorted losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import xlogy
+
+from ._names import Array
+
+#: From a share of the mass, counted from the largest loss down, to the share of the weight that it carries.
+Cumulative = Callable[[Array], Array]
+_HALVINGS = 70  # of an interval that holds a level: to the last bits of a float64
+
+
+def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
+    """n * softmax(t * losses) by mass.
+
+    Examples
+    --------
+    >>> tilted_weights(np.array([[0.0, 1.0]]), np.ones(2), 2.0).round(3).tolist()
+    [[0.238, 1.762]]
+    """
+    mass = np.broadcast_to(mass, losses.shape)
+    exponents = np.where(mass > 0, t * losses, -np.inf)
+    raw = mass * np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    return raw * (mass.sum(axis=1, keepdims=True) / raw.sum(axis=1, keepdims=True))
+
+
+def tilted_excess(weights: Array, mass: Array, t: float) -> Array:
+    """What n / t * log(mean(exp(t * losses))) is above ``weights . losses``, (problems,)."""
+    mass = np.broadcast_to(mass, weights.shape)
+    return -xlogy(weights, weights / np.where(mass > 0, mass, 1.0)).sum(axis=1) / t
+
+
+def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Array:
+    """The weight of a group of equal losses is what the cumulative gains over the group; equal losses share by mass.
+
+    Examples
+    --------
+    >>> half = lambda share: np.minimum(2 * share, 1.0)
+    >>> spectrum_weights(np.array([[3.0, 1.0, 1.0, 0.0]]), np.ones(4), half).tolist()
+    [[2.0, 1.0, 1.0, 0.0]]
+    """
+    mass = np.broadcast_to(mass, losses.shape)
+    order = np.argsort(-losses, axis=1, kind="stable")
+    ranked = np.take_along_axis(losses, order, axis=1)
+    ends = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
+    places, last = np.arange(losses.shape[1]), losses.shape[1] - 1
+    parted = np.diff(ranked, axis=1) != 0
+    edge = np.ones((len(losses), 1), dtype=bool)
+    # Of each place: where its group of equal losses begins and ends.
+    first = np.maximum.accumulate(np.where(np.hstack([edge, parted]), places, 0), axis=1)
+    final = np.minimum.accumulate(np.where(np.hstack([parted, edge]), places, last)[:, ::-1], axis=1)[:, ::-1]
+    below = np.pad(ends, ((0, 0), (1, 0)))
+    start, end, total = np.take_along_axis(below, first, 1), np.take_along_axis(ends, final, 1), ends[:, -1:]
+    gained = cumulative(np.minimum(end / total, 1.0)) - cumulative(np.minimum(start / total, 1.0))
+    density = np.empty_like(losses, dtype=float)
+    np.put_along_axis(density, order, gained * total / np.where(end > start, end - start, 1.0), axis=1)
+    return mass * np.maximum(density, 0.0)
+
+
+def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Array:
+    """mass * clip(1 + (losses - level) / width, 0, most), with the level at which they sum to the mass.
+
+    They maximise ``weights . losses`` less ``width / 2 * sum(mass * (weights / mass - 1) ** 2)`` over weights of at
+    most ``most`` times the mass that sum to it (Laguel, Malick and Harchaoui's smoothing of the superquantile).
+
+    Examples
+    --------
+    >>> smooth_weights(np.array([[0.0, 1.0, 2.0, 5.0]]), np.ones(4), 2.0, 4.0).tolist()
+    [[0.5, 0.75, 1.0, 1.75]]
+    """
+    mass = np.broadcast_to(mass, losses.shape)
+    total = mass.sum(axis=1, keepdims=True)
+    low, high = losses.min(axis=1, keepdims=True) - width * most, losses.max(axis=1, keepdims=True) + width
+    for _ in range(_HALVINGS):
+        level = (low + high) / 2
+        enough = (mass * np.clip(1 + (losses - level) / width, 0, most)).sum(axis=1, keepdims=True) >= total
+        low, high = np.where(enough, level, low), np.where(enough, high, level)
+    shares = np.clip(1 + (losses - (low + high) / 2) / width, 0, most)
+    between = mass * ((shares > 0) & (shares < most))
+    room = between.sum(axis=1, keepdims=True)
+    missing = total - (mass * shares).sum(axis=1, keepdims=True)  # what the last halving left
+    return mass * shares + between * np.where(room > 0, missing / np.where(room > 0, room, 1.0), 0.0)
+
+
+def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
+    """What the smoothed value is above ``weights . losses``, (problems,): never positive."""
+    mass = np.broadcast_to(mass, weights.shape)
+    shares = weights / np.where(mass > 0, mass, 1.0)
+    return -width / 2 * (mass * np.square(shares - 1)).sum(axis=1)
+
+
+def prospect(turn: float, least: float) -> Cumulative:
+    """Of the human-aligned risk: both ends count more than the middle (Leqi, Prasad and Ravikumar 2019).
+
+    Their polynomial of F, the share of the losses that are smaller, has the density ``least`` at F = (turn + 1) / 3,
+    its minimum. Here it is counted from the largest loss down.
+    """
+    scale = 3 * (1 - least) / (turn**2 - turn + 1)
+
+    def cumulative(share: Array) -> Array:
+        below = 1 - share
+        return 1 - (scale * (below**3 - (turn + 1) * below**2 + turn * below) + below)
+
+    return cumulative
+
+
+class Weighing(NamedTuple):
+    """What a member does: (losses, mass) -> weights, whether it is convex, (weights, mass) -> excess (problems,)."""
+
+    weigh: Callable[[Array, Array], Array]
+    convex: bool
+    excess: Callable[[Array, Array], Array] | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Aggregates that differ in numbers.
+
+    Parameters
+    ----------
+    make : callable
+        Numbers -> Weighing.
+    grid : tuple of str
+        The members that a search tries when it is given the name alone.
+    """
+
+    make: Callable[..., Weighing]
+    grid: tuple[str, ...]
+
+
+def _check(valid: bool, name: str, value: float, rule: str) -> None:
+    if not valid:
+        raise ValueError(f"{name}={value!r} must be {rule}")
+
+
+def _tilted(t: float) -> Weighing:
+    _check(math.isfinite(t), "t", t, "a finite number; `maximal` is the limit above")
+    excess = partial(tilted_excess, t=t) if t else None
+    return Weighing(partial(tilted_weights, t=t), t >= 0, excess)
+
+
+def _superquantile(level: float, width: float) -> Weighing:
+    _check(0 <= level < 1, "level", level, "a share of the mass in [0, 1)")
+    _check(0 < width < math.inf, "width", width, "a positive number; without it, take `atk` with k = 1 - level")
+    return Weighing(
+        partial(smooth_weights, most=1 / (1 - level), width=width), True, partial(smooth_excess, width=width)
+    )
+
+
+def _human(turn: float, least: float) -> Weighing:
+    _check(0 <= turn <= 1, "turn", turn, "in [0, 1]")
+    _check(0 <= least <= 1, "least", least, "in [0, 1]")
+    return Weighing(partial(spectrum_weights, cumulative=prospect(turn, least)), False)
+
+
+#: Every family by name: tilted losses (Li et al. 2021), smoothed superquantiles (Laguel et al. 2021), the human-aligned
+#: risk (Leqi et al. 2019).
+FAMILIES: dict[str, Family] = {
+    "tilted": Family(_tilted, tuple(f"tilted({t:g})" for t in (-4, -2, -1, -0.5, 0.5, 1, 2, 4))),
+    "superquantile": Family(
+        _superquantile, tuple(f"superquantile({p:g},{w:g})" for p in (0.5, 0.8, 0.95) for w in (0.1, 1))
+    ),
+    "human": Family(_human, tuple(f"human({a:g},{b:g})" for a in (0.2, 0.4, 0.8) for b in (0.3, 0.7))),
+}
+
+
+def expand(name: str) -> tuple[str, ...]:
+    """The members that a search tries for a name: a family's grid, or the name alone.
+
+    Examples
+    --------
+    >>> expand("tilted")[:2], expand("atk")
+    (('tilted(-4)', 'tilted(-2)'), ('atk',))
+    """
+    return FAMILIES[name].grid if name in FAMILIES else (name,)

@@ -27,7 +27,7 @@ ANSWERS, SEARCH = "tests/linear/test_answers.py", "tests/linear/test_search.py"
 LAWS, CLASSES = "tests/linear/test_laws.py", "tests/linear/test_multiclass.py"
 PARAMETERS, ESTIMATORS = "tests/linear/test_parameters.py", "tests/linear/test_estimators.py"
 WARNINGS, PATHS = "tests/linear/test_warnings.py", "tests/linear/test_every_path.py"
-SETTLE = "tests/solvers/test_settle.py"
+SETTLE, HARD = "tests/solvers/test_settle.py", "tests/solvers/test_hard.py"
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,10 @@ FAULTS = [
           "C = C + t[:, None] * step", "C = C + 2 * t[:, None] * step", ("tests/solvers/test_optimum.py",)),
     Fault("Newton's curvature is not the loss's", "solvers/newton.py",
           "flat * share * share, least", "flat * share, least", ("tests/solvers/test_optimum.py",)),
+    Fault("Newton has no least curvature", "solvers/newton.py",
+          "_FLATTEST, _DAMPED, _SHORT = 1e-12, 1e-4", "_FLATTEST, _DAMPED, _SHORT = 0.0, 0.0", (HARD,)),
+    Fault("Newton is not damped after a short step", "solvers/newton.py",
+          "_FLATTEST, _DAMPED, _SHORT = 1e-12, 1e-4", "_FLATTEST, _DAMPED, _SHORT = 1e-12, 1e-12", (HARD,)),
     Fault("Newton forgets the penalty", "solvers/newton.py",
           "+ penalty * C\\n        step", "\\n        step", ("tests/solvers/test_optimum.py",)),
     Fault("Newton stops early", "solvers/newton.py",
@@ -146,6 +150,8 @@ FAULTS = [
           "far = 0.995 * longest(moves)", "far = 1.5 * longest(moves)", ("tests/solvers/test_optimum.py",)),
     Fault("a bound forgets the intercept's penalty", "solvers/newton.py",
           "across[:, -1] *= penalty[:, -1] > 0", "across[:, -1] *= 0", ("tests/solvers/test_certificate.py",)),
+    Fault("a bound of float32 does not give way", "solvers/convex.py",
+          "snapshots, bounds * (1 - design.rounding)", "snapshots, bounds", ("tests/solvers/test_certificate.py",)),
     Fault("a fold's left-out rows are trained on", "solvers/convex.py",
           "inside = mass.values > 0", "inside = mass.values > -1", ("tests/solvers/test_parity.py",)),
     Fault("L-BFGS accepts no step", "solvers/convex.py",
@@ -219,10 +225,15 @@ FAULTS = [
           "whole += ramp.sign / self.width * apart", "pass", (SETTLE,)),
     Fault("settling accepts more errors", "solvers/settle.py", "WORSE = 0.01", "WORSE = 1.0", (SETTLE,)),
     Fault("settling takes any step", "solvers/settle.py", "FARTHEST = 0.4, 4, 1.0", "FARTHEST = 0.4, 4, 1e9", (SETTLE,)),
+    Fault("the last width is that of the start", "solvers/settle.py",
+          "return 2 * self.tol * max(spot.value / max(float(spot.weights.sum()), 1e-300), SMALLEST)",
+          "return self.tol * self.unit", (SETTLE,)),
+    Fault("settling ends higher than the run", "solvers/settle.py",
+          "self.highest = (1 + WORSE) * spot.value if", "self.highest = np.inf if", (SETTLE,)),
     Fault("settled at any width", "solvers/settle.py",
-          "return spot if spot is not None and spot.width <= self.last else None", "return spot", (SETTLE,)),
+          "return spot if spot is not None and spot.width <= self._last(spot) else None", "return spot", (SETTLE,)),
     Fault("settled without a certificate", "solvers/settle.py",
-          "return spot.width > self.last or self._certified(spot, factor)", "return True", (SETTLE,)),
+          "return spot.width > self._last(spot) or self._certified(spot, factor)", "return True", (SETTLE,)),
     Fault("a held gap without the intercept's repair", "solvers/finish.py",
           "heights, pull = heights * factors, pull * factors", "heights = heights * 1.0", (SETTLE,)),
     Fault("a held gap with twice the penalty", "solvers/finish.py",

@@ -138,6 +138,19 @@ def test_the_gap_of_atk_is_a_bound() -> None:
         assert all(run.objective[0] * (1 - run.gap[0]) <= lowest * (1 + 1e-9) for run in runs)
 
 
+def test_a_bound_in_single_precision_lies_under_what_double_precision_reaches() -> None:
+    """Any point's objective lies above the minimum; coordinates of float32 are rounded, and their bound gives way."""
+    rng = np.random.default_rng(8)
+    for _ in range(12):
+        X = (rng.normal(size=(40, 3)) + np.array([100.0, 0.0, 0.0])).astype(np.float32)
+        y, alpha = np.where(X[:, 1] + rng.normal(size=40) > 0, 1.0, -1.0), float(10 ** rng.uniform(-2, 1))
+        item = Problem("hinge", alpha=alpha)
+        found, finer = solve(X, y, [item], tol=1e-4), solve(X.astype(np.float64), y, [item], tol=1e-6)
+        losses = np.maximum(1 - y * (X.astype(np.float64) @ finer.coef[0] + finer.intercept[0]), 0)
+        reached = losses.sum() + alpha / 2 * finer.coef[0] @ finer.coef[0]
+        assert found.objective[0] * (1 - found.gap[0]) <= reached * (1 + 1e-10)
+
+
 @pytest.mark.parametrize("aggregate", ["close", "close_decay", "trimmed", "ranked_range"])
 def test_what_settles_is_optimal_for_the_examples_it_chose(aggregate: str) -> None:
     """With its own weights held, scikit-learn finds no objective lower by more than what competes for a place."""

@@ -136,7 +136,8 @@ def solve_joint(
     gaps = np.full(len(problems), np.nan)
     if certify:
         for row, joint in enumerate(joints):
-            found[row], gaps[row] = certify_joint(joint.surface(), found[row], steps=settle, tol=tol)
+            found[row], gap = certify_joint(joint.surface(), found[row], steps=settle, tol=tol - design.rounding)
+            gaps[row] = gap + design.rounding
     coef, intercept = (np.stack(parts) for parts in zip(*map(design.to_parameters, found), strict=True))
     if design.intercept == "free":
         intercept -= intercept.mean(axis=1, keepdims=True)  # a shift of all scores changes nothing

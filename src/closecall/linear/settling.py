@@ -173,7 +173,7 @@ def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> 
     weights = own_weights(surface.problem, view.losses, surface.choice, surface.threshold)
     gap = surface.gap(c, view, weights, view)
     small = len(c) <= LARGEST_SIZE and not sparse.issparse(surface.rows)
-    if gap <= tol or surface.problem.alpha == 0 or not small or not steps:
+    if gap <= tol or surface.problem.alpha == 0 or not small or not steps or tol <= 0:
         return C, gap
     allowed = allowance(steps, len(surface.rows), len(c), float(weights.sum()))
     spot = Settling(surface, c, allowed, tol).run()

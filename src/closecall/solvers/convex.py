@@ -182,10 +182,11 @@ def second_order(design: Design, loss: str, mass: Mass, alpha: Array, start: Arr
     inside = mass.values > 0
     if not inside.all():
         rows = rows[inside]
-    return SECOND_ORDER[loss](
+    C, used, snapshots, bounds = SECOND_ORDER[loss](
         rows, mass.values[inside].astype(np.float64), alpha[:, None] * design.penalized, start,
         passes=limits.passes, tol=limits.tol, snapshot=limits.snapshot, beat=limits.beat,
     )  # fmt: skip
+    return C, used, snapshots, bounds * (1 - design.rounding)
 
 
 def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:

@@ -70,6 +70,11 @@ class Design:
     def rank(self) -> int:
         return int(self.signed.shape[1])
 
+    @property
+    def rounding(self) -> float:
+        """What a bound that was found in these coordinates may be off by, as a share of the objective."""
+        return float(np.finfo(self.signed.dtype).eps)
+
     def negative_margins(self, coordinates: Array) -> Array:
         """Minus the margins, (problems, samples)."""
         if sparse.issparse(self.signed):

@@ -40,7 +40,8 @@ def settle_all(
     """Settle all that is not an average, in place; returns the gaps of what settled, infinity for the rest."""
     design, proven = prepared.design, np.full(len(problems), np.inf)
     small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_SETTLED
-    if not isinstance(design.signed, np.ndarray) or not small:
+    tol -= design.rounding
+    if not isinstance(design.signed, np.ndarray) or not small or tol <= 0:
         return proven
     starts = design.to_coordinates(coef, intercept)
     for row, problem in enumerate(problems):
@@ -56,7 +57,7 @@ def settle_all(
         if spot is not None:
             parts = design.to_parameters(spot.c[None])
             coef[row], intercept[row] = parts[0][0], parts[1][0]
-            proven[row] = spot.gap
+            proven[row] = spot.gap + design.rounding
     return proven
 
 

@@ -8,7 +8,8 @@ is narrowed. When it narrows, the shares are what stays and the losses move toge
 the old ramp's examples and their shares. For `atk` and `maximal` the steps are Newton's on a convex function. For the
 others nothing is certain: a path may end at a fold, and the next one begins at another width.
 
-At the last width no loss is changed by more than ``tol`` of the mean loss that is weighed.
+At the last width no loss is changed by more than ``tol`` of what the objective, there and not at the start, is for each
+unit of the mass that is weighed: all together they change it by at most ``tol`` of itself.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ LOOK, FALLEN, NOWHERE = 8, 0.5, 2
 SHORTER, TRIALS, FARTHEST = 0.4, 4, 1.0
 NEARBY = 3  # steps towards the optimum for held weights, whose tangents bound best
 SMALLEST = 1e-6  # a mean loss below it counts as it
+BELOW = 0.9  # of the last width, which is smaller where the objective is
 
 
 def _factor(matrix: Array) -> Array:
@@ -70,7 +72,6 @@ class Settling:
         self.most = self._errors(spot) + WORSE * surface.choice.total
         self.highest = (1 + WORSE) * spot.value if surface.choice.threshold is None else np.inf
         self.unit = 2 * max(mean, SMALLEST)  # a ramp changes losses by half its width
-        self.last = tol * self.unit
         few = len(surface.choice.mass) < MANY
         self.look, self.hopes = (LOOK, NOWHERE) if few else (LOOK // 2, NOWHERE // 2)
 
@@ -81,11 +82,12 @@ class Settling:
 
     def run(self) -> Spot | None:
         """A certified spot, or None."""
-        spot = Spot(self.surface, self.start, self.last)
+        spot = Spot(self.surface, self.start, self.tol * self.unit)
         if self._certified(spot):
             return spot
         if self.surface.choice.plain is not None:
-            return self._stage(self.start, self.last, CONVEX, None)
+            found = self._stage(self.start, self.tol * self.unit, CONVEX, None)
+            return found if found is not None and found.gap <= self.tol else None
         for width in _starts(self.surface):
             if self.left <= 0 or not self.hopes:
                 return None
@@ -98,9 +100,9 @@ class Settling:
         convex = self.surface.choice.convex
         spot = self._stage(self.start, width, CONVEX if convex else FIRST, None)
         narrowing = NARROWING
-        while spot is not None and spot.width > self.last and self.left > 0:
-            width = spot.width
-            following = self._stage(spot.c, max(width * narrowing, self.last), CONVEX if convex else NEXT, spot)
+        while spot is not None and spot.width > self._last(spot) and self.left > 0:
+            width, last = spot.width, BELOW * self._last(spot)
+            following = self._stage(spot.c, max(width * narrowing, last), CONVEX if convex else NEXT, spot)
             if following is None:
                 narrowing = np.sqrt(narrowing)
                 if narrowing > NEAREST:
@@ -110,7 +112,11 @@ class Settling:
                 spot, narrowing = following, max(narrowing**2, NARROWING)
                 if convex and self._certified(spot):  # a bound is one, however wide the ramp that found it
                     return spot
-        return spot if spot is not None and spot.width <= self.last else None
+        return spot if spot is not None and spot.width <= self._last(spot) else None
+
+    def _last(self, spot: Spot) -> float:
+        """How wide a ramp may be at the end, if it ends here."""
+        return 2 * self.tol * max(spot.value / max(float(spot.weights.sum()), 1e-300), SMALLEST)
 
     def _stage(self, c: Array, width: float, steps: int, before: Spot | None) -> Spot | None:
         """A zero of the gradient at one width, near c; None if it was not found."""
@@ -146,7 +152,7 @@ class Settling:
     def _found(self, spot: Spot, decrement: float, factor: Array) -> bool:
         if decrement > 0.25 * self.tol * spot.value:
             return False
-        return spot.width > self.last or self._certified(spot, factor)
+        return spot.width > self._last(spot) or self._certified(spot, factor)
 
     def _certified(self, spot: Spot, factor: Array | None = None) -> bool:
         """Whether the spot holds its certificate, by tangents at its own margins or, where the loss is convex, nearby.

@@ -25,6 +25,7 @@ EVERY = {
     "ranked_range": nn.RankedRange(6, 2),
     "trimmed": nn.Trimmed(m=0.2),
     "tilted": nn.Tilted(1.0),
+    "human": nn.Spectrum("human(0.4,0.3)"),
 }
 
 

@@ -145,7 +145,7 @@ def _reproduce(
     work = partial(run_cell, data_dir=str(data_directory(data_dir)))
     with Store(output / "store.sqlite", write=True) as store:
         last = _show(drive(tasks, store, engine, work, request), as_json)
-        keep_solved(asked, store)
+        keep_solved(asked, store, str(data_directory(data_dir)))
         page = _write_report(store, output, as_json)
         if not as_json:
             _summarise(asked, Archive(store))

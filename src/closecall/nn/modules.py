@@ -175,6 +175,12 @@ class HardNegativesLoss(_NamedLoss):
     reducer_class = reducers.HardNegatives
 
 
+class SpectrumLoss(_NamedLoss):
+    """A member of a family of aggregates; ``SpectrumLoss(loss, name="human(0.4,0.3)")``."""
+
+    reducer_class = reducers.Spectrum
+
+
 class TiltedLoss(_NamedLoss):
     """The tilted loss; ``TiltedLoss(loss, t=...)``."""
 

@@ -15,6 +15,7 @@ from .close import CloseK
 from .mining import HardNegatives, Tilted
 from .plan import Batch
 from .quick import plain_mean
+from .spectra import Spectrum
 
 __all__ = [
     "Average",
@@ -24,6 +25,7 @@ __all__ = [
     "Maximal",
     "RankedRange",
     "Reducer",
+    "Spectrum",
     "Tilted",
     "TopK",
     "Trimmed",

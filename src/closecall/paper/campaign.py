@@ -84,7 +84,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     sizes, holes = _at_hand(asked)
     variants = _variants(campaign, asked, sizes)
     jobs = []
-    for target in TARGETS.values():
+    for target in (each for each in TARGETS.values() if not each.beyond):
         for model in MODELS if target.protocols else MODELS[:1]:
             jobs += list(_jobs(target, model, sizes, holes, variants))
     return jobs

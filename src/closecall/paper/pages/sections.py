@@ -19,6 +19,7 @@ from ..plan import STARTS
 from ..published import LOSSES, PAIR_TABLES, PairTable
 from ..scores import PAIR, Archive, Results, Scores, title
 from . import figure1, figures
+from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
 from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
 
@@ -249,10 +250,18 @@ def _examples(section: Section, job: Job, archive: Archive) -> None:
             section.tables.append(figure1.examples_shown(content, job.options.max_iter or job.target.max_iter))
 
 
+def _exact01(section: Section, job: Job, archive: Archive) -> None:
+    content = _solved(section, job, archive)
+    if content is not None:
+        with archive.understood():
+            steps = job.options.max_iter or job.target.max_iter
+            section.tables.append(exact01_shown(content["records"], steps))
+
+
 def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
     """What was solved for a target without cells: kept by the run, or solved here where nothing is kept."""
     name, steps = job.target.name, job.options.max_iter or job.target.max_iter
-    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
+    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps, None)
     if content is None:
         section.notes.append(f"{job.target.title} is not in this store; `closecall reproduce {name}` computes it.")
     return content
@@ -318,4 +327,5 @@ _PARTS: dict[str, tuple[Add, ...]] = {
     "figure5": (_figure5,),
     "table4": (_POINTS,),
     "table5": (_POINTS,),
+    "exact01": (_exact01,),
 }

@@ -1,0 +1,95 @@
+"""Members of the core's families in torch: any of them by its name, weighed by the core itself.
+
+The weights need values, so tensors of an accelerator are copied to the CPU and back, which waits for the device, and
+traced code (``torch.compile``, ``vmap``) is refused with a reason. Over a group the joined batch is gathered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from closecall.aggregates import get_aggregate
+
+from .base import Reducer
+from .distributed import GroupSelector
+from .general import Chosen, RankedRows
+from .plan import Plan
+from .selection import Selector
+
+
+def gather(values: Tensor, group: Any) -> tuple[Tensor, int]:
+    """Values (rows, samples) of all processes of a group side by side, and at which sample this one's begin."""
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
+    dist.all_gather(counts, torch.tensor([values.shape[1]], device=values.device), group=group)
+    sizes = [int(count) for count in counts]
+    padded = values.new_zeros(values.shape[0], max(sizes))
+    padded[:, : values.shape[1]] = values
+    parts = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:, :size] for part, size in zip(parts, sizes, strict=True)], dim=1), sum(sizes[:rank])
+
+
+def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+    """The weights of a core aggregate that takes no counts, by its own definition, and its excess."""
+    losses = rows.losses
+    mass = torch.ones_like(losses) if rows.mass is None else rows.mass
+    start, samples = 0, losses.shape[1]
+    if isinstance(select, GroupSelector):
+        (losses, start), (mass, _) = gather(losses, select.group), gather(mass, select.group)
+    try:
+        values, masses = (each.double().cpu().numpy() for each in (losses, mass))
+    except RuntimeError:
+        raise ValueError(f"{plan.name!r} is weighed by NumPy; it cannot be traced by torch.compile or vmap") from None
+    aggregate, weights = get_aggregate(plan.name), np.zeros_like(values)
+    excess = np.zeros(len(values))
+    for row in np.flatnonzero(masses.sum(axis=1) > 0):
+        weights[row] = aggregate.weigh(values[row][None], masses[row], np.nan, np.zeros(1), np.zeros(1))[0]
+        if aggregate.excess is not None:
+            excess[row] = aggregate.excess(weights[row][None], masses[row])[0]
+    own = weights[:, start : start + samples]
+    # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
+    part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
+    kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
+    return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
+
+
+class Spectrum(Reducer):
+    """A member of a family of the core (:mod:`closecall.families`), or any core aggregate that takes no counts.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; what :func:`closecall.aggregates.spectrum` made is
+        asked for by the name under which it stands in ``AGGREGATES``.
+    dim, nonfinite, reduction, group
+        As for every :class:`Reducer`. Tensors of an accelerator are copied to the CPU and back.
+
+    Examples
+    --------
+    >>> weights = Spectrum("human(0.4,0.3)").weights(torch.tensor([0.1, 1.0, 4.0]))
+    >>> [round(weight, 2) for weight in weights.tolist()]
+    [1.12, 0.39, 1.49]
+    """
+
+    takes = ()
+
+    def __init__(self, name: str, **options: Any) -> None:
+        known = get_aggregate(name)
+        if known.takes or known.close:
+            raise ValueError(f"{name!r} takes {' and '.join(known.takes)}; it has a reducer of its own")
+        self.aggregate = name  # type: ignore[misc]
+        super().__init__(**options)
+
+    def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+        """By the core; ``closeness`` is not looked at."""
+        return weigh_by_core(plan, select, rows)
+
+    def extra_repr(self) -> str:
+        """The settings, for ``repr``."""
+        return f"{self.aggregate!r}, {super().extra_repr()}"

@@ -142,7 +142,7 @@ def _generalized_slope(margins: Array) -> Array:
 #: Every loss by name. Hinge and ramp have kinks; ramp and focal are not convex. The ramp is the hinge truncated at
 #: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is scikit-learn's (Zhang 2004), `focal` is Lin et al.'s (2017).
 #: `sigmoid` is symmetric, l(m) + l(-m) = 1: flipped labels cost all classifiers alike (Ghosh et al. 2015);
-#: `generalized_logistic`, the generalised cross-entropy of two classes, lies between it and logistic.
+#: `generalized_ce`, the generalised cross-entropy of two classes, lies between it and logistic.
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
@@ -156,7 +156,7 @@ LOSSES: dict[str, Loss] = {
         # The curvature of the sigmoid is largest, 1 / (6 sqrt(3)) = 0.0962, at m = log(2 + sqrt(3)).
         Loss("sigmoid", _sigmoid, _sigmoid_slope, 0.5, 0.1, False, (-_INF, _INF)),
         Loss(
-            "generalized_logistic",
+            "generalized_ce",
             _generalized,
             _generalized_slope,
             (1 - 2**-GCE_Q) / GCE_Q,

@@ -121,7 +121,7 @@ class AggregateLossClassifier(_OneSetting):
     ----------
     loss : str
         ``logistic``, ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``focal``, ``sigmoid`` or
-        ``generalized_logistic``.
+        ``generalized_ce``.
     aggregate : str
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).

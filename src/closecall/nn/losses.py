@@ -31,7 +31,7 @@ MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "focal": lambda margins: torch.sigmoid(-margins) ** FOCAL_GAMMA * -F.logsigmoid(margins),
     "sigmoid": lambda margins: torch.sigmoid(-margins),
-    "generalized_logistic": lambda margins: -torch.expm1(GCE_Q * F.logsigmoid(margins)) / GCE_Q,
+    "generalized_ce": lambda margins: -torch.expm1(GCE_Q * F.logsigmoid(margins)) / GCE_Q,
 }
 #: Margins -> derivatives of those losses by the margin.
 MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -45,7 +45,7 @@ MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
         * (FOCAL_GAMMA * torch.sigmoid(margins) * F.logsigmoid(margins) - torch.sigmoid(-margins))
     ),
     "sigmoid": lambda margins: -torch.sigmoid(margins) * torch.sigmoid(-margins),
-    "generalized_logistic": lambda margins: -torch.exp(GCE_Q * F.logsigmoid(margins)) * torch.sigmoid(-margins),
+    "generalized_ce": lambda margins: -torch.exp(GCE_Q * F.logsigmoid(margins)) * torch.sigmoid(-margins),
 }
 #: Torch's own losses on logits, and the margin loss that says how close a call is under them.
 OWN_LOSSES = {

@@ -21,6 +21,7 @@ from ..plan import MAX_ITER
 from ..published import METHODS
 from ..store import Store
 from .exact01 import solve_exact01
+from .sorr import solve_sorr
 
 #: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
 DRAWS = 10
@@ -259,6 +260,7 @@ SOLVED: dict[str, Callable[[int, str | None], Content]] = {
     "figure1": lambda steps, data_dir: solve_figure1(steps),
     "examples": lambda steps, data_dir: solve_examples(steps),
     "exact01": solve_exact01,
+    "sorr": solve_sorr,
 }
 
 

@@ -21,6 +21,7 @@ from ..scores import PAIR, Archive, Results, Scores, title
 from . import figure1, figures
 from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
+from .sorr import sorr_shown
 from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
 
 
@@ -250,12 +251,11 @@ def _examples(section: Section, job: Job, archive: Archive) -> None:
             section.tables.append(figure1.examples_shown(content, job.options.max_iter or job.target.max_iter))
 
 
-def _exact01(section: Section, job: Job, archive: Archive) -> None:
+def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Sequence[Row], int], Table]) -> None:
     content = _solved(section, job, archive)
     if content is not None:
         with archive.understood():
-            steps = job.options.max_iter or job.target.max_iter
-            section.tables.append(exact01_shown(content["records"], steps))
+            section.tables.append(shown(content["records"], job.options.max_iter or job.target.max_iter))
 
 
 def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
@@ -327,5 +327,6 @@ _PARTS: dict[str, tuple[Add, ...]] = {
     "figure5": (_figure5,),
     "table4": (_POINTS,),
     "table5": (_POINTS,),
-    "exact01": (_exact01,),
+    "exact01": (partial(_beyond, shown=exact01_shown),),
+    "sorr": (partial(_beyond, shown=sorr_shown),),
 }

@@ -64,6 +64,26 @@ def largest(losses: np.ndarray, mass: np.ndarray, k: float) -> float:
     return float(np.clip(k - before, 0, mass[order]) @ losses[order])
 
 
+@pytest.mark.parametrize("name", ["atk", "close"])
+def test_a_step_moves_the_margins_by_no_more_than_their_size(name: str) -> None:
+    """Far out no loss is curved, and Newton's own step is longer than that in many of these draws."""
+    longer = 0
+    for seed in range(51, 63):
+        X, y, _, rng = draw(seed)
+        ready = prepare(X, y, np.ones((1, len(y))), fit_intercept=True, penalize_intercept=False, dtype=np.float64)
+        surface = Margins(ready.design, ready.design.masses[0], Problem("logistic", name, 0.5, 1e-6))
+        settling = Settling(surface, 10 * rng.normal(size=ready.design.rank), 9, TOL)
+        spot = Spot(surface, settling.start, settling.unit)
+        held, whole = spot.matrices()
+        factor = np.linalg.cholesky(held)
+        there = settling._step(spot, factor, whole, settling._length(factor, spot))
+        assert there is not None
+        size = max(np.sqrt(np.mean(spot.view.margins**2)), 1.0)
+        assert np.sqrt(np.mean((there.view.margins - spot.view.margins) ** 2)) <= size * (1 + 1e-6)
+        longer += np.sqrt(np.mean((surface.rows @ np.linalg.solve(whole, spot.gradient)) ** 2)) > size
+    assert longer > 3
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
     X, y, mass, rng = draw(seed)

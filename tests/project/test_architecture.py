@@ -48,7 +48,7 @@ OUTSIDE = {
     "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
     "evaluate": {"sklearn", "threadpoolctl"},
     "report": {"altair", "vl_convert", "jinja2"},
-    "tabular": {"sklearn", "altair", "threadpoolctl", "skl2onnx"},
+    "tabular": {"sklearn", "altair", "threadpoolctl", "skl2onnx", "skops"},
     "paper": {"altair", "dask", "distributed", "threadpoolctl"},
     "cli": {"typer", "rich", "click"},
 }

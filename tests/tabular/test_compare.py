@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
 
 from closecall import cli
+from closecall.tabular.conclude import p_value
 from tests.tabular.helpers import Run
 from tests.tabular.test_commands import customers, plants
 
@@ -68,6 +72,33 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
     assert all(0 <= float(row["accuracy"]) <= 1 for row in rows)
     document = json.loads(page.with_name("report-results.json").read_text())
     assert document["records"][-1]["kind"] == "verdict"
+    check_p_values(document["records"], page.read_text(encoding="utf-8"))
+
+
+def check_p_values(records: list[dict[str, Any]], page: str) -> None:
+    """One number for each question, in the verdict and on the cards: the corrected t-test and Holm, by SciPy."""
+    found = {record["method"]: record for record in records if record["kind"] == "result"}
+    verdict = records[-1]
+    splits = verdict["splits"]
+    base = found["logistic_regression"]
+    test = np.sum(base["confusion"]) / splits
+    factor = np.sqrt(1 / splits + test / (records[0]["rows"] - test))
+    asked = ("close_k", "linear_svc", "exact_threshold", "random_forest", "gradient_boosting", "k_nn", "majority")
+    p = {}
+    for name in asked:
+        move = np.subtract(found[name]["values"], base["values"])
+        error = move.std(ddof=1) * factor
+        p[name] = 2 * stats.t.sf(abs(move.mean()) / error, splits - 1) if error else float(not move.mean())
+    running, adjusted = 0.0, {}
+    for place, name in enumerate(sorted(asked, key=p.__getitem__)):
+        running = max(running, min(1.0, (len(asked) - place) * p[name]))
+        adjusted[name] = running
+    cards = re.findall(r"<h3>(.*?) over LogisticRegression</h3>.*?, (p [=<] [\d.e-]+) ", page, re.DOTALL)
+    assert len(cards) == 2, "close-k and the best of the trees"
+    reasons = dict(re.findall(r"([A-Za-z][\w ,-]*?) [+-][\d.]+ points \([^)]*\), (p [=<] [\d.e-]+)", verdict["reason"]))
+    by_label = {found[name]["label"]: name for name in asked}
+    for label, words in (*cards, *reasons.items()):
+        assert words == p_value(adjusted[by_label[label]]), label
 
 
 def test_three_classes_as_records(run: Run) -> None:

@@ -60,7 +60,7 @@ def test_fit_says_how_good_it_is_what_it_chose_and_why(run: Run) -> None:
 
 
 def test_fit_takes_the_models_of_compare(run: Run) -> None:
-    """Logistic regression is scikit-learn's at the alpha that was chosen; trees are refused with a way to go on."""
+    """Logistic regression is scikit-learn's at the alpha that was chosen."""
     Path("c.csv").write_text(customers())
     assert run("fit", "c.csv", "--out", "m", "--model", "logistic_regression", *BARE, "--json") == 0
     alpha = run.records()[0]["alpha"]
@@ -71,8 +71,10 @@ def test_fit_takes_the_models_of_compare(run: Run) -> None:
     for name, aggregate in (("linear_svc", "average"), ("atk", "atk"), ("close_decay", "close_decay")):
         assert run("fit", "c.csv", "--out", "m", "--model", name, *BARE, "--json") == 0
         assert run.records()[0]["aggregate"] in (aggregate, "average")
-    assert run("fit", "c.csv", "--out", "m", "--model", "random-forest") == cli.BAD_REQUEST
-    assert "TableEncoder" in run.err
+    assert run("fit", "c.csv", "--out", "m", "--model", "random-forest", "--onnx", "m.onnx") == cli.BAD_REQUEST
+    assert "--onnx writes linear models" in run.err
+    assert run("fit", "c.csv", "--out", "m", "--model", "nowhere:Model") == cli.BAD_REQUEST
+    assert "install the package" in run.err
     assert run("fit", "c.csv", "--out", "m", "--model", "logistik") == cli.BAD_REQUEST
     assert "close_k" in run.err
 

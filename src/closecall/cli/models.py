@@ -37,6 +37,7 @@ from .tables import (
 )
 
 ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.")]
+Trust = Annotated[list[str] | None, typer.Option(help="A type of another package that the model file may hold.")]
 #: Coefficients that fit prints.
 LARGEST = 5
 
@@ -45,8 +46,8 @@ def fit(
     data: Data,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
-    model: Annotated[str, typer.Option("--model", "--classifier", help="A linear contender of compare: close_k, "
-                                       "logistic_regression, linear_svc or an aggregate.")] = "close_k",
+    model: Annotated[str, typer.Option("--model", "--classifier", help="A contender of compare: close_k, "
+                                       "random_forest, an aggregate, package:Class ...")] = "close_k",
     loss: Annotated[str, typer.Option(help="Of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: Multiclass = "top_two",
     metric: Metric = "accuracy",
@@ -78,11 +79,11 @@ def fit(
 
     # Before a large table is read.
     metric = metric.replace("-", "_")
-    check_model(model)
+    model = check_model(model)
     lookup(LOSSES, loss, "loss"), lookup(METRICS, metric, "metric")
     lookup(MULTICLASS, multiclass, "multiclass")
     if onnx:
-        check_onnx()
+        check_onnx(model)
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
@@ -101,7 +102,8 @@ def fit(
     err.print(plain(why), soft_wrap=True)
     largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
                         fitted.coefficients[:LARGEST])  # fmt: skip
-    err.print(plain(f"largest coefficients, for one standard deviation: {largest}"), soft_wrap=True)
+    if largest:
+        err.print(plain(f"largest coefficients, for one standard deviation: {largest}"), soft_wrap=True)
     out.print(plain(output), soft_wrap=True)
 
 
@@ -111,13 +113,18 @@ def _of(each: dict[str, Any], fitted: Any) -> str:
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
     found = fitted.classifier
+    record = {
+        "kind": "model", "path": str(output), "classifier": model, "setting": getattr(found, "setting_", ""),
+        "why": why, "estimate": tried.record() if tried else None, "coefficients": fitted.coefficients[:100],
+        "table": facts_of(table),
+    }  # fmt: skip
+    if not fitted.linear:
+        return record
     searched = hasattr(found, "alpha_")
     kind, alpha = (found.aggregate_, found.alpha_) if searched else (found.aggregate, found.alpha)
-    return {
-        "kind": "model", "path": str(output), "classifier": model, "aggregate": kind,
-        "loss": getattr(found, "loss_", found.loss), "multiclass": getattr(found, "multiclass_", found.multiclass),
-        "alpha": alpha, "k": float(found.k_), "why": why, "estimate": tried.record() if tried else None,
-        "coefficients": fitted.coefficients[:100], "table": facts_of(table),
+    return record | {
+        "aggregate": kind, "loss": getattr(found, "loss_", found.loss), "alpha": alpha, "k": float(found.k_),
+        "multiclass": getattr(found, "multiclass_", found.multiclass),
     }  # fmt: skip
 
 
@@ -128,6 +135,7 @@ def predict(
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
     chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 50_000,
+    trust: Trust = None,
     sep: Sep = "",
     encoding: Encoding = "",
     data_dir: DataDir = None,
@@ -137,7 +145,7 @@ def predict(
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, tally = TableModel.load(model), _Tally(probabilities)
+    loaded, tally = TableModel.load(model, trust or ()), _Tally(probabilities)
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:
@@ -233,6 +241,7 @@ def explain(
     model: ModelFile,
     data: Data,
     row: Annotated[int, typer.Option(help="Which row of the data, from 1.", min=1)] = 1,
+    trust: Trust = None,
     sep: Sep = "",
     encoding: Encoding = "",
     data_dir: DataDir = None,
@@ -243,7 +252,7 @@ def explain(
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, begin = TableModel.load(model), 0
+    loaded, begin = TableModel.load(model, trust or ()), 0
     for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):
         loaded.check([str(name) for name in frame.columns])
         if row <= begin + len(frame):
@@ -270,6 +279,13 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
         table.add_row(*map(plain, (each["column"], each["value"][:30], each["usual"][:30], f"{each['pull']:+.3f}", unit,
                                    each["flips_at"] or "")))  # fmt: skip
     out.print(table)
+    if not head["adds_up"]:
+        out.print(
+            f"A usual row has the score {head['start']:+.3f}, this one {head['score']:+.3f}, above 0 for "
+            f"{plain(head['prediction'])}. A pull is what the score would lose with the column's usual value; the "
+            "model is not linear, so pulls need not add up."
+        )
+        return
     out.print(
         f"A usual row starts at {head['start']:+.3f}; the pulls add up to {head['score']:+.3f}, "
         f"above 0 for {plain(head['prediction'])}."

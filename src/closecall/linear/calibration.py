@@ -18,6 +18,7 @@ from sklearn.model_selection import StratifiedKFold
 from .._names import Array, lookup
 from ..objective import Problem
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
+from .splits import Splits
 from .training import Training
 
 FOLDS = 5
@@ -76,11 +77,13 @@ def _apply(calibrator: Array, scores: Array) -> Array:
 
 
 def calibrate(
-    method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any
-) -> list[Array]:
-    """Calibrators of a setting, fitted on the scores of stratified folds that did not see their examples.
+    method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any,
+    splits: Splits | None = None,
+) -> list[Array]:  # fmt: skip
+    """Calibrators of a setting, fitted on the scores of folds that did not see their examples.
 
-    The folds start cold: a start that was given, or left by an earlier fit, may have seen them.
+    The folds are stratified ones, or the ``splits`` that keep groups or times apart. They start cold: a start that was
+    given, or left by an earlier fit, may have seen them.
     """
     lookup(CALIBRATIONS, method, "calibration")
     if not isinstance(options.init, str):
@@ -89,19 +92,23 @@ def calibrate(
     if counts.min() < 2:
         rare = training.classes[counts.argmin()]
         raise ValueError(f"class {rare!r} has one example; calibration needs two or more of each class")
-    splitter = StratifiedKFold(min(FOLDS, int(counts.min())), shuffle=True, random_state=random_state)
-    group = np.empty(len(training.codes), dtype=int)
-    for fold, (_, held) in enumerate(splitter.split(group, training.codes)):
-        group[held] = fold
-    folds = splitter.n_splits
-    parts = Parts(group, ~np.eye(folds, dtype=bool), np.arange(folds))
+    if splits is None:
+        splitter = StratifiedKFold(min(FOLDS, int(counts.min())), shuffle=True, random_state=random_state)
+        group = np.empty(len(training.codes), dtype=int)
+        for fold, (_, held) in enumerate(splitter.split(group, training.codes)):
+            group[held] = fold
+        test = np.eye(splitter.n_splits, dtype=bool)
+        splits = Splits(group, ~test, test)
+    folds = len(splits.test)
+    parts = Parts(splits.group, splits.train, np.arange(folds))
     models = fit_models(training, [problem] * folds, options, parts=parts)
     intercept = exact_intercepts(training, models.coef, options, parts=parts) if exact else models.intercept
-    scores = np.empty((len(group), models.coef.shape[1]))
+    scores = np.full((len(training.codes), models.coef.shape[1]), np.nan)
     for fold in range(folds):
-        held = group == fold
+        held = splits.test[fold][splits.group]
         scores[held] = scores_of(training.X[held], models.coef[fold], intercept[fold])
-    return fit_calibrators(method, scores, training.codes, training.weight)
+    seen = np.isfinite(scores).all(axis=1)  # splits by time never test the earliest rows
+    return fit_calibrators(method, scores[seen], training.codes[seen], training.weight[seen])
 
 
 def fit_calibrators(method: str, scores: Array, codes: Array, weight: Array) -> list[Array]:

@@ -21,7 +21,7 @@ from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race, heat_folds
 from .scoring import Scorer
-from .splits import make_splits
+from .splits import Splits, make_splits
 from .training import Training, check_training
 
 #: The paper's grid of alphas, and the k and m of the search as fractions of the training mass.
@@ -94,7 +94,7 @@ class _Search(LinearClassifier):
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
-            self._refit(training, race.settings[best])
+            self._refit(training, race.settings[best], race.splits[0])
         if self.verbose:
             print(f"[{type(self).__name__}] " + self.guard_report_["reason"])
         return self
@@ -134,11 +134,15 @@ class _Search(LinearClassifier):
             )
         return fits
 
+    @property
+    def _counted(self) -> bool:
+        """Whether the folds are ours, so that others of the same kind can be drawn."""
+        return self.cv is None or isinstance(self.cv, int | np.integer)
+
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
         # Other splitters have no fresh kind; and where the heat needs few folds, the others are as good as fresh.
-        counted = self.cv is None or isinstance(self.cv, int | np.integer)
-        if counted and 2 * heat_folds(splits[0]) > len(splits[0]):
+        if self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
         return splits
 
@@ -174,7 +178,7 @@ class _Search(LinearClassifier):
             "reason": "; ".join(lines),
         }
 
-    def _refit(self, training: Training, chosen: Setting) -> None:
+    def _refit(self, training: Training, chosen: Setting, splits: Splits) -> None:
         problem, self.multiclass_ = chosen.problem, chosen.multiclass or self.multiclass
         extra, dtype = EXTRA * self.max_iter, np.float32 if training.X.shape[0] * training.X.shape[1] > LARGE else None
         options = replace(self._options(dtype), multiclass=self.multiclass_, extra_iter=extra, certify=True,
@@ -191,7 +195,7 @@ class _Search(LinearClassifier):
         if self.calibration is not None:
             self.calibrators_ = calibrate(
                 self.calibration, training, problem, options,
-                exact=chosen.exact_intercept, random_state=self.random_state,
+                exact=chosen.exact_intercept, random_state=self.random_state, splits=None if self._counted else splits,
             )  # fmt: skip
 
 

@@ -28,11 +28,12 @@ from closecall.linear.training import check_training
 from closecall.losses import LOSSES
 from closecall.objective import Problem
 
-from .contenders import MAJORITY, Contender, Entry, SplitData, line_up, quietly
+from .contenders import MAJORITY, Contender, Entry, line_up, quietly
 from .divide import Order, Parts
 from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
 from .model import Preprocessor
 from .table import check_classes
+from .tuning import SplitData
 
 #: A class needs this many rows to be in all three parts.
 LEAST = 4

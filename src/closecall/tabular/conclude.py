@@ -148,6 +148,11 @@ class Conclusion:
         """The results by method."""
         return {result.method: result for result in self.results}
 
+    @property
+    def over(self) -> dict[str, Difference]:
+        """The questions that were asked, as :func:`contest` answers them: the p-values that everything shows."""
+        return contest(self.found, self.plain)
+
 
 def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
     """Half of the corrected 95 % interval of a mean over splits.
@@ -289,6 +294,15 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
     }  # fmt: skip
 
 
+def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
+    """Every contender, and the largest class, against the plain model: one family of questions, adjusted together.
+
+    The aggregates one by one are no contenders: nobody is advised to use them, so no question is asked about them.
+    """
+    asked = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
+    return against(asked, found[plain])
+
+
 def judge(
     found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
@@ -298,13 +312,12 @@ def judge(
     answer, trees, and whatever the user added. An aggregate of the paper's that happens to be best is no advice.
     ``learns`` says that some contender is known to beat the largest class, whatever the splits can show.
     """
-    asked = {name: result for name, result in found.items() if result.family != "aggregate" or name == plain[0]}
-    base = asked[plain[0]]
-    over = against([result for result in asked.values() if result.family != "majority"], base)
+    over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
     linear = _linear(over.get(CLOSE_K), plain[2], metric)
     reason = _reason(over, found, plain[2], metric)
-    beaten = against([*asked.values()], asked[MAJORITY]) if MAJORITY in asked else {}
+    asked = [found[name] for name in (plain[0], *over)]
+    beaten = against(asked, found[MAJORITY]) if MAJORITY in found else {}
     if beaten and not learns and not any(each.helps for each in beaten.values()):
         text = f"nothing here learns: always saying {largest!r} is as good"
         return (

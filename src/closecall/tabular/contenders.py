@@ -12,44 +12,22 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import LinearSVC
 
 from closecall._names import Array
 from closecall.linear import CloseKClassifierCV
 from closecall.linear.search import ALPHAS
 from closecall.model_selection import ExactThresholdClassifier
 
-from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
+from .measure import Metric, sigmoids, wide
+from .tuning import GRIDS, ROUNDS, Grid, SplitData, judged, made, scores_of
 
-#: Trees of a forest while it is tuned, and of the one that counts.
-TRIED, TREES = 8, 100
-ROUNDS = (25, 50, 75, 100)
 CLOSE_K = "close_k"
 MAJORITY = "majority"
-
-
-@dataclass(frozen=True, eq=False)
-class SplitData:
-    """One split: matrices and codes of the three parts, and what a search may divide by inside the first two."""
-
-    X: Sequence[Array]
-    y: Sequence[Array]
-    classes: int
-    cv: Any = None
-    groups: Array | None = None
-
-    @property
-    def known(self) -> tuple[Array, Array]:
-        """Training and validation part together."""
-        return np.concatenate(self.X[:2]), np.concatenate(self.y[:2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,36 +51,14 @@ Play = Callable[[SplitData, Metric], Entry]
 
 @dataclass(frozen=True)
 class Contender:
-    """Who takes part: name, label, one line, ``linear``, ``tree`` or ``other``, and how it plays."""
+    """Who takes part: name, label, one line, ``linear``, ``tree`` or ``other``, how it plays, its settings if any."""
 
     name: str
     label: str
     what: str
     family: str
     play: Play
-
-
-Settings = Sequence[tuple[str, Any]]
-
-
-def scores_of(model: Any, X: Array) -> tuple[Array, bool]:
-    """Scores (samples, 1 or classes) of a fitted model, and whether they are logarithms of probabilities."""
-    if hasattr(model, "predict_proba"):
-        return logs_of(model.predict_proba(X)), True
-    if hasattr(model, "decision_function"):
-        scores = np.asarray(model.decision_function(X), dtype=float)
-        return (scores[:, None] if scores.ndim == 1 else scores), False
-    return (np.asarray(model.predict(X))[:, None] == model.classes_).astype(float), False
-
-
-def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
-    """Scores (samples, classes) of a part as the metric wants them; ``sigmoid`` makes raw scores probabilities."""
-    scores, logs = scores_of(model, data.X[part])
-    if metric.probabilities and not logs:
-        if sigmoid is None:
-            sigmoid = sigmoids(scores[None], data.y[part])
-        return log_probabilities(scores, sigmoid[0][0], sigmoid[1][0])
-    return wide(scores)
+    grid: Grid | None = None
 
 
 def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = None, **chosen: Any) -> Entry:
@@ -119,59 +75,12 @@ def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = N
     return Entry(name, chosen.pop("loss", ""), float(metric.value(data.y[2], scores)), predicted, **chosen)
 
 
-def _tuned(name: str, settings: Callable[[int], Settings], data: SplitData, metric: Metric) -> Entry:
+def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
     """The setting that does best on the validation part, the first of equals, fitted again on both parts."""
-    best, place, kept = -np.inf, 0, None
-    choices = settings(len(data.y[0]))
-    for number, (_, model) in enumerate(choices if len(choices) > 1 or metric.probabilities else ()):
-        fitted = model.fit(data.X[0], data.y[0])
-        value = float(metric.value(data.y[1], judged(fitted, data, 1, metric)))
-        if value > best:
-            best, place, kept = value, number, fitted
-    words, model = settings(len(data.y[0]))[place]
-    if hasattr(model, "n_estimators") and model.n_estimators == TRIED:
-        model.set_params(n_estimators=TREES)
+    values, kept = grid.tried(data, metric)
+    words, model = grid.final(int(values.argmax()), len(data.y[0]))
     alpha = 1 / model.C if hasattr(model, "C") else float("nan")
     return entry(name, model.fit(*data.known), data, metric, kept, setting=words, alpha=alpha)
-
-
-def _boosting(name: str, data: SplitData, metric: Metric) -> Entry:
-    """HistGradientBoosting: every number of rounds of a fit is a setting of its own."""
-    best, chosen = -np.inf, (4, ROUNDS[0])
-    for leaves in (4, 12, 31):
-        model = _boosted(leaves, ROUNDS[-1]).fit(data.X[0], data.y[0])
-        for rounds, probabilities in enumerate(model.staged_predict_proba(data.X[1]), 1):
-            if rounds in ROUNDS:
-                value = float(metric.value(data.y[1], logs_of(probabilities)))
-                if value > best:
-                    best, chosen = value, (leaves, rounds)
-    model = _boosted(*chosen).fit(*data.known)
-    return entry(name, model, data, metric, setting=f"{chosen[0]} leaves, {chosen[1]} rounds")
-
-
-def _boosted(leaves: int, rounds: int) -> Any:
-    return HistGradientBoostingClassifier(max_leaf_nodes=leaves, max_iter=rounds, early_stopping=False, random_state=0)
-
-
-def _logistic(_: int) -> Settings:
-    return [(f"C={1 / a:g}", LogisticRegression(C=1 / a, max_iter=1000)) for a in sorted(ALPHAS, reverse=True)]
-
-
-def _svm(_: int) -> Settings:
-    return [(f"C={1 / a:g}", LinearSVC(C=1 / a, random_state=0)) for a in sorted(ALPHAS, reverse=True)]
-
-
-def _forest(_: int) -> Settings:
-    return [
-        (f"max_features={feats}, leaves of {leaf}",
-         RandomForestClassifier(TRIED, max_features=feats, min_samples_leaf=leaf, random_state=0))
-        for feats, leaf in product(("sqrt", 1, 0.7), (1, 3, 10, 30))
-    ]  # fmt: skip
-
-
-def _neighbours(rows: int) -> Settings:
-    counts = [count for count in (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95) if count < rows] or [1]
-    return [(f"{count} neighbours", KNeighborsClassifier(count)) for count in counts]
 
 
 #: How our metrics are called by scikit-learn's scorers, for the searches of our classifiers.
@@ -183,7 +92,8 @@ def close_k_search(loss: str, multiclass: str, metric: str, cv: Any = None, *, c
     """What ``closecall fit`` trains: close-k where cross-validation finds a real gain, else the average loss."""
     if metric in ("log_loss", "auc"):
         calibration = calibration or "sigmoid"
-    return CloseKClassifierCV(loss=loss, multiclass=multiclass, scoring=SCORING[metric], cv=cv, calibration=calibration)
+    return CloseKClassifierCV(loss=loss, multiclass=multiclass, scoring=SCORING[metric], cv=cv, calibration=calibration,
+                              random_state=0)  # fmt: skip
 
 
 def _close_k(loss: str, multiclass: str, data: SplitData, metric: Metric) -> Entry:
@@ -210,15 +120,6 @@ def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
 
 def _valued(model: Any, data: SplitData, metric: Metric) -> float:
     return float(metric.value(data.y[1], judged(model.fit(data.X[0], data.y[0]), data, 1, metric)))
-
-
-def _made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[str, Any], _: int) -> Settings:
-    """Every combination of a grid."""
-    return [
-        (", ".join(f"{key}={value}" for key, value in zip(grid, values, strict=True)),
-         make(**fixed, **dict(zip(grid, values, strict=True))))
-        for values in product(*grid.values())
-    ]  # fmt: skip
 
 
 #: Contenders of other packages: name -> (label, where it is, what it is, grid, fixed settings).
@@ -255,21 +156,25 @@ def _imported(place: str) -> Any:
 
 
 def _named(place: str) -> Contender:
-    made = _imported(place)
+    kind = _imported(place)
     try:
-        model = made()
+        model = kind()
     except TypeError as error:
         raise ValueError(f"--with {place!r} cannot be made without parameters ({error}); wrap it in a class") from error
     if not is_classifier(model):
         raise ValueError(f"--with {place!r} is no classifier of scikit-learn's kind; it needs fit and predict")
     name = place.partition(":")[2]
-    return Contender(place, name, f"{place} with its own defaults", "other",
-                     partial(_tuned, place, partial(_made, made, {}, {})))  # fmt: skip
+    return _with_grid(place, name, f"{place} with its own defaults", "other", made(kind, {}, {}))
 
 
 def _optional(name: str) -> Contender:
     label, place, what, grid, fixed = INSTALLED[name]
-    return Contender(name, label, what, "tree", partial(_tuned, name, partial(_made, _imported(place), grid, fixed)))
+    return _with_grid(name, label, what, "tree", made(_imported(place), grid, fixed))
+
+
+def _with_grid(name: str, label: str, what: str, family: str, grid: Grid | None = None) -> Contender:
+    grid = grid or GRIDS[name]
+    return Contender(name, label, what, family, partial(_tuned, name, grid), grid)
 
 
 def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
@@ -277,18 +182,14 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
     found = [
         Contender(CLOSE_K, "close-k", "what `closecall fit` trains: the average loss, or close-k where it really gains",
                   "linear", partial(_close_k, loss, multiclass)),
-        Contender("logistic_regression", "LogisticRegression", "scikit-learn's linear model of the logistic loss",
-                  "linear", partial(_tuned, "logistic_regression", _logistic)),
-        Contender("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear",
-                  partial(_tuned, "linear_svc", _svm)),
+        _with_grid("logistic_regression", "LogisticRegression", "scikit-learn's linear model of the logistic loss",
+                   "linear"),
+        _with_grid("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear"),
         Contender("exact_threshold", "LogisticRegression, exact threshold",
                   "its threshold moved to the fewest errors where that really gains", "linear", _exact_threshold),
-        Contender("random_forest", "RandomForest", "averaged trees; finds curves and interactions", "tree",
-                  partial(_tuned, "random_forest", _forest)),
-        Contender("gradient_boosting", "HistGradientBoosting", "boosted trees; finds curves and interactions", "tree",
-                  partial(_boosting, "gradient_boosting")),
-        Contender("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other",
-                  partial(_tuned, "k_nn", _neighbours)),
+        _with_grid("random_forest", "RandomForest", "averaged trees; finds curves and interactions", "tree"),
+        _with_grid("gradient_boosting", "HistGradientBoosting", "boosted trees; finds curves and interactions", "tree"),
+        _with_grid("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other"),
     ]  # fmt: skip
     return {contender.name: contender for contender in found}
 
@@ -320,14 +221,15 @@ def line_up(
         default.remove("exact_threshold")  # it moves labels only
     needed = [CLOSE_K, peer_of(loss)]
     wanted = dict.fromkeys([*needed, *(only or default), *extra])
-    return tuple(_of(name, known) for name in wanted if name not in AGGREGATED)
+    return tuple(contender_of(name, known) for name in wanted if name not in AGGREGATED)
 
 
 #: Words of ``only`` that stand for all aggregates, which are solved together elsewhere.
 AGGREGATED = ("aggregates",)
 
 
-def _of(name: str, known: dict[str, Contender]) -> Contender:
+def contender_of(name: str, known: dict[str, Contender]) -> Contender:
+    """The contender of that name; an error that lists all of them."""
     plain = name.replace("-", "_")
     if plain in known:
         return known[plain]

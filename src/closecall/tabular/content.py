@@ -26,7 +26,7 @@ SHOWN, LISTED, CLASSES = 5, 300, 12
 def cards(comparison: Conclusion) -> list[Row]:
     """The summary: close-k against the plain model, the best of all, and the largest class."""
     found, plain = comparison.found, comparison.found[comparison.plain]
-    over = against(list(found.values()), plain)
+    over = comparison.over
     cards = [_card(f"close-k over {label(plain)}", over[CLOSE_K], comparison)] if CLOSE_K in over else []
     trees = [each for name, each in over.items() if found[name].family == "tree"]
     if trees:
@@ -116,7 +116,8 @@ def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     lowest = min(result.mean for result in asked if result.family != "majority")
     # Far below everyone the largest class would only squeeze them together.
     asked = [result for result in asked if result.family != "majority" or result.mean > lowest - 0.1]
-    found = against(asked, reference)
+    over = comparison.over
+    found = {result.method: over[result.method] for result in asked if result.method in over}
     summaries = [
         {"method": label(comparison.found[each.method]), "mean": metric.gain(each.mean),
          "low": metric.gain(each.mean - each.half_width), "high": metric.gain(each.mean + each.half_width), "p": each.p}
@@ -131,14 +132,14 @@ def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
 
 
 def rows(comparison: Conclusion) -> list[Row]:
-    """The result table."""
-    over, metric = against(comparison.results, comparison.found[comparison.plain]), comparison.metric
+    """The result table; p where a question was asked."""
+    over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
     found = []
     for result in comparison.results:
-        gain, (low, high) = over.get(result.method), ends(result, comparison)
+        asked, (low, high) = over.get(result.method), ends(result, comparison)
         found.append({
             "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
-            "gain": metric.gain(gain.mean) if gain else None, "p": gain.p if gain else None,
+            "gain": None if result is plain else metric.gain(result.mean - plain.mean), "p": asked.p if asked else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
             "what it is": result.what,

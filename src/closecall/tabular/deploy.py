@@ -87,8 +87,15 @@ def input_name(place: int) -> str:
     return f"column_{place}"
 
 
-def check_onnx() -> None:
-    """An error that says what to install."""
+def check_onnx(model: str = "") -> None:
+    """An error that says what to install, or that a model is none of those that are written as ONNX."""
+    from .train import MODELS  # late: what it offers is built on this module
+
+    if model and model not in MODELS:
+        raise ValueError(
+            f"--onnx writes linear models, which {model!r} is not; TableModel.load(...).to_sklearn() is a Pipeline "
+            "whose last step skl2onnx converts"
+        )
     if importlib.util.find_spec("skl2onnx") is None:
         raise ImportError(NEEDS)
 

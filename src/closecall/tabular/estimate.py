@@ -8,6 +8,7 @@ from typing import Any
 
 from closecall.aggregates import get_aggregate
 from closecall.data.sheet import Sheet
+from closecall.linear.base import LinearClassifier
 from closecall.report.formats import Row
 
 from .compare import LEAST, ComparePlan, run_splits
@@ -87,10 +88,14 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
 
 def chosen_words(classifier: Any, model: str) -> str:
     """One sentence on what was chosen, and why."""
+    setting = getattr(classifier, "setting_", "")
+    if not isinstance(classifier, LinearClassifier):
+        return f"chosen: {type(classifier).__name__} as --model {model} says, {setting}"
     counts = f"alpha = {getattr(classifier, 'alpha_', getattr(classifier, 'alpha', 0)):g}"
     if not hasattr(classifier, "best_params_"):
         kind = classifier.aggregate.replace("_", " ")
-        return f"chosen: {kind} of the {classifier.loss} loss with {counts}, as --model {model} says"
+        words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as --model {model} says"
+        return f"{words}; {setting}" if setting else words
     taken = classifier.best_params_
     kind = classifier.aggregate_.replace("_", " ") + (", exact intercept" if taken["exact_intercept"] else "")
     if classifier.k_ < classifier.n_training_mass_:

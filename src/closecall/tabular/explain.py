@@ -26,12 +26,16 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     -------
     head : dict
         ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (what the pulls and ``start`` add up
-        to: above 0 is the prediction's), ``start`` (the score of a row of averages), ``probability`` or None.
+        to: above 0 is the prediction's), ``start`` (the score of a row of averages), ``probability`` or None, and
+        ``adds_up``: of a model that is not linear, a pull is what the score would lose if the column had its usual
+        value, and such pulls need not add up.
     pulls : list of dict
         ``column``, its ``value``, the ``usual`` one (mean or most frequent), ``pull`` towards the prediction,
         ``per_unit`` (what one more of a number adds) and ``flips_at`` (the number at which the other class would win).
     """
     row = frame.iloc[:1]
+    if not model.linear:
+        return _without(model, row)
     classifier, recipe = model.classifier, model.recipe
     z = recipe.matrix(row)[0]
     classes = classifier.classes_.tolist()
@@ -52,7 +56,34 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     chance = model.probabilities(row)[0, winner] if hasattr(classifier, "predict_proba") else None
     head = {
         "prediction": classes[winner], "against": classes[other], "score": score, "start": float(start),
-        "probability": None if chance is None else float(chance),
+        "probability": None if chance is None else float(chance), "adds_up": True,
+    }  # fmt: skip
+    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+
+
+def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
+    """The prediction of any classifier, and what its score loses with each column at its usual value."""
+    steps, classes = model.recipe.steps, model.classifier.classes_.tolist()
+    # The row as it is, once without each column (which is then filled in), and without all.
+    changed = row.iloc[[0] * (len(steps) + 2)].reset_index(drop=True).astype(object)
+    for place, step in enumerate(steps, 1):
+        changed.loc[[place, len(steps) + 1], step.column.name] = None
+    X = model.recipe.matrix(changed)
+    scores = model.scores(X)
+    if scores.ndim == 1:
+        scores = np.column_stack([np.zeros(len(scores)), scores])
+    winner = classes.index(str(np.asarray(model.classifier.predict(X[:1])).ravel()[0]))
+    other = int(np.argmax(np.where(np.arange(len(classes)) == winner, -np.inf, scores[0])))
+    lead = scores[:, winner] - scores[:, other]
+    pulls = [
+        {**_pull(step, row, np.zeros(step.width), np.zeros(step.width), np.ones(step.width), 0.0),
+         "pull": float(lead[0] - lead[place]), "per_unit": None, "flips_at": None}
+        for place, step in enumerate(steps, 1)
+    ]  # fmt: skip
+    chance = model.probabilities(row)[0, winner] if hasattr(model.classifier, "predict_proba") else None
+    head = {
+        "prediction": classes[winner], "against": classes[other], "score": float(lead[0]), "start": float(lead[-1]),
+        "probability": None if chance is None else float(chance), "adds_up": False,
     }  # fmt: skip
     return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
 

@@ -23,7 +23,12 @@ from closecall.data.columns import DATES, Column, numbers, quoted, texts
 from closecall.data.dataset import MATRIX_BYTES, DataError, in_order
 from closecall.data.encode import encoded, moments
 from closecall.data.sheet import Sheet
+from closecall.linear.base import LinearClassifier
 from closecall.linear.persistence import TABLE, read_model
+
+from . import keep
+from .measure import wide
+from .tuning import scores_of
 
 T = TypeVar("T")
 FORMAT = 1
@@ -151,8 +156,8 @@ class TableModel:
     ----------
     target : str
     recipe : Preprocessor
-    classifier : fitted closecall classifier
-        Its classes are the labels as text.
+    classifier : fitted classifier
+        Its classes are the labels as text. Linear ones are closecall's.
     seen : array (rows,) of uint64
         Marks of rows that it has learnt from: those with the smallest marks, each of them once in the training rows.
     """
@@ -195,8 +200,18 @@ class TableModel:
         return cls(table.target, recipe, fitted, marks[times == 1][:REMEMBERED])
 
     @property
+    def linear(self) -> bool:
+        """Whether its scores are sums over the columns."""
+        return isinstance(self.classifier, LinearClassifier)
+
+    @property
     def coefficients(self) -> list[dict[str, Any]]:
-        """Every coefficient by name, the largest first: for one standard deviation, and for one unit of the column."""
+        """Every coefficient by name, the largest first: for one standard deviation, and for one unit of the column.
+
+        None if the model is not linear.
+        """
+        if not self.linear:
+            return []
         classes = self.classifier.classes_.tolist()
         rows = [classes[1]] if len(classes) == 2 else classes
         found = [
@@ -217,7 +232,8 @@ class TableModel:
     def probabilities(self, frame: Any) -> Array:
         """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
         if not hasattr(self.classifier, "predict_proba"):
-            raise DataError("the model has no probabilities: it was fitted by an earlier release; fit it anew")
+            why = "it was fitted by an earlier release" if self.linear else "its classifier has none"
+            raise DataError(f"the model has no probabilities: {why}; fit it anew, with --model close_k for example")
         if not len(frame):
             return np.empty((0, len(self.classifier.classes_)))
         return self.classifier.predict_proba(self.recipe.matrix(frame))
@@ -227,11 +243,22 @@ class TableModel:
         if not len(frame):
             return np.empty(0, dtype=str), np.empty(0)
         X = self.recipe.matrix(frame, strange)
-        scores, classes = self.classifier.decision_function(X), self.classifier.classes_
+        if self.linear:
+            scores, classes = self.classifier.decision_function(X), self.classifier.classes_
+            labels = classes[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        else:
+            labels = np.asarray(self.classifier.predict(X)).ravel().astype(str)
+            scores = self.scores(X)
         if scores.ndim == 1:
-            return classes[(scores > 0).astype(int)], scores
+            return labels, scores
         best = np.partition(scores, -2, axis=1)
-        return classes[scores.argmax(axis=1)], best[:, -1] - best[:, -2]
+        return labels, best[:, -1] - best[:, -2]
+
+    def scores(self, X: Array) -> Array:
+        """Scores (rows,) of the second of two classes, or (rows, classes), of any classifier: logarithms of its odds or
+        probabilities if it has any."""
+        found = wide(scores_of(self.classifier, X)[0])
+        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
         """An error if a column of numbers or dates has none among several values: it is not the column it was."""
@@ -267,25 +294,40 @@ class TableModel:
         return to_pipeline(self)
 
     def save(self, path: str) -> None:
-        """Write the model to one file."""
-        self.classifier.table_ = {
+        """Write the model to one file: plain numbers if it is linear, else an archive of skops."""
+        state = {
             "format": FORMAT, "target": self.target, "mean": self.recipe.mean, "scale": self.recipe.scale,
             "steps": [[*astuple(step.column), step.fill, list(step.levels)] for step in self.recipe.steps],
             "seen": self.seen,
         }  # fmt: skip
         try:
-            self.classifier.save(path)
+            if self.linear:
+                self.classifier.table_ = state
+                self.classifier.save(path)
+            else:
+                keep.dump({**state, "classifier": self.classifier}, path)
         except OSError as error:
             raise DataError(f"cannot write the model {os.fspath(path)!r}: {error.strerror or error}") from error
 
     @classmethod
-    def load(cls, path: str) -> TableModel:
-        """Read a saved model; a damaged, changed or foreign file is refused and nothing in it runs."""
+    def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
+        """Read a saved model; a damaged, changed or foreign file is refused and nothing in it runs.
+
+        Parameters
+        ----------
+        path : str
+        trusted : sequence of str
+            Types of other packages, as ``package.module.Class``, that a model which is not linear may hold.
+        """
         try:
-            classifier = read_model(path)
+            if keep.is_skops(path):
+                given: Any = keep.load(path, trusted)
+                classifier = given["classifier"]
+            else:
+                classifier = read_model(path)
+                given = getattr(classifier, TABLE, None)
         except OSError as error:
             raise DataError(f"cannot read the model {os.fspath(path)!r}: {error.strerror or error}") from error
-        given = getattr(classifier, TABLE, None)
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it anew")
         try:

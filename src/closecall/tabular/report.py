@@ -169,8 +169,8 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         trial=content.trial(found.diagnosis),
         cases=content.cases(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
-        f"{content.label(comparison.found[comparison.plain])}, p adjusted over all methods (Holm); k, alpha and "
-        "settings as validation chose them most often.",
+        f"{content.label(comparison.found[comparison.plain])}, p adjusted over the contenders (Holm), the same "
+        "number everywhere; k, alpha and settings as validation chose them most often.",
         results=results,
         columns=columns,
         formats=content.FORMATS,

@@ -1,4 +1,4 @@
-"""What ``closecall fit`` can train: by the names of ``closecall compare``, all linear, all saved without pickle."""
+"""What ``closecall fit`` can train: by the names of ``closecall compare``, all of it saved without pickle."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import VotingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, check_cv
 from sklearn.svm import LinearSVC
 
 from closecall._names import Array, lookup
 from closecall.aggregates import AGGREGATES
 from closecall.linear import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier
+from closecall.linear.calibration import fit_calibrators
 from closecall.linear.search import ALPHAS
+from closecall.model_selection import ExactThresholdClassifier
 
-from .contenders import CLOSE_K, SCORING, Contender, Entry, SplitData, built_in, close_k_search, entry
-from .measure import Metric
+from .contenders import CLOSE_K, INSTALLED, SCORING, Contender, Entry, built_in, close_k_search, contender_of, entry
+from .keep import check_skops
+from .measure import METRICS, Metric
+from .tuning import Grid, SplitData
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,37 +45,105 @@ def _close_k(X: Array, y: Array, how: How) -> Any:
     return model.fit(X, y, groups=how.groups)
 
 
+def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Array]]:
+    """The folds that everything in a fit goes by: those of the groups or times, else stratified ones."""
+    fewest = int(np.unique(y, return_counts=True)[1].min())
+    plain = StratifiedKFold(max(2, min(folds, fewest)), shuffle=True, random_state=0)
+    return list(check_cv(how.cv or plain).split(X, y, how.groups))
+
+
 def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
     """The average of a loss with alpha = 1/C as scikit-learn's model of it is chosen by cross-validation."""
-    cv = how.cv or StratifiedKFold(max(2, min(5, int(np.unique(y, return_counts=True)[1].min()))), shuffle=True,
-                                   random_state=0)  # fmt: skip
     grid = {"C": [1 / alpha for alpha in sorted(ALPHAS, reverse=True)]}
     scoring = SCORING[how.metric] if how.metric != "log_loss" or hasattr(plain, "predict_proba") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the edges of the grid do not converge, and are not chosen for it
-        search = GridSearchCV(plain, grid, cv=cv, scoring=scoring, refit=False).fit(X, y, groups=how.groups)
+        search = GridSearchCV(plain, grid, cv=_pairs(X, y, how), scoring=scoring, refit=False).fit(X, y)
     alpha = 1 / search.best_params_["C"]
     form = {"logistic": "softmax"}.get(loss, "ovr")
-    return AggregateLossClassifier(loss=loss, alpha=alpha, multiclass=form, calibration=how.calibration).fit(X, y)
+    return _calibrated(AggregateLossClassifier(loss=loss, alpha=alpha, multiclass=form), X, y, how)
+
+
+def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
+    """The model fitted, and calibrated by the same folds as everything else: groups and times stay apart."""
+    if how.cv is None or how.calibration is None:
+        # The same table gives the same model: the folds are not drawn anew.
+        return model.set_params(calibration=how.calibration, random_state=0).fit(X, y)
+    model.fit(X, y)
+    scores = np.full((len(y), len(model.intercept_)), np.nan)
+    for train, test in _pairs(X, y, how):
+        scores[test] = clone(model).fit(X[train], y[train]).decision_function(X[test]).reshape(len(test), -1)
+    tested = np.isfinite(scores).all(axis=1)
+    codes = np.searchsorted(model.classes_, y[tested])
+    model.calibrators_ = fit_calibrators(how.calibration, scores[tested], codes, np.ones(int(tested.sum())))
+    return model.set_params(calibration=how.calibration)
+
+
+def _moved(X: Array, y: Array, how: How) -> Any:
+    """Logistic regression whose threshold, which is its intercept, was moved where that really gains."""
+    model = _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how)
+    objective = "balanced_accuracy" if how.metric == "balanced_accuracy" else "accuracy"
+    plain = clone(model).set_params(calibration=None)
+    judge = ExactThresholdClassifier(plain, objective=objective, cv=how.cv, n_bootstrap=0)
+    judge.fit(X, y, groups=how.groups)
+    shift = np.atleast_1d(judge.threshold_ if len(model.classes_) > 2 else -judge.threshold_)
+    model.intercept_ = model.intercept_ + shift
+    for calibrator, moved in zip(getattr(model, "calibrators_", ()), shift, strict=False):
+        calibrator[1] -= calibrator[0] * moved  # probabilities are those of the scores as they were
+    model.setting_ = judge.guard_report_["reason"]
+    return model
+
+
+def _other(name: str, X: Array, y: Array, how: How) -> Any:
+    """A contender that is not linear, with the setting that does best over three folds."""
+    metric, codes = METRICS[how.metric], np.unique(y, return_inverse=True)[1]
+    classes = int(codes.max()) + 1
+    grid = _grid_of(name)
+    folds = [
+        SplitData((X[train], X[test]), (codes[train], codes[test]), classes)
+        for train, test in _pairs(X, codes, how, 3)[-3:]
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of settings at the edge of the grid
+        found = [grid.tried(fold, metric)[0] for fold in folds]
+        values = np.sum([each[: min(map(len, found))] for each in found], axis=0)
+        words, model = grid.final(int(values.argmax()), len(y))
+        if name == "xgboost":  # it takes codes only; this one keeps the labels
+            model = VotingClassifier([(name, model)], voting="soft")
+        model.fit(X, y)
+    best = metric.shown(values.max() / len(folds))
+    model.setting_ = f"{words}, the best of {len(values)} settings ({best:.4g} {metric.label} over {len(folds)} folds)"
+    if len(values) == 1:
+        model.setting_ = "with its own defaults"
+    return model
+
+
+def _grid_of(name: str) -> Grid:
+    grid = contender_of(name, built_in("logistic", "top_two")).grid
+    if grid is None:
+        raise ValueError(f"{name!r} has no settings")
+    return grid
 
 
 def _aggregate(name: str, X: Array, y: Array, how: How) -> Any:
     """The best setting of an aggregate's whole grid, without a guard."""
     model = AggregateLossClassifierCV(
         loss=how.loss, aggregate=name, guard=0, cv=how.cv, scoring=SCORING[how.metric], calibration=how.calibration,
+        random_state=0,
     )  # fmt: skip
     return model.fit(X, y, groups=how.groups)
 
 
 def _fixed(made: Any, loss: str, X: Array, y: Array, how: How) -> Any:
-    return made(loss=loss or how.loss, multiclass=how.multiclass, calibration=how.calibration).fit(X, y)
+    return _calibrated(made(loss=loss or how.loss, multiclass=how.multiclass), X, y, how)
 
 
-#: What ``--model`` may say -> how it is trained; the last three have no search.
+#: What ``--model`` may say -> how it is trained, if the model is linear; the last three have no search.
 MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
     CLOSE_K: _close_k,
     "logistic_regression": lambda X, y, how: _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how),
     "linear_svc": lambda X, y, how: _tuned(LinearSVC(random_state=0), "squared_hinge", X, y, how),
+    "exact_threshold": _moved,
     **{name: partial(_aggregate, name) for name in AGGREGATES},
     "close-k-cv": _close_k,
     "close-k": lambda X, y, how: _fixed(CloseKClassifier, "", X, y, how),
@@ -78,19 +152,19 @@ MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
 }
 #: The name under which a model is tried beside others.
 FITTED = "fitted"
-#: What compare offers and only Python can keep: there is no file of plain numbers for it.
-ELSEWHERE = ("exact_threshold", "random_forest", "gradient_boosting", "k_nn")
+#: What else compare offers; it is kept with skops.
+OTHERS = ("random_forest", "gradient_boosting", "k_nn", *INSTALLED)
 
 
-def check_model(name: str) -> None:
-    """An error that says what to do if ``fit`` cannot save that model."""
-    if name.replace("-", "_") in ELSEWHERE:
-        raise ValueError(
-            f"closecall fit saves linear models, which {name!r} is not; in Python, "
-            "make_pipeline(TableEncoder(table.columns), ...) of closecall.tabular.deploy fits any scikit-learn "
-            "classifier to the same table, and skops saves it"
-        )
-    lookup(MODELS, name, "model")
+def check_model(name: str) -> str:
+    """The name as it is written everywhere; an error that says what to do if there is no such model, or no skops."""
+    plain = name if name in MODELS or ":" in name else name.replace("-", "_")
+    if plain in OTHERS or ":" in plain:
+        _grid_of(plain)
+        check_skops(plain)
+        return plain
+    lookup(dict.fromkeys((*MODELS, *OTHERS)), plain, "model")
+    return plain
 
 
 def train(name: str, X: Array, y: Array, how: How) -> Any:
@@ -102,9 +176,9 @@ def train(name: str, X: Array, y: Array, how: How) -> Any:
     >>> train("logistic_regression", X, y, How()).predict([[0.5]]).tolist()
     [1]
     """
-    check_model(name)
-    model = MODELS[name](X, y, how)
-    if hasattr(model, "cv"):
+    name = check_model(name)
+    model = MODELS[name](X, y, how) if name in MODELS else _other(name, X, y, how)
+    if name in MODELS and hasattr(model, "cv"):
         model.set_params(cv=None)  # folds of these rows are not part of a saved model
     return model
 
@@ -117,6 +191,9 @@ def _play(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
 
 def contender(name: str, how: How) -> Contender:
     """The model as one more contender: how it does on rows that it has not seen."""
-    known = built_in(how.loss, how.multiclass).get(name)
-    label = known.label if known else {"close-k-cv": "close-k"}.get(name, name.replace("_", " "))
-    return Contender(FITTED, label, known.what if known else "", "linear", partial(_play, name, how))
+    name, known = check_model(name), built_in(how.loss, how.multiclass)
+    if name in MODELS and name not in known:
+        label = {"close-k-cv": "close-k"}.get(name, name.replace("_", " "))
+        return Contender(FITTED, label, "", "linear", partial(_play, name, how))
+    found = contender_of(name, known)
+    return Contender(FITTED, found.label, found.what, found.family, partial(_play, name, how))

@@ -1,0 +1,154 @@
+"""How a contender is tuned: its settings, and what each is worth on rows that it has not learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import LinearSVC
+
+from closecall._names import Array
+from closecall.linear.search import ALPHAS
+
+from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
+
+#: Trees of a forest while it is tuned, and of the one that counts.
+TRIED, TREES = 8, 100
+LEAVES, ROUNDS = (4, 12, 31), (25, 50, 75, 100)
+
+#: A setting in words, and the classifier that has it.
+Settings = Sequence[tuple[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class SplitData:
+    """One split: matrices and codes of the three parts, and what a search may divide by inside the first two."""
+
+    X: Sequence[Array]
+    y: Sequence[Array]
+    classes: int
+    cv: Any = None
+    groups: Array | None = None
+
+    @property
+    def known(self) -> tuple[Array, Array]:
+        """Training and validation part together."""
+        return np.concatenate(self.X[:2]), np.concatenate(self.y[:2])
+
+
+def scores_of(model: Any, X: Array) -> tuple[Array, bool]:
+    """Scores (samples, 1 or classes) of a fitted model, and whether they are logarithms of probabilities."""
+    if hasattr(model, "predict_proba"):
+        return logs_of(model.predict_proba(X)), True
+    if hasattr(model, "decision_function"):
+        scores = np.asarray(model.decision_function(X), dtype=float)
+        return (scores[:, None] if scores.ndim == 1 else scores), False
+    return (np.asarray(model.predict(X)).reshape(-1, 1) == model.classes_).astype(float), False
+
+
+def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
+    """Scores (samples, classes) of a part as the metric wants them; ``sigmoid`` makes raw scores probabilities."""
+    scores, logs = scores_of(model, data.X[part])
+    if metric.probabilities and not logs:
+        if sigmoid is None:
+            sigmoid = sigmoids(scores[None], data.y[part])
+        return log_probabilities(scores, sigmoid[0][0], sigmoid[1][0])
+    return wide(scores)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The settings of a contender, for so many training rows."""
+
+    settings: Callable[[int], Settings]
+
+    def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
+        """What each setting (settings,) is worth on the validation part, and the best of them as it was fitted."""
+        choices = self.settings(len(data.y[0]))
+        if len(choices) == 1 and not metric.probabilities:
+            return np.zeros(1), None
+        values, best, kept = np.empty(len(choices)), -np.inf, None
+        for place, (_, model) in enumerate(choices):
+            fitted = model.fit(data.X[0], data.y[0])
+            values[place] = metric.value(data.y[1], judged(fitted, data, 1, metric))
+            if values[place] > best:
+                best, kept = values[place], fitted
+        return values, kept
+
+    def final(self, place: int, rows: int) -> tuple[str, Any]:
+        """A setting in words, and the classifier that learns from everything known."""
+        words, model = self.settings(rows)[place]
+        if hasattr(model, "n_estimators") and model.n_estimators == TRIED:
+            model.set_params(n_estimators=TREES)
+        return words, model
+
+
+class Boosting(Grid):
+    """HistGradientBoosting: every number of rounds of a fit is a setting of its own."""
+
+    def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
+        values = np.empty((len(LEAVES), len(ROUNDS)))
+        for place, leaves in enumerate(LEAVES):
+            model = _boosted(leaves, ROUNDS[-1]).fit(data.X[0], data.y[0])
+            for rounds, probabilities in enumerate(model.staged_predict_proba(data.X[1]), 1):
+                if rounds in ROUNDS:
+                    values[place, ROUNDS.index(rounds)] = metric.value(data.y[1], logs_of(probabilities))
+        return values.ravel(), None
+
+
+def _boosted(leaves: int, rounds: int) -> Any:
+    return HistGradientBoostingClassifier(max_leaf_nodes=leaves, max_iter=rounds, early_stopping=False, random_state=0)
+
+
+def _boosting(_: int) -> Settings:
+    return [(f"{leaves} leaves, {rounds} rounds", _boosted(leaves, rounds)) for leaves in LEAVES for rounds in ROUNDS]
+
+
+def _logistic(_: int) -> Settings:
+    return [(f"C={1 / a:g}", LogisticRegression(C=1 / a, max_iter=1000)) for a in sorted(ALPHAS, reverse=True)]
+
+
+def _svm(_: int) -> Settings:
+    return [(f"C={1 / a:g}", LinearSVC(C=1 / a, random_state=0)) for a in sorted(ALPHAS, reverse=True)]
+
+
+def _forest(_: int) -> Settings:
+    return [
+        (f"max_features={feats}, leaves of {leaf}",
+         RandomForestClassifier(TRIED, max_features=feats, min_samples_leaf=leaf, random_state=0))
+        for feats, leaf in product(("sqrt", 1, 0.7), (1, 3, 10, 30))
+    ]  # fmt: skip
+
+
+def _neighbours(rows: int) -> Settings:
+    """Without a tree of the rows: what is saved are the rows alone."""
+    counts = [count for count in (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95) if count < rows] or [1]
+    return [(f"{count} neighbours", KNeighborsClassifier(count, algorithm="brute")) for count in counts]
+
+
+def _made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[str, Any], _: int) -> Settings:
+    """Every combination of a grid."""
+    return [
+        (", ".join(f"{key}={value}" for key, value in zip(grid, values, strict=True)),
+         make(**fixed, **dict(zip(grid, values, strict=True))))
+        for values in product(*grid.values())
+    ]  # fmt: skip
+
+
+def made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[str, Any]) -> Grid:
+    """The grid of a class of any package."""
+    return Grid(partial(_made, make, grid, fixed))
+
+
+#: The grids of scikit-learn's classifiers, by the contender's name.
+GRIDS = {
+    "logistic_regression": Grid(_logistic), "linear_svc": Grid(_svm), "random_forest": Grid(_forest),
+    "gradient_boosting": Boosting(_boosting), "k_nn": Grid(_neighbours),
+}  # fmt: skip

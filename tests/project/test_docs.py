@@ -294,7 +294,7 @@ def test_the_published_examples_are_what_the_solver_finds() -> None:
 
 
 def test_the_solver_page_names_the_solvers_numbers() -> None:
-    from closecall.solvers import candidates, design, kernels, newton, steps
+    from closecall.solvers import candidates, design, kernels, newton, sample, steps
 
     text = (ROOT / "docs" / "theory" / "solver.md").read_text()
     words = {10: "ten", 40: "fortieth"}
@@ -303,6 +303,8 @@ def test_the_solver_page_names_the_solvers_numbers() -> None:
     assert f"more than {design.EIGEN_LIMIT:,} rows" in text
     assert f"From {candidates.FROM_SAMPLES:,} examples on" in text
     assert f"up to {newton.LARGEST_RANK} coordinates and {round(newton.LARGEST_DESIGN / 1e6)} million entries" in text
+    assert f"From {sample.FROM_SAMPLES:,} dense examples on" in text
+    assert f"at least {sample.LEAST:,}" in text
 
 
 def test_the_readme_picture_is_small_and_self_contained() -> None:

@@ -195,6 +195,9 @@ def arrange(training: Training, labels: Array, group: Array | None = None) -> Ar
     [(1.0, 0, 3.5), (2.0, 1, 0.5), (3.0, 1, 1.0)]
     """
     group = np.zeros(len(labels), dtype=int) if group is None else group
+    order = np.argsort(training.hashes)
+    if not (np.diff(training.hashes[order]) == 0).any() and (training.mass == 1).all():
+        return Arranged(training.X[order], labels[order], training.mass, group[order])
     # Equal rows are summed from the smallest mass up, so that the rounding of the sum is their own too.
     order = np.lexsort((training.mass, group, labels, training.hashes))
     hashes, labels, group, mass = training.hashes[order], labels[order], group[order], training.mass[order]
@@ -212,13 +215,13 @@ def arrange(training: Training, labels: Array, group: Array | None = None) -> Ar
 
 def orientation(training: Training, positive: Array) -> int:
     """+1 if the rows ``positive`` (samples,) are the heavier side, else -1; equals are settled by their hashes."""
-    hashes, mass = training.hashes, training.mass
-
-    def weigh(side: Array) -> tuple[float, float]:
-        parts = hashes[side].astype(np.float64) * 2.0**-64
-        return math.fsum(mass[side]), math.fsum(parts * mass[side])
-
-    return 1 if weigh(positive) >= weigh(~positive) else -1
+    mass = training.mass
+    whole = bool((mass == np.rint(mass)).all()) and mass.sum() < 1 << 53  # sums of whole numbers do not round
+    sides = [float(side.sum()) if whole else math.fsum(side) for side in (mass[positive], mass[~positive])]
+    if sides[0] == sides[1]:
+        parts = training.hashes.astype(np.float64) * 2.0**-64 * mass
+        sides = [math.fsum(parts[positive]), math.fsum(parts[~positive])]
+    return 1 if sides[0] >= sides[1] else -1
 
 
 def _equal_rows(X: Any, first: Array, second: Array) -> Array:

@@ -11,7 +11,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,10 +26,11 @@ from ..schedules import last_convex_step
 from . import compiled
 from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
-from .convex import Roots, minimize
+from .convex import Roots
 from .finish import finish_averages, settle_all
 from .prepared import NOT_FINITE, Prepared, prepare
-from .steps import Rows, descend
+from .sample import descend_from, minimize_from
+from .steps import Rows
 
 #: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
 BLOCK_BYTES = 1 << 19
@@ -268,7 +268,7 @@ class _Batch:
         rows, start = self._rows([keys[index] for index in first]), start[first]
         C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
         small = self.design.samples * self.design.rank < SMALL_DESIGN
-        with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else nullcontext():
+        with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else contextlib.nullcontext():
             self._grow_roots(rows, start, C, used, bounds)
             stepping = np.flatnonzero(~self._averages(rows))
             self._share(stepping, rows, C, used)
@@ -326,8 +326,8 @@ class _Batch:
         def task(part: Array) -> Any:
             index = chosen[part]
             roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
-            return minimize(
-                self.design, roots, self.masses, start[index],
+            return minimize_from(
+                self.prepared.sample, self.design, roots, self.masses, start[index],
                 passes=int(budget), tol=self.tol, block_rows=self.block_rows, snapshot=third,
                 beat=lambda step: self._beat("convex", step, len(index)),
             )  # fmt: skip
@@ -344,8 +344,8 @@ class _Batch:
         parts = [part for part in np.array_split(order, pieces) if part.size]
 
         def task(part: Array) -> Any:
-            return descend(
-                self.design, rows.take(part), self.masses, C[part],
+            return descend_from(
+                self.prepared.sample, self.design, rows.take(part), self.masses, C[part],
                 steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows, extra=self.extra,
                 beat=lambda step, active: self._beat("steps", step, active),
             )  # fmt: skip

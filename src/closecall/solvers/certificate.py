@@ -17,7 +17,7 @@ Everything here is float64 on X itself, so that the bound holds up to the roundi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from .kernels import Mass, make_mass, weigh
 #: Objectives below this share of that of w = 0 are measured against it: nothing is left of them but rounding.
 NOTHING = 1e-9
 _BLOCK = 1 << 21  # margins alive at once
+_FEW = 0.5  # the share of the examples up to which those that are weighed are looked at alone
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,21 @@ def _judge_alike(
     for look in (_at_margins, _at_best_intercept, _at_kinks):
         left = np.flatnonzero((objective - lower > tol * scale) & (proven > tol))
         if left.size:
-            chosen = weights[left], margins[left], losses[left], alpha[left]
-            lower[left] = np.fmax(lower[left], look(setting, loss, *chosen, tol))
+            seen, used = _weighed(setting, weights[left])
+            heavy, points, values = (part[left][:, used] for part in (weights, margins, losses))
+            lower[left] = np.fmax(lower[left], look(seen, loss, heavy, points, values, alpha[left], tol))
     gap = np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
     # What the value is above the weighted losses is the same in the bound, whose weights are these: no gap of its own.
     excess = get_aggregate(problem.aggregate).excess
     return objective if excess is None else objective + excess(weights, mass.values), errors, gap
+
+
+def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
+    """The examples to which weights (problems, samples) give any, if these are few, else all; and the data of them."""
+    used = np.flatnonzero(weights.any(axis=0))
+    if len(used) > _FEW * weights.shape[1]:
+        return setting, slice(None)
+    return replace(setting, X=setting.X[used], y=setting.y[used]), used
 
 
 def _weights(problem: Problem, losses: Array, loss: Loss, mass: Mass) -> Array:

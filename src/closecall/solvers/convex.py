@@ -28,7 +28,9 @@ SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
 #: Those without a kink, whose steps are Newton's.
 NEWTON = [loss for loss in SECOND_ORDER if not get_loss(loss).kinks]
 PILOT_FROM = 8  # rows that start alike, from which one going ahead saves steps
-_TOGETHER = 1 << 18  # problems x samples that take second-order steps together
+_TOGETHER, _LEAST_TOGETHER = 1 << 18, 4  # problems x samples that take second-order steps together; problems at least
+#: Entries of a design up to which the steps of a loss are of second order: Newton's matrices are few and shared.
+LARGEST = {loss: LARGEST_DESIGN << (3 if loss in NEWTON else 0) for loss in SECOND_ORDER}
 
 
 @dataclass(frozen=True)
@@ -144,14 +146,14 @@ def minimize(
     if passes < 1:
         return found
     limits = Limits(passes, tol, block_rows, snapshot, beat or (lambda number: None))
-    dense = isinstance(design.signed, np.ndarray) and design.rank <= LARGEST_RANK
-    cheap = dense and design.samples * design.rank <= LARGEST_DESIGN
-    if cheap:
+    dense, entries = isinstance(design.signed, np.ndarray) and design.rank <= LARGEST_RANK, design.signed.size
+    cheap = [loss for loss, least in LARGEST.items() if dense and entries <= least]
+    if not set(NEWTON).isdisjoint(cheap):
         start = _pilot(design, roots, masses, start, limits)
     for loss, fold in sorted({*zip(roots.loss, roots.fold.tolist(), strict=True)}):
         same = np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold))
-        second = cheap and loss in SECOND_ORDER
-        size = max(1, _TOGETHER // design.samples) if second else len(same)
+        second = loss in cheap
+        size = max(_LEAST_TOGETHER, _TOGETHER // design.samples) if second else len(same)
         run = second_order if second else quasi_newton
         for part in (same[begin : begin + size] for begin in range(0, len(same), size)):
             pieces = run(design, loss, masses[fold], roots.alpha[part], start[part], limits)
@@ -180,6 +182,8 @@ def second_order(design: Design, loss: str, mass: Mass, alpha: Array, start: Arr
     """Minimise average problems of one loss and fold by Newton or interior-point steps."""
     rows = design.signed if loss in NEWTON else design.signed.astype(np.float64)
     inside = mass.values > 0
+    if design.signed.size > LARGEST_DESIGN:  # a copy costs more than to step with masses of zero
+        inside = np.ones_like(inside)
     if not inside.all():
         rows = rows[inside]
     C, used, snapshots, bounds = SECOND_ORDER[loss](

@@ -23,6 +23,7 @@ from .design import Design
 from .kernels import Mass, pull_close, pull_largest, pull_of, pull_top
 from .newton import LARGEST_RANK
 from .prepared import Prepared
+from .sample import LAST_SHARE
 from .settle import Settling
 from .soft import Choice
 
@@ -49,9 +50,10 @@ def settle_all(
             continue
         surface = Margins(design, design.masses[fold_of[row]], problem)
         carried = float(get_aggregate(problem.aggregate).carried(*counts(problem, surface.choice.total)))
-        settling = Settling(
-            surface, starts[row], allowance(steps, len(surface.rows), surface.rows.shape[1], carried), tol
-        )
+        allowed = allowance(steps, len(surface.rows), surface.rows.shape[1], carried)
+        if prepared.sample is not None:  # a run that began on a sample costs less
+            allowed = max(1, int(allowed * (prepared.sample.shares.max() + LAST_SHARE)))
+        settling = Settling(surface, starts[row], allowed, tol)
         spot = settling.run()
         used[row] += settling.used
         if spot is not None:

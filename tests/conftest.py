@@ -6,6 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+# Tests that run side by side have a core each: a second thread of BLAS or OpenMP would only wait for the first.
+# Before NumPy is imported, which reads it once; what is tested about threads sets its own.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
 import pytest
 from hypothesis import settings
 

@@ -18,6 +18,7 @@ pytest.importorskip("altair", reason="install closecall[plots]")
 from closecall import cli, solvers
 from closecall.paper import scores, store
 from closecall.paper.pages import figure1
+from closecall.report import charts
 
 
 class Result:
@@ -38,6 +39,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         return Result(int(leaving.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts as SVG alone: the other formats take seconds, and the run from nothing to the report has them."""
+    monkeypatch.setattr(charts.write, "__defaults__", (("svg",),))
 
 
 SMALL = ("--datasets", "corral,mux6", "--splits", "2", "--max-iter", "20", "--protocol", "sound", "--workers", "1")
@@ -70,9 +77,7 @@ def test_a_small_run_from_nothing_to_the_report(call, tmp_path: Path) -> None:  
     assert json.loads(plan.out)["left"] == 0
 
 
-def test_failed_cells_are_exit_code_1_and_are_tried_again(
-    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # type: ignore[no-untyped-def]
+def test_failed_cells_are_exit_code_1_and_are_tried_again(call, tmp_path: Path, light: None) -> None:  # type: ignore[no-untyped-def]
     """A set too small for three parts fails in its cells; the other set goes on."""
     small = tmp_path / "tiny.csv"
     small.write_text("x,target\n1,a\n2,b\n")
@@ -153,7 +158,9 @@ def test_networks_on_the_embedded_suite_have_fewer_splits_unless_said(call, tmp_
     assert cells("--models", "network", "--splits", "25") == 25
 
 
-def test_report_runs_nothing_and_asks_each_question_once(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_report_runs_nothing_and_asks_each_question_once(  # type: ignore[no-untyped-def]
+    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light: None
+) -> None:
     """Figure 1 and the examples are solved by the run; the report unpacks a record once and compares a pair once."""
     place = ("--out", str(tmp_path / "out"))
     assert call("reproduce", "figure1", "examples", "overview", *SMALL, *place).code == 0

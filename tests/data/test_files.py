@@ -64,6 +64,8 @@ def test_a_file_is_the_same_to_the_protocols_and_to_compare(seed: int) -> None:
         "id": np.arange(n), "number": np.where(rng.random(n) < 0.2, "?", rng.normal(size=n).astype(str)),
         "comma": [f"{value:.2f}".replace(".", ",") for value in rng.normal(size=n)],
         "name": rng.choice(["a", "b", "", "c"], n), "two": rng.choice(["x", "y"], n), "same": "1",
+        "flag": rng.choice(["true", "false", ""], n), "text": [f"'{value}" for value in rng.integers(8, 12, n)],
+        "zip": rng.permutation(np.repeat(["10", "9", "b2", "?"], n // 4)),
         "day": [f"{day:02}.02.2024" for day in rng.integers(1, 29, n)],
         "label": rng.permutation(np.repeat(["no", "yes"], n // 2)),
     }  # fmt: skip
@@ -75,7 +77,7 @@ def test_a_file_is_the_same_to_the_protocols_and_to_compare(seed: int) -> None:
         )
         data, table = load_dataset(path), read(str(path))
     assert data.feature_names == tuple(column.name for column in table.columns)
-    assert {"number", "comma", "name", "two", "day"} == set(data.feature_names)
+    assert {"number", "comma", "name", "two", "day", "flag", "text", "zip"} == set(data.feature_names)
     assert [data.classes[code] for code in data.y] == table.labels.tolist()
     recipe = Preprocessor.fit(table.frame, table.columns)
     whole = recipe.matrix(table.frame) * recipe.scale + recipe.mean

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import multiprocessing
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from tests import ROOT
 
-pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 EXAMPLES = ROOT / "examples"
 
@@ -43,23 +42,44 @@ def test_lightning(tmp_path: Path) -> None:
     assert results["steps"] == 10 * 1000 / (25 * 2)  # steps of the optimiser, not of the loader
 
 
-def printed(name: str, processes: int) -> str:
-    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--processes", str(processes)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def one_of_several(rank: int, name: str, out: str, *given: Any) -> None:
+    """What the example does in each process; what it prints is kept."""
+    with Path(f"{out}.{rank}").open("w") as file, contextlib.redirect_stdout(file):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"))["work"](rank, *given)
 
 
-def test_segmentation_in_one_process_and_in_two() -> None:
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """What an example prints as a command with two processes; PyTorch is imported once, not in each of them."""
+    multiprocessing.set_forkserver_preload(["closecall.nn"])
+
+    def run(name: str) -> str:
+        def spawn(work: Any, args: tuple[Any, ...], nprocs: int) -> None:
+            assert (work.__name__, nprocs) == ("work", 2)
+            start = torch.multiprocessing.start_processes
+            start(one_of_several, (name, str(tmp_path / "out"), *args), nprocs, start_method="forkserver")
+
+        monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
+        monkeypatch.setattr("sys.argv", [name, "--processes", "2"])
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        assert (tmp_path / "out.1").read_text() == ""
+        return (tmp_path / "out.0").read_text()
+
+    return run
+
+
+def test_segmentation_in_one_process_and_in_two(printed: Any) -> None:
     example = runpy.run_path(str(EXAMPLES / "torch_segmentation.py"))
     results = example["main"]()
     assert results["hard pixels by image"] > results["mean"] > 0
-    assert printed("torch_segmentation", 2) == show(example, results)
+    assert printed("torch_segmentation") == show(example, results)
 
 
-def test_detection_in_one_process_and_in_two() -> None:
+def test_detection_in_one_process_and_in_two(printed: Any) -> None:
     example = runpy.run_path(str(EXAMPLES / "torch_detection.py"))
     results = example["main"]()
     assert results["mined 3:1"][0] > results["mean"][0]
-    assert printed("torch_detection", 2) == show(example, results)
+    assert printed("torch_detection") == show(example, results)
 
 
 def show(example: dict[str, Any], results: Any) -> str:

@@ -51,10 +51,10 @@ def work(cell: Cell) -> Record:
     return Record(cell.key, "done", toy_rows(cell), (50, 25, 25), 3, 0.01)
 
 
-def main(path: str, engine: str, count: str) -> None:
+def main(path: str, engine: str, count: str, workers: str = "2") -> None:
     """Drive ``count`` cells into the store at ``path``, saying each event as JSON."""
     with Store(path, write=True) as store:
-        chosen = {"local": Local(2), "dask": Dask(workers=2)}[engine]
+        chosen = {"local": Local(int(workers)), "dask": Dask(workers=2)}[engine]
         for event in drive(tasks(int(count)), store, chosen, work, {"target": "test"}):
             print(event.as_json(), flush=True)
 

@@ -21,7 +21,7 @@ from tests.stress import fuzz, sanitize
 from tests.stress.fuzz_targets import TARGETS, Target
 
 #: Inputs of each kind with every check; the files of the corpus are the first.
-COUNTS = {"csv": 25, "store": 25, "arguments": 11, "header": 60, "model": 80}
+COUNTS = {"csv": 12, "store": 12, "arguments": 11, "header": 30, "model": 40}
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="children are watched by means of Linux")
 
@@ -29,7 +29,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="childr
 def fuzz_a_little() -> None:
     """Some inputs of each kind; every file of the corpus is read."""
     for kind, target in TARGETS.items():
-        tally, count = fuzz.Tally(), COUNTS.get(kind, 150)
+        tally, count = fuzz.Tally(), COUNTS.get(kind, 60)
         while tally.next < count:
             fuzz.run_batch(kind, target, tally, count - tally.next)
         assert tally.findings == [], kind
@@ -97,7 +97,7 @@ def test_fuzzing(check: Callable[[], None]) -> None:
 def test_the_kernels_under_the_sanitizers(tmp_path: Path) -> None:
     """No report from random calls, solves and networks; one from an overflow that is planted."""
     place = sanitize.build(tmp_path)
-    done = sanitize.run(place, 200, 24, 2, 0, 1)
+    done = sanitize.run(place, 100, 12, 2, 0, 1)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert done.stdout.count("without a report") == 3
     planted = sanitize.run(place, "planted")

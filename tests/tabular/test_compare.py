@@ -17,6 +17,8 @@ pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
 
+import altair as alt
+
 from closecall import cli
 from closecall.tabular.conclude import p_value
 from tests.tabular.helpers import Run
@@ -64,7 +66,12 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
     assert "the target is the last column, 'kauft'" in run.out
     page = Path("closecall-compare/customers/report.html")
     assert run.out.splitlines()[-1] == f"report: {page}"
-    assert "closecall compare" in page.read_text(encoding="utf-8")
+    content = page.read_text(encoding="utf-8")
+    assert "closecall compare" in content
+    charts = re.findall(r'<script type="application/json" id="chart-\w+">(.*?)</script>', content, re.S)
+    assert len(charts) == 4
+    for chart in charts:
+        alt.Chart.from_dict(json.loads(chart))  # an error if it is not as Vega-Lite's schema has it
     with page.with_name("report-results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["loss"] for row in rows if row["method"].startswith("close_decay")} == {"logistic", "hinge"}

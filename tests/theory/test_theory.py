@@ -121,7 +121,7 @@ def lattice_problem(rng, n, d, size):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_all_methods_equal_trial_of_all_subsets(d, seed):
     rng = np.random.default_rng([d, seed])
     X, y, mass = lattice_problem(rng, 9, d, 3)
@@ -136,7 +136,7 @@ def test_all_methods_equal_trial_of_all_subsets(d, seed):
     ("d", "n", "size"), [(1, 40, 20), (2, 30, 6), (2, 25, 1000), (3, 30, 4), (3, 25, 1000), (4, 14, 3)]
 )
 def test_the_methods_agree(d, n, size):
-    for seed in range(2):
+    for seed in range(1):
         X, y, mass = lattice_problem(np.random.default_rng([d, n, seed]), n, d, size)
         exact = minimum_errors(X, y, np.ones(n), method="enumeration")
         assert exact.proven

@@ -21,11 +21,29 @@ def moments(X: Array) -> tuple[Array, Array]:
     return mean, np.where(constant, 1, scale)
 
 
+def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float, Array | None]:
+    """What fills a missing value, and the codes there are (None: the number itself), the ``most`` frequent alone.
+
+    A missing number becomes the mean, a missing code the most frequent one; of codes equally frequent the first.
+
+    Examples
+    --------
+    >>> fill, levels = learn(np.array([0.0, 2.0, 2.0, 1.0, 1.0, np.nan]), nominal=True, most=2)
+    >>> fill, levels.tolist()
+    (1.0, [1.0, 2.0])
+    """
+    known = column[~np.isnan(column)]
+    if not nominal:
+        return (float(known.mean()) if len(known) else 0.0), None
+    levels, counts = np.unique(known, return_counts=True)
+    ranked = np.argsort(-counts, kind="stable")
+    return float(levels[ranked[0]]) if len(levels) else -1.0, np.sort(levels[ranked[:most]])
+
+
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     """What fills a missing value, and the codes that get a column each (None: the number itself).
 
-    A missing number becomes the mean, a missing code the most frequent one. With two codes the second column would be
-    the first one's complement: twice the cost, nothing new.
+    With two codes the second column would be the first one's complement: twice the cost, nothing new.
 
     Examples
     --------
@@ -33,12 +51,8 @@ def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     >>> fill, levels.tolist()
     (2.0, [2.0])
     """
-    known = column[~np.isnan(column)]
-    if not nominal:
-        return (float(known.mean()) if len(known) else 0.0), None
-    levels, counts = np.unique(known, return_counts=True)
-    fill = float(levels[counts.argmax()]) if len(levels) else -1.0
-    return fill, levels[1:] if len(levels) <= 2 else levels
+    fill, levels = learn(column, nominal)
+    return fill, levels if levels is None or len(levels) > 2 else levels[1:]
 
 
 def encoded(column: Array, fill: float, levels: Array | None) -> Array:

@@ -131,17 +131,17 @@ class Sheet:
         for j, column in enumerate(self.columns):
             values = self.frame[column.name]
             if column.kind == "nominal":
-                X[:, j], names = _codes(texts(values))
+                X[:, j], names = codes_of(texts(values))
                 categories.append(names)
             else:
                 X[:, j] = numbers(values, column)
                 categories.append(None)
-        y, classes = _codes(need_pandas().Series(self.labels))
+        y, classes = codes_of(need_pandas().Series(self.labels))
         features = tuple(column.name for column in self.columns)
         return Dataset(self.name, "file", "", X, y, classes, features, tuple(categories))
 
 
-def _codes(text: Any) -> tuple[Array, tuple[str, ...]]:
+def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
     """Codes (NaN is missing) of a column of text into its distinct values, in order."""
     names = in_order(text.dropna())
     return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names

@@ -40,7 +40,7 @@ INLINE void logistic_keys(float *v, float *keys, int64_t n, int close) {
 }
 
 /* weights += sign * (mass k of the smallest keys), as shares of each example's mass; hint as in the solver's `cut`. */
-INLINE void take(const float *keys, int64_t n, const double *masses, double total, double k, float sign, int powers,
+ONCE void take(const float *keys, int64_t n, const double *masses, double total, double k, float sign, int powers,
                  float *room, double *room_mass, double *hint, float *weights) {
     Cut_f32 cut = cut_f32(keys, masses, n, total, k, powers, room, room_mass, hint);
     double part = (k - cut.below) / cut.tied;
@@ -71,7 +71,7 @@ INLINE void take_top(const float *keys, int64_t n, const double *masses, double 
 
 /* Minus margins -> minus derivatives of the aggregate by the margins, in place. v and scratch have room for n
  * and 3 n floats in whole vectors. */
-INLINE void choose(float *v, int64_t n, int loss, int kind, double k, double m, double total, const float *factors,
+ONCE void choose(float *v, int64_t n, int loss, int kind, double k, double m, double total, const float *factors,
                    const double *masses, float *scratch, double *room_mass, double *hint) {
     int64_t room_for = (n + LANES - 1) / LANES * LANES;
     float *keys = scratch, *room = scratch + room_for, *weights = scratch + 2 * room_for;

@@ -4,6 +4,7 @@
  * multiplies a prefix of them. The inputs are filled in once and shared by all networks; a chunk fits the second cache.
  * Where few examples pull (late in a close-k run only k), their columns are gathered and only they go backward.
  */
+#define PARTS_ALONE
 #include "../solvers/pull.c" /* exp, search, cut, keys_of: one selection for linear models and networks */
 
 #include "products.h"

@@ -11,6 +11,8 @@
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 #define UNROLL _Pragma("GCC unroll 8")
+/* Compiled once for each kind of processor, not anew wherever it is called: inlined, all this took half a minute. */
+#define ONCE static CLONES __attribute__((noinline))
 #define TALL 6           /* rows of a tile of `sums`: with two vectors each, twelve of the sixteen registers */
 #define NEAR (4 << 10)   /* floats that stay in the first cache while a block is gone through */
 
@@ -56,7 +58,7 @@ INLINE void sums_tile(const int R, const int V, const Terms *terms, int parts, i
     sums_tile(R, V, terms, parts, first, s, out, out_width, mode, gate, gate_width)
 
 /* out[r][s] for all rows and the first `samples` samples, a block of samples at a time that stays near. */
-INLINE void sums(const Terms *terms, int parts, int64_t rows, int64_t samples, float *out, int64_t out_width, int mode,
+ONCE void sums(const Terms *terms, int parts, int64_t rows, int64_t samples, float *out, int64_t out_width, int mode,
                  const float *gate, int64_t gate_width) {
     int64_t height = 1, tiles = (rows + TALL - 1) / TALL;
     for (int part = 0; part < parts; part++) height += terms[part].count;
@@ -118,7 +120,7 @@ INLINE void dots_tile(const int R, const int C, const float *deltas, int64_t del
 }
 
 /* grad (rows, columns) += deltas (rows, samples) z' (samples, columns). */
-INLINE void dots(const float *deltas, int64_t delta_width, int64_t rows, const float *z, int64_t width, int64_t columns,
+ONCE void dots(const float *deltas, int64_t delta_width, int64_t rows, const float *z, int64_t width, int64_t columns,
                  int64_t samples, float *grad) {
     int64_t block = NEAR / samples / 4 * 4; /* rows of z that stay near while all deltas pass */
     block = block < 8 ? 8 : block;

@@ -11,6 +11,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 from altair.utils.mimebundle import spec_to_mimebundle
+from altair.utils.schemapi import debug_mode
 
 from closecall._budget import address_space
 
@@ -98,17 +99,41 @@ def check_room() -> None:
         )
 
 
-def write(chart: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Save a chart as ``stem.svg`` and so on; return the paths."""
+def unchecked() -> Any:
+    """A context in which Altair checks no part of a chart while it is put together: that takes longer than to draw it.
+
+    The tests check every chart whole, see :func:`specification`.
+    """
+    return debug_mode(False)
+
+
+def specification(chart: Any) -> dict[str, Any]:
+    """A chart as plain values for Vega-Lite; what is plain already stays as it is."""
+    return chart if isinstance(chart, dict) else chart.to_dict(validate=False)
+
+
+def draw(specification: dict[str, Any], suffix: str) -> bytes:
+    """The picture of a specification."""
     check_room()
-    with alt.data_transformers.disable_max_rows():
-        spec = chart.to_dict(context={"pre_transform": False})  # checked once: that takes longer than to draw it
-    paths = []
+    drawn = spec_to_mimebundle(specification, suffix, mode="vega-lite", **({"ppi": 144} if suffix == "png" else {}))
+    (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()
+    return content.encode() if isinstance(content, str) else bytes(content)
+
+
+def write(chart: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Save a chart as ``stem.svg`` and so on; return the paths.
+
+    The SVG is drawn first. Where it is already there as it would be, the other formats that are there are left alone.
+    """
+    check_room()
+    plain, same, paths = specification(chart), False, []
     for suffix in formats:
-        drawn = spec_to_mimebundle(spec, suffix, mode="vega-lite", **({"ppi": 144} if suffix == "png" else {}))
-        (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()
-        paths.append(stem.with_name(f"{stem.name}.{suffix}"))
-        paths[-1].write_bytes(content.encode() if isinstance(content, str) else content)
+        paths.append(path := stem.with_name(f"{stem.name}.{suffix}"))
+        if same and path.exists():
+            continue
+        content = draw(plain, suffix)
+        same = same or (suffix == "svg" and path.exists() and path.read_bytes() == content)
+        path.write_bytes(content)
     return paths
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import jinja2
 import vl_convert
 
-from .charts import check_room
+from .charts import draw, specification
 from .text import visible
 
 
@@ -27,13 +26,10 @@ class Chart:
 
 
 def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
-    """An Altair chart for a page; its picture is drawn here unless given."""
-    check_room()
-    if picture is None:
-        buffer = io.StringIO()
-        chart.save(buffer, format="svg")
-        picture = buffer.getvalue()
-    return Chart(identity, caption, picture, to_json({**chart.to_dict(), "description": caption}))
+    """A chart, or its specification, for a page; its picture is drawn here unless given."""
+    plain = specification(chart)
+    picture = draw(plain, "svg").decode() if picture is None else picture
+    return Chart(identity, caption, picture, to_json({**plain, "description": caption}))
 
 
 def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), **content: Any) -> str:

@@ -91,6 +91,7 @@ INLINE double exp_f64(double x) {
 #define NAME(x) x##_f32
 #define LARGE FLT_MAX
 #include "pull.h"
+#ifndef PARTS_ALONE /* the network needs the parts, in float32 */
 #undef REAL
 #undef NAME
 #undef LARGE
@@ -98,3 +99,4 @@ INLINE double exp_f64(double x) {
 #define NAME(x) x##_f64
 #define LARGE DBL_MAX
 #include "pull.h"
+#endif

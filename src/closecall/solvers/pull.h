@@ -147,6 +147,7 @@ INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
     }
 }
 
+#ifndef PARTS_ALONE
 /* rows x n minus margins become pulls. Row i trains on fold folds[i]: totals are the folds' masses; factors[fold] is NULL
  * (all ones) or n masses as REAL, masses[fold] NULL (zeros and ones) or the same as doubles. scratch: 2 n REAL, room_mass:
  * n doubles if any masses are given. hints: rows x 3. */
@@ -176,3 +177,4 @@ EXPORT CLONES void NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32
             for (int64_t i = 0; i < n; i++) v[i] *= factor[i];
     }
 }
+#endif

@@ -20,9 +20,9 @@ import numpy as np
 
 from closecall._names import Array, lookup
 from closecall.data.columns import DATES, Column, numbers, quoted, texts
-from closecall.data.dataset import MATRIX_BYTES, DataError, in_order
-from closecall.data.encode import encoded, moments
-from closecall.data.sheet import Sheet
+from closecall.data.dataset import MATRIX_BYTES, DataError
+from closecall.data.encode import encoded, learn, moments
+from closecall.data.sheet import Sheet, codes_of
 from closecall.linear.base import LinearClassifier
 from closecall.linear.persistence import TABLE, read_model
 
@@ -126,14 +126,11 @@ def _width(steps: Sequence[Step]) -> int:
 
 def _step(values: Any, column: Column) -> Step:
     if column.kind != "nominal":
-        known = numbers(values, column)
-        known = known[~np.isnan(known)]
-        return Step(column, float(known.mean()) if len(known) else 0.0)
-    counts = texts(values).dropna().value_counts()
-    # Equal counts are told apart by name, not by the order of the rows.
-    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    levels = in_order(name for name, _ in ranked[:MAX_LEVELS])
-    return Step(column, ranked[0][0] if ranked else "", levels or ("",))
+        return Step(column, learn(numbers(values, column), nominal=False)[0])
+    codes, names = codes_of(texts(values))
+    fill, levels = learn(codes, nominal=True, most=MAX_LEVELS)
+    found = () if levels is None else tuple(names[int(code)] for code in levels)
+    return Step(column, names[int(fill)] if names else "", found or ("",))
 
 
 def _apply(values: Any, step: Step) -> tuple[Array, int]:

@@ -141,10 +141,12 @@ def to_csv(found: Findings) -> str:
 
 def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     """The whole page."""
+    from closecall.report.charts import unchecked
     from closecall.report.html import render
 
     comparison, table = found.comparison, found.table
-    first, ranking, calls = _charts(found)
+    with unchecked():
+        first, ranking, calls = _charts(found)
     results = content.rows(comparison)
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
     header, rows = close_calls(table, found.splits, comparison.classes)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,12 @@ class CompileKernels(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
-        for name in KERNELS:
-            source = (Path(self.root) / PACKAGE / name).resolve()
-            target = source.with_name(f"_{source.stem}.so")
-            if failure := build(source, target):
+        sources = [(Path(self.root) / PACKAGE / name).resolve() for name in KERNELS]
+        targets = [source.with_name(f"_{source.stem}.so") for source in sources]
+        with ThreadPoolExecutor() as side_by_side:
+            failures = list(side_by_side.map(build, sources, targets))
+        for name, target, failure in zip(KERNELS, targets, failures, strict=True):
+            if failure:
                 self.without(name, failure)
                 continue
             platform = self.build_config.builder.get_best_matching_tag().split("-", 2)[2]

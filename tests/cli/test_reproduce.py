@@ -43,8 +43,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charts as SVG alone: the other formats take seconds, and the run from nothing to the report has them."""
+    """Charts as SVG alone, and two draws of Figure 1: the run from nothing to the report has all formats."""
     monkeypatch.setattr(charts.write, "__defaults__", (("svg",),))
+    monkeypatch.setattr(figure1.solve_figure1, "__defaults__", (20, 2))
 
 
 SMALL = ("--datasets", "corral,mux6", "--splits", "2", "--max-iter", "20", "--protocol", "sound", "--workers", "1")

@@ -48,19 +48,27 @@ def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (
     """
     # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
     bundle = vl_convert.javascript_bundle(read("charts.js")) if charts else ""
-    environment = jinja2.Environment(
+    return (
+        templates()
+        .get_template(template)
+        .render(
+            written=format,
+            style=read("style.css"),
+            script="".join(map(read, scripts)),
+            bundle=bundle.replace("</script", "<\\/script"),
+            **content,
+        )
+    )
+
+
+def templates() -> jinja2.Environment:
+    """What reads ``templates/``: whatever they are given is text, its control characters spelt out."""
+    return jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         finalize=visible,
         loader=jinja2.FunctionLoader(read),
-    )
-    return environment.get_template(template).render(
-        written=format,
-        style=read("style.css"),
-        script="".join(map(read, scripts)),
-        bundle=bundle.replace("</script", "<\\/script"),
-        **content,
     )
 
 

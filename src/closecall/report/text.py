@@ -75,7 +75,18 @@ def paragraph(text: str) -> str:
     """Text as a paragraph of Markdown, wrapped; no line of it begins a list, a heading or a quotation."""
     lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
     lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
-    return "\n".join(re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line) for line in lines)
+    return "\n".join(map(begun, lines))
+
+
+def begun(line: str) -> str:
+    r"""A line of Markdown that begins no list, heading or quotation.
+
+    Examples
+    --------
+    >>> print(begun("#1"), begun("1. one"), begun("23 of 94"))
+    \#1 1\. one 23 of 94
+    """
+    return re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line)
 
 
 #: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only

@@ -7,23 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 from closecall.data import SUITES
-from closecall.report.formats import Column, Row, Table, table_of, to_markdown
-from closecall.report.text import escape_markdown, paragraph
+from closecall.report.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled
+from closecall.report.formats import Column, Row, Table, table_of
 
 from ..campaign import Campaign, costs
 from ..scores import title
 from .findings import findings, headline_table, share, shortfalls
 from .sections import Section, commands_of, notes_of, parts_of
-
-
-def wide(table: Table) -> str:
-    """A table for a page that scrolls: no name is cut."""
-    return to_markdown(table, 1000).rstrip()
-
-
-def indented(text: str) -> str:
-    """Text as the body of a block that opens or is set apart."""
-    return "\n".join(f"    {line}".rstrip() for line in text.rstrip().splitlines())
 
 
 def index_page(
@@ -33,8 +23,8 @@ def index_page(
     agreement: Table,
     first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
-) -> str:
-    """The page as Markdown.
+) -> list[Block]:
+    """The page.
 
     Parameters
     ----------
@@ -48,85 +38,73 @@ def index_page(
     pages : sequence of (file, title, generated)
         The other pages, those written by hand first.
     """
-    blocks = ["# Results", *_opening(first, covered, pages), *_pages(pages)]
-    blocks += [wide(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
+    blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
+    if pages:
+        blocks += [Paragraph("The pages:"), Items(tuple(Link(name, file) for file, name, _ in pages))]
+    blocks += [Tabled(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
     blocks += _findings(sections)
     if agreement.rows:
-        blocks.append(wide(agreement))
-    blocks += [*_coverage(covered), *_missing(sections), *_cost(campaign), *_made(campaign)]
-    return "\n\n".join(blocks)
+        blocks.append(Tabled(agreement))
+    return [*blocks, *coverage_blocks(covered), *_missing(sections), *_cost(campaign), *_made(campaign)]
 
 
-def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
+def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple[str, str, bool]]) -> Iterator[Block]:
     short = shortfalls(first)
     if short:
-        lines = indented("\n\n".join(map(paragraph, short)))
-        tried = [f"    What was tried: [{escape_markdown(name)}]({file})." for file, name, made in pages if not made]
+        tried = [Link(name, file, "What was tried: ", ".") for file, name, made in pages if not made]
         here, planned = next((row["sets"] for row in first if row["suite"] == "pmlb94"), 0), len(SUITES["pmlb94"])
         heading = "Below what the paper reports" + (f", so far ({here} of {planned} sets)" if here < planned else "")
-        yield "\n\n".join([f'!!! warning "{heading}"', lines, *tried[:1]])
+        yield Fold(heading, (*map(Paragraph, short), *tried[:1]), warning=True)
     yield from _lead(first)
     left = [row for row in covered if row["cells_done"] < row["cells"]]
     if left:
         missing = sum(row["cells"] - row["cells_done"] for row in left)
-        yield paragraph(
+        yield Paragraph(
             f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells are "
             "still to be run. Every table counts the data sets whose splits are all there, and says how many."
         )
 
 
-def _lead(first: Sequence[Row]) -> Iterator[str]:
+def _lead(first: Sequence[Row]) -> Iterator[Block]:
     """The one comparison that the paper is about: PMLB, linear, each protocol by its own test."""
     sentences = []
     for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
         place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
         if place == ("pmlb94", "linear", "significant", wins["protocol"]):
             sentences.append(
-                f"- {wins['protocol']} protocol and test, {wins['splits']} splits, {wins['loss']} loss: better on "
+                f"{wins['protocol']} protocol and test, {wins['splits']} splits, {wins['loss']} loss: better on "
                 f"{share(wins)}, worse on "
                 f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points; the paper {wins['published']:.0%} and "
                 f"{losses['published']:.0%}"
             )
     if sentences:
-        yield paragraph(
+        yield Paragraph(
             "Close decay against the average loss, linear models, the PMLB sets that are complete, significant "
             "differences with exact 95 % intervals, the data sets taken as independent (fewer splits find fewer of "
             "them):"
         )
-        yield "\n".join(sentences)
+        yield Items(tuple(sentences))
 
 
-def _pages(pages: Sequence[tuple[str, str, bool]]) -> Iterator[str]:
-    if pages:
-        yield "The pages:"
-        yield "\n".join(f"- [{escape_markdown(name)}]({file})" for file, name, _ in pages)
-
-
-def _findings(sections: Sequence[Section]) -> Iterator[str]:
+def _findings(sections: Sequence[Section]) -> Iterator[Block]:
     found = findings(parts_of(section for section in sections if section.name.startswith(("overview", "table"))))
     if found:
-        yield "## In words"
+        yield Heading("In words")
     for finding in found:
         texts = [
             f"{verdict.loss} loss: {verdict.headline}. {' '.join(verdict.sentences)}" for verdict in finding.verdicts
         ]
-        heading = escape_markdown(finding.heading).replace('"', "'")
-        yield f'??? note "{heading}"\n\n' + indented("\n\n".join(map(paragraph, texts)))
+        yield Fold(finding.heading, tuple(map(Paragraph, texts)))
 
 
-def _coverage(covered: Sequence[Row]) -> Iterator[str]:
+def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
+    """What was planned and what is done; the data sets that are not complete yet, each list behind its title."""
     if covered:
-        yield wide(coverage_table(covered))
-        yield from missing_blocks(covered)
-
-
-def missing_blocks(covered: Sequence[Row]) -> Iterator[str]:
-    """The data sets that are not complete yet, each list behind its title."""
+        yield Tabled(coverage_table(covered))
     for row in covered:
         if row["missing"]:
-            place = _covered_name(row)
-            names = paragraph(", ".join(map(title, row["missing"])) + ".")
-            yield f'??? note "{len(row["missing"])} not complete yet: {place}"\n\n{indented(names)}'
+            names = Paragraph(", ".join(map(title, row["missing"])) + ".")
+            yield Fold(f"{len(row['missing'])} not complete yet: {_covered_name(row)}", (names,))
 
 
 def _covered_name(row: Row) -> str:
@@ -142,15 +120,14 @@ def coverage_table(rows: Sequence[Row]) -> Table:
     return table_of("coverage", "Coverage", columns, rows)
 
 
-def _missing(sections: Sequence[Section]) -> Iterator[str]:
+def _missing(sections: Sequence[Section]) -> Iterator[Block]:
     # What is merely not run yet is said with the coverage; here is what failed or is not available locally.
     notes = [note for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
     if notes:
-        lines = "\n".join(f"    - {escape_markdown(note)}" for note in notes)
-        yield f'??? note "What is missing, and why ({len(notes)})"\n\n{lines}'
+        yield Fold(f"What is missing, and why ({len(notes)})", (Items(tuple(notes)),))
 
 
-def _cost(campaign: Campaign) -> Iterator[str]:
+def _cost(campaign: Campaign) -> Iterator[Block]:
     rows = costs(campaign)
     if rows:
         columns: dict[str, Column] = {
@@ -162,14 +139,14 @@ def _cost(campaign: Campaign) -> Iterator[str]:
             "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
             "baselines. Seconds are those in the worker, one core each.",
         )
-        yield wide(table_of("cost", "What it cost", columns, rows, notes))
+        yield Tabled(table_of("cost", "What it cost", columns, rows, notes))
 
 
-def _made(campaign: Campaign) -> Iterator[str]:
-    yield "## How it was made"
+def _made(campaign: Campaign) -> Iterator[Block]:
+    yield Heading("How it was made")
     commands = commands_of(run["arguments"] for run in campaign.runs)
     if commands:
-        yield "```text\n" + "\n".join(command.replace("```", "") for command in commands) + "\n```"
+        yield Code(tuple(commands))
     computed = {line.run for line in campaign.lines.values()}
     environments: dict[str, list[int]] = {}
     for place, run in enumerate(campaign.runs):
@@ -179,14 +156,15 @@ def _made(campaign: Campaign) -> Iterator[str]:
         cells = sum(line.run in places for line in campaign.lines.values())
         days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
         facts = "; ".join(_facts(json.loads(text)))
-        yield paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
+        yield Paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
-    yield paragraph(
+    yield Paragraph(
         f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
         "these pages are the CSV files beside them, the cells those in cells/; `closecall import` puts them into a "
-        "store, so that no finished cell is run again."
-    ).replace("\\`", "`")
+        "store, so that no finished cell is run again.",
+        code=True,
+    )
 
 
 def _facts(environment: dict[str, object]) -> Iterator[str]:

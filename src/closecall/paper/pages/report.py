@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from closecall.report import charts
+from closecall.report.blocks import Block, Fold, Heading, Items, Paragraph, Picture
 from closecall.report.formats import to_csv, to_latex, to_markdown
 from closecall.report.html import Chart, place, read, render, to_json
 from closecall.report.text import write_whole
@@ -18,7 +19,7 @@ from ..plan import TARGETS
 from ..scores import Archive
 from ..store import Store
 from .findings import FORMATS, findings, result_rows
-from .sections import Section, build, commands_of, notes_of, parts_of
+from .sections import Section, build, commands_of, folded, notes_of, parts_of
 
 
 def stored_jobs(store: Store) -> list[Job]:
@@ -133,13 +134,13 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
         charts=[chart for each in charts.values() for chart in each],
         scripts=("table.js", "walk.js"),
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
-        sections=sections,
         first=first,
         findings=findings(parts),
-        holes=notes_of(sections),
+        holes=list(_holes(notes_of(sections))),
         walk=json.loads(walks),
         walk_data=to_json(json.loads(walks)),
-        drawn=charts,
+        drawn=[block for section in sections for block in _drawn(section, charts[section.name], first)],
+        tables=[block for section in sections for block in _tables(section)],
         results=results,
         columns=columns,
         choices={
@@ -176,6 +177,27 @@ def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:
         caption = section.captions.get(name, name)
         picture = (folder / section.name / f"{_stem(name)}.svg").read_text(encoding="utf-8")
         yield place(f"chart-{number}-{other}", caption, chart, picture)
+
+
+def _holes(notes: Sequence[str]) -> Iterator[Block]:
+    if notes:
+        count = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}"
+        yield Fold(f"{count} on what is missing", (Items(tuple(notes)),), opened=len(notes) <= 8)
+    else:
+        yield Paragraph("Nothing is missing: every cell that was asked for is there.")
+
+
+def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:
+    """The charts of a section but for the one that stands first on the page."""
+    if charts:
+        yield Heading(section.title, 3)
+    yield from (Picture(chart.caption, chart=chart) for chart in charts if chart is not first)
+
+
+def _tables(section: Section) -> Iterator[Block]:
+    if section.tables:
+        yield Heading(section.title, 3)
+    yield from (folded(table, opened=number == 0) for number, table in enumerate(section.tables))
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from closecall.evaluate.pairs import CRITERIA
 from closecall.report import charts
+from closecall.report.blocks import Fold, Tabled
 from closecall.report.formats import Row, Table
 
 from ..jobs import Job
@@ -72,6 +73,11 @@ def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTa
 def notes_of(sections: Iterable[Section]) -> list[str]:
     """What the sections say is missing, each once."""
     return list(dict.fromkeys(note for section in sections for note in section.notes))
+
+
+def folded(table: Table, opened: bool = False) -> Fold:
+    """A table behind its title, to be opened."""
+    return Fold(table.title, (Tabled(table, titled=False),), opened)
 
 
 def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:

@@ -1,0 +1,392 @@
+"""What a worker computes: one partition, one request -> sums of a fixed size and a few rows.
+
+Coordinates are those of standardised columns, ``z = (x - mean) / scale``, the intercept last. A row enters as
+``-y * z``, as in :class:`closecall.solvers.design.Design`: a product with coordinates is minus its margin, with minus
+a slope its gradient. Everything is float64, a piece of the rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from ..linear.training import LARGEST, row_hashes
+from ..losses import Loss, get_loss
+
+#: Entries of X that are float64 at a time: they stay in cache.
+PIECE = 1 << 17
+#: Margins between which slopes are compared.
+NEAR = 1e-4
+
+
+@dataclass(frozen=True)
+class Block:
+    """A partition: X (rows, features), float32 or float64, its labels and masses (rows,)."""
+
+    X: Array
+    y: Array
+    mass: Array
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def pieces(self) -> Iterator[slice]:
+        """Slices of rows that are worked on at a time."""
+        size = max(1, PIECE // max(1, self.X.shape[1]))
+        return (slice(begin, begin + size) for begin in range(0, len(self), size))
+
+
+def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
+    """A checked partition of arrays or frames; every complaint names the partition.
+
+    Examples
+    --------
+    >>> block = make_block([[1, 2], [3, 4]], ["no", "yes"])
+    >>> block.X.dtype.name, block.mass.tolist()
+    ('float64', [1.0, 1.0])
+    """
+    where = f"partition {number}"
+    X, y = np.asarray(X), np.asarray(y)
+    if X.ndim != 2:
+        raise ValueError(f"{where} of X is not two-dimensional but of shape {X.shape}")
+    if X.dtype.kind not in "fiub":
+        try:
+            X = X.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{where} of X has dtype {X.dtype}; encode it as numbers first") from None
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
+    weight = np.ones(len(y)) if mass is None else np.asarray(mass, dtype=np.float64).ravel()
+    if y.shape != (len(X),) or weight.shape != (len(X),):
+        raise ValueError(
+            f"{where} has {len(X)} rows of X, {len(y)} labels and {len(weight)} weights; give X, y and sample_weight "
+            "the same partitions"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not np.isfinite(X.sum(dtype=np.float64)) and not np.isfinite(X).all():
+            raise ValueError(f"{where} of X contains NaN or infinite values; impute or drop them first")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError(f"{where} of sample_weight contains negative, NaN or infinite values")
+    if len(X) and max(float(X.max(initial=0)), -float(X.min(initial=0))) > LARGEST:
+        raise ValueError(f"{where} of X holds values above {LARGEST:g}; scale the features")
+    inside = weight > 0
+    if not inside.all():
+        X, y, weight = X[inside], y[inside], weight[inside]
+    return Block(X, y, weight)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass learns of a partition: rows, masses by label, and sums of the features."""
+
+    rows: int
+    features: int
+    labels: dict[Any, tuple[int, float]]
+    total: float
+    sums: Array
+    squares: Array
+    kind: str
+
+    def __add__(self, other: Survey) -> Survey:
+        if other.features != self.features:
+            raise ValueError(f"partitions have {self.features} and {other.features} columns; give all the same")
+        labels = dict(self.labels)
+        for name, (rows, mass) in other.labels.items():
+            had = labels.get(name, (0, 0.0))
+            labels[name] = had[0] + rows, had[1] + mass
+        kind = np.result_type(self.kind, other.kind).name if self.rows and other.rows else (
+            self.kind if self.rows else other.kind
+        )  # fmt: skip
+        return Survey(
+            self.rows + other.rows, self.features, labels, self.total + other.total,
+            self.sums + other.sums, self.squares + other.squares, kind,
+        )  # fmt: skip
+
+
+def survey(block: Block) -> Survey:
+    """The first pass."""
+    features = block.X.shape[1]
+    sums, squares = np.zeros(features), np.zeros(features)
+    for rows in block.pieces():
+        X = block.X[rows].astype(np.float64)
+        sums += block.mass[rows] @ X
+        squares += block.mass[rows] @ (X * X)
+    names, codes = np.unique(block.y, return_inverse=True)
+    counts, masses = np.bincount(codes, minlength=len(names)), np.bincount(codes, block.mass, minlength=len(names))
+    labels = dict(zip(names.tolist(), zip(counts.tolist(), masses.tolist(), strict=True), strict=True))
+    return Survey(len(block), features, labels, float(block.mass.sum()), sums, squares, block.X.dtype.name)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates that all passes of a fit share, and how masses are weighed by class.
+
+    Parameters
+    ----------
+    mean, scale : arrays (features,)
+    intercept : bool
+        Whether the last coordinate is one.
+    classes : array (classes,)
+    factors : array (classes,) or None
+        Class weights.
+    """
+
+    mean: Array
+    scale: Array
+    intercept: bool
+    classes: Array
+    factors: Array | None = None
+
+    def scores(self, X: Array, c: Array) -> Array:
+        """Scores (rows,) of rows as they are."""
+        features = len(self.mean)
+        w = c[:features] / self.scale
+        return np.asarray(X.astype(np.float64) @ w + ((c[-1] if self.intercept else 0.0) - self.mean @ w))
+
+    def rows(self, X: Array, signs: Array) -> Array:
+        """Rows ``-y * z`` (rows, coordinates)."""
+        found = np.ones((len(X), len(self.mean) + self.intercept))
+        found[:, : len(self.mean)] = (X - self.mean) / self.scale
+        found *= -signs[:, None]
+        return found
+
+    def masses(self, y: Array, mass: Array) -> Array:
+        """Masses (rows,) times the weights of their classes."""
+        return mass if self.factors is None else mass * self.factors[np.searchsorted(self.classes, y)]
+
+    def to_parameters(self, c: Array) -> tuple[Array, float]:
+        """Coefficients (features,) and the intercept of X as it is."""
+        coef = c[: len(self.mean)] / self.scale
+        return coef, float(c[-1] - self.mean @ coef) if self.intercept else 0.0
+
+    def to_coordinates(self, coef: Array, intercept: float) -> Array:
+        """The inverse of :meth:`to_parameters`."""
+        inner = coef * self.scale
+        return np.append(inner, intercept + self.mean @ coef) if self.intercept else inner
+
+
+def uniform(X: Array) -> Array:
+    """A number in [0, 1) for each row (rows,), by its values alone: which rows a sample has, which fold has a row.
+
+    Examples
+    --------
+    >>> shares = uniform(np.arange(2000.0)[:, None])
+    >>> bool(abs((shares < 0.25).mean() - 0.25) < 0.04)
+    True
+    """
+    words = row_hashes(X)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finish of splitmix64
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(((words ^ (words >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+@dataclass
+class Draw:
+    """A sample of a partition, and sums over all of its rows: of ``z z'``, and of ``-y * z`` for each label.
+
+    Parameters
+    ----------
+    block : Block
+        Masses are raised by what each row stands for.
+    gram : array (coordinates, coordinates)
+    pulls : array (labels, coordinates)
+    """
+
+    block: Block
+    gram: Array
+    pulls: Array
+
+    def __add__(self, other: Draw) -> Draw:
+        pairs = ((getattr(self.block, name), getattr(other.block, name)) for name in ("X", "y", "mass"))
+        return Draw(Block(*map(np.concatenate, pairs)), self.gram + other.gram, self.pulls + other.pulls)
+
+
+def draw(frame: Frame, shares: dict[Any, float], labels: Sequence[Any], block: Block) -> Draw:
+    """Rows of a sample by the share of each label, and the sums."""
+    limits = np.ones(len(block))
+    for label, share in shares.items():
+        limits[block.y == label] = share
+    chosen = np.flatnonzero(uniform(block.X) < limits)
+    size = len(frame.mean) + frame.intercept
+    found = Draw(Block(block.X[chosen], block.y[chosen], block.mass[chosen] / limits[chosen]),
+                 np.zeros((size, size)), np.zeros((len(labels), size)))  # fmt: skip
+    for piece in block.pieces():
+        y, mass = block.y[piece], frame.masses(block.y[piece], block.mass[piece])
+        rows = frame.rows(block.X[piece], -np.ones(len(y)))
+        found.gram += (rows.T * mass) @ rows
+        for number, label in enumerate(labels):
+            found.pulls[number] += np.where(y == label, -mass, mass) @ rows
+    return found
+
+
+def whole(block: Block) -> Block:
+    """The partition itself."""
+    return block
+
+
+@dataclass(frozen=True)
+class Look:
+    """One problem's request: where to look, and which rows are summed, gathered or left out.
+
+    Parameters
+    ----------
+    label : object
+        The class that counts as +1.
+    c : array (coordinates,)
+    loss : str
+    threshold : float or None
+        Keys are distances of the losses from it; None: minus the losses.
+    low, high : float
+        Rows with keys below ``low`` are summed, those up to ``high`` gathered.
+    margins : (float, float)
+        Rows whose margins are outside have keys above ``high``.
+    share : float
+        The share of the rows to gather that is; what is gathered stands for all.
+    second : bool
+        Whether to sum the curvature, of a loss without kinks.
+    """
+
+    label: Any
+    c: Array
+    loss: str
+    threshold: float | None
+    low: float
+    high: float
+    margins: tuple[float, float] = (-np.inf, np.inf)
+    share: float = 1.0
+    second: bool = True
+
+
+@dataclass
+class Sums:
+    """What a request brings home; sides are those of the labels, -1 first.
+
+    Parameters
+    ----------
+    rows : int
+        Rows looked at.
+    mass, value : float
+        Of the rows that are summed: their masses, and their weighted losses.
+    heights, pulls : arrays (2,)
+        What their tangents have at margin 0, and minus their slopes, by side.
+    across : array (2, coordinates)
+        Minus their slopes times the rows, by side: the sum is the gradient.
+    bend : array (coordinates, coordinates) or None
+    errors : float
+        Misclassified mass of all rows: margins of at most 0.
+    flat : array (2,)
+        Masses of rows that were to be gathered and lie where the loss is constant, below and above its fall.
+    gathered, gathered_mass : lists of arrays (rows, coordinates) and (rows,)
+    found : int
+        Rows that were to be gathered.
+    """
+
+    rows: int
+    mass: float
+    value: float
+    heights: Array
+    pulls: Array
+    across: Array
+    bend: Array | None
+    errors: float
+    flat: Array
+    gathered: list[Array]
+    gathered_mass: list[Array]
+    found: int
+
+    @classmethod
+    def zero(cls, size: int, second: bool) -> Sums:
+        bend = np.zeros((size, size)) if second else None
+        return cls(0, 0.0, 0.0, np.zeros(2), np.zeros(2), np.zeros((2, size)), bend, 0.0, np.zeros(2), [], [], 0)
+
+    def __add__(self, other: Sums) -> Sums:
+        bend = None if self.bend is None or other.bend is None else self.bend + other.bend
+        return Sums(
+            self.rows + other.rows, self.mass + other.mass, self.value + other.value, self.heights + other.heights,
+            self.pulls + other.pulls, self.across + other.across, bend, self.errors + other.errors,
+            self.flat + other.flat, self.gathered + other.gathered, self.gathered_mass + other.gathered_mass,
+            self.found + other.found,
+        )  # fmt: skip
+
+    @property
+    def gradient(self) -> Array:
+        return np.asarray(self.across.sum(axis=0))
+
+
+def look_at(frame: Frame, looks: Sequence[Look], block: Block) -> list[Sums]:
+    """Every request of one pass, on one partition."""
+    size = len(frame.mean) + frame.intercept
+    found = [Sums.zero(size, look.second) for look in looks]
+    with np.errstate(all="ignore"):  # what comes out is looked at
+        for piece in block.pieces():
+            X, y = block.X[piece], block.y[piece]
+            mass = frame.masses(y, block.mass[piece])
+            for number, look in enumerate(looks):
+                signs = np.where(y == look.label, 1.0, -1.0)
+                _add(found[number], frame, look, X, signs, mass)
+    return found
+
+
+def _add(sums: Sums, frame: Frame, look: Look, X: Array, signs: Array, mass: Array) -> None:
+    loss, margins = get_loss(look.loss), signs * frame.scores(X, look.c)
+    sums.rows += len(margins)
+    sums.errors += float(mass[margins <= 0].sum())
+    near = np.flatnonzero((margins >= look.margins[0]) & (margins <= look.margins[1]))
+    if len(near) < len(margins):
+        X, margins, signs, mass = X[near], margins[near], signs[near], mass[near]
+    inside, explicit = _divide(look, loss, margins)
+    if loss.falls is not None and len(explicit):
+        low, high = loss.falls
+        below, above = margins[explicit] < low, margins[explicit] > high
+        sums.flat += [mass[explicit[below]].sum(), mass[explicit[above]].sum()]
+        explicit = explicit[~(below | above)]
+    if len(explicit):
+        sums.found += len(explicit)
+        if look.share < 1:
+            explicit = explicit[uniform(X[explicit]) < look.share]
+        sums.gathered.append(frame.rows(X[explicit], signs[explicit]))
+        sums.gathered_mass.append(mass[explicit] / look.share)
+    if not len(inside):
+        return
+    if len(inside) < len(margins):
+        X, margins, signs, mass = X[inside], margins[inside], signs[inside], mass[inside]
+    rows = frame.rows(X, signs)
+    losses, weighted = mass * loss.value(margins), -mass * loss.slope(margins)
+    sums.mass += float(mass.sum())
+    sums.value += float(losses.sum())
+    heights = losses + weighted * margins
+    for side, chosen in enumerate((signs < 0, signs > 0)):
+        sums.heights[side] += heights[chosen].sum()
+        sums.pulls[side] += weighted[chosen].sum()
+        sums.across[side] += weighted[chosen] @ rows[chosen]
+    if sums.bend is not None:
+        rows *= np.sqrt(mass * _bend(loss, margins))[:, None]
+        sums.bend += rows.T @ rows
+
+
+def keys_of(threshold: float | None, losses: Array) -> Array:
+    """Small for examples that are taken."""
+    return -losses if threshold is None else np.abs(losses - threshold)
+
+
+def _bend(loss: Loss, margins: Array) -> Array:
+    """The second derivative, at least 0: a central difference of the slopes."""
+    return np.maximum((loss.slope(margins + NEAR) - loss.slope(margins - NEAR)) / (2 * NEAR), 0.0)
+
+
+def _divide(look: Look, loss: Loss, margins: Array) -> tuple[Array, Array]:
+    """Positions that are summed, and that are gathered."""
+    if look.low == np.inf:
+        return np.arange(len(margins)), np.empty(0, dtype=int)
+    keys = keys_of(look.threshold, loss.value(margins))
+    return np.flatnonzero(keys < look.low), np.flatnonzero((keys >= look.low) & (keys <= look.high))
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """Blocks as one."""
+    return Block(*(np.concatenate([getattr(each, name) for each in blocks]) for name in ("X", "y", "mass")))

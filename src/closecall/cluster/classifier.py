@@ -1,0 +1,260 @@
+"""Classifiers for Dask collections, named as those of LightGBM and XGBoost are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .._names import Array, keep, lookup
+from ..aggregates import Count, get_aggregate
+from ..linear import AggregateLossClassifier, CloseKClassifier
+from ..linear.base import LinearClassifier
+from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
+from ..objective import Problem
+from .begin import Manner
+from .blocks import joined
+from .dask_source import DaskSource, is_collection
+from .fit import Fitted, fit_passes, make_frame, select_by
+from .passes import Passes, PassEvent, Source
+
+#: Entries of X up to which a fit gathers them and is the in-memory fit.
+MAX_GATHERED = 1 << 24
+#: What a fitted model in memory says of itself.
+TAKEN = ("classes_", "coef_", "intercept_", "gap_", "converged_", "k_", "n_features_in_")
+
+
+class _OverPartitions(LinearClassifier):
+    """Fitting of one (loss, aggregate, k, alpha) over partitions."""
+
+    loss: str
+    aggregate: str
+    k: Count
+    m: Count
+    alpha: float
+    max_iter: int
+    tol: float
+    fit_intercept: bool
+    penalize_intercept: bool
+    class_weight: Any
+    multiclass: str
+    max_gathered: int
+    client: Any
+    callback: Callable[[PassEvent], None] | None
+    local: type[Any]
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit the classifier where the partitions are.
+
+        Parameters
+        ----------
+        X : Dask array or data frame (samples, features)
+            Dense; not scaled here.
+        y : Dask array or series (samples,)
+        sample_weight : Dask array or series (samples,), optional
+            Masses: weight 2 is the same as two copies, weight 0 as no row.
+
+        Returns
+        -------
+        self
+        """
+        if not is_collection(X):
+            raise TypeError(
+                f"X is a {type(X).__name__}, not a Dask collection; {self.local.__name__} fits it in memory"
+            )
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        source = DaskSource(X, y, sample_weight, client=self.client)
+        try:
+            self.fit_source(source)
+        finally:
+            source.close()
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return self
+
+    def fit_source(self, source: Source) -> Any:
+        """Fit to any source of partitions, such as :class:`closecall.cluster.ParquetSource`; returns self."""
+        problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        lookup(MULTICLASS, self.multiclass, "multiclass")
+        passes = Passes(source, self.callback)
+        survey = passes.survey()
+        if survey.rows * survey.features <= self.max_gathered:
+            return self._in_memory(passes)
+        classes = np.array(sorted(survey.labels))
+        if len(classes) > 2 and self.multiclass != "ovr":
+            raise ValueError(
+                f"multiclass={self.multiclass!r} with {len(classes)} classes is fitted in one place only: use "
+                "multiclass='ovr', or raise max_gathered to at least the entries of X"
+            )
+        free = bool(self.fit_intercept) and not self.penalize_intercept
+        frame = make_frame(survey, classes, self.class_weight, intercept=bool(self.fit_intercept), centred=free)
+        manner = Manner(self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept))
+        labels = [classes[1]] if len(classes) == 2 else list(classes)
+        found = fit_passes(passes, survey, frame, problem, labels, manner)
+        self.classes_, self.n_features_in_, self.n_passes_ = classes, survey.features, passes.number
+        self._keep(found, np.dtype(survey.kind), problem)
+        masses = np.array([survey.labels[name][1] for name in classes.tolist()])
+        total = float(masses.sum() if frame.factors is None else masses @ frame.factors)
+        self.k_ = get_aggregate(self.aggregate).counts(self.k, self.m, total)[0]
+        self._warn(found, problem, select_by(problem, total).whole, passes.number)
+        return self
+
+    def _keep(self, found: Fitted, kind: Any, problem: Problem) -> None:
+        self.coef_, self.intercept_ = found.coef.astype(kind), found.intercept.astype(kind)
+        self.gap_, self.converged_ = found.gap, bool((found.gap <= self.tol).all())
+
+    def _warn(self, found: Fitted, problem: Problem, convex: bool, passes: int) -> None:
+        models = Models(found.coef[None], found.intercept[None], np.full((1, 1), passes), found.gap[None],
+                        (found.gap <= self.tol)[None])  # fmt: skip
+        options = Options(self.max_iter, self.tol, True, False, self.multiclass)
+        warn_unsettled(type(self).__name__, problem, models, options, convex, depth=5)
+
+    def _in_memory(self, passes: Passes) -> Any:
+        """The same classifier in memory, on all rows."""
+        rows = joined(passes.gather())
+        inner = self.to_local().fit(rows.X, rows.y, rows.mass)
+        for name in TAKEN:
+            setattr(self, name, getattr(inner, name))
+        self.n_passes_ = passes.number
+        return self
+
+    def to_local(self) -> Any:
+        """The in-memory classifier with the same parameters, fitted if this one is."""
+        own = self.local().get_params()
+        model = self.local(**{name: value for name, value in self.get_params().items() if name in own})
+        for name in (*TAKEN, "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        return model
+
+    def decision_function(self, X: Any) -> Any:
+        """Scores, as in memory; of a Dask collection a Dask array."""
+        check_is_fitted(self, "coef_")
+        return self._each(X, super().decision_function, np.float64, len(self.classes_) > 2)
+
+    def predict(self, X: Any) -> Any:
+        """Class labels (samples,); of a Dask collection a Dask array."""
+        check_is_fitted(self, "coef_")
+        return self._each(X, super().predict, self.classes_.dtype, False)
+
+    def _each(self, X: Any, method: Callable[[Any], Array], kind: Any, wide: bool) -> Any:
+        if not is_collection(X):
+            return method(X)
+        how: dict[str, Any] = {"model": self.to_local(), "method": method.__name__}
+        how["meta"] = np.empty((0,) * (1 + wide), kind)
+        if not hasattr(X, "rechunk"):
+            return X.map_partitions(_call, **how)
+        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        shape = {"chunks": (X.chunks[0], (len(self.classes_),))} if wide else {"drop_axis": 1}
+        return X.map_blocks(_call, dtype=kind, **how, **shape)
+
+
+def _call(X: Any, model: Any, method: str) -> Array:
+    """A method of a fitted model on one partition, which may be empty."""
+    if not len(X):
+        scores = method == "decision_function"
+        shape = (0, len(model.classes_)) if scores and len(model.classes_) > 2 else (0,)
+        return np.empty(shape, np.float64 if scores else model.classes_.dtype)
+    return np.asarray(getattr(model, method)(X))
+
+
+class DaskAggregateLossClassifier(_OverPartitions):
+    """:class:`closecall.AggregateLossClassifier` on Dask collections.
+
+    A table of at most ``max_gathered`` entries is gathered and fitted in memory: the same model, bit for bit. A larger
+    one is fitted in passes over its partitions: ``average`` to its optimum, ``close_decay``, ``close``, ``atk`` and
+    ``maximal`` by the steps of the in-memory solver. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge and
+    several classes learnt jointly need all rows in one place and are refused beyond that size.
+
+    Parameters
+    ----------
+    loss, aggregate, k, alpha, m, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
+        As in :class:`closecall.AggregateLossClassifier`.
+    max_gathered : int
+        Entries of X up to which the rows are gathered.
+    client : distributed.Client, optional
+        The current one by default.
+    callback : callable, optional
+        Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, gap_, converged_, k_, n_features_in_, feature_names_in_
+        As in :class:`closecall.AggregateLossClassifier`.
+    n_passes_ : int
+        How often the data were looked at.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]]), np.array([0, 0, 1, 1])
+    >>> client = Client(processes=False, dashboard_address="127.0.0.1:0")
+    >>> model = DaskAggregateLossClassifier().fit(da.from_array(X, chunks=2), da.from_array(y, chunks=2))
+    >>> client.close()
+    >>> model.predict(X).tolist(), model.converged_
+    ([0, 0, 1, 1], True)
+    """
+
+    local = AggregateLossClassifier
+
+    def __init__(
+        self,
+        *,
+        loss: str = "logistic",
+        aggregate: str = "average",
+        k: Count = None,
+        m: Count = None,
+        alpha: float = 1.0,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "ovr",
+        max_gathered: int = MAX_GATHERED,
+        client: Any = None,
+        callback: Callable[[PassEvent], None] | None = None,
+    ) -> None:
+        keep(self, locals())
+
+
+class DaskCloseKClassifier(_OverPartitions):
+    """:class:`closecall.CloseKClassifier` on Dask collections; see :class:`DaskAggregateLossClassifier`.
+
+    Parameters
+    ----------
+    k, alpha, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
+        As in :class:`closecall.CloseKClassifier`.
+    max_gathered, client, callback
+        As in :class:`DaskAggregateLossClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, gap_, converged_, k_, n_passes_, n_features_in_, feature_names_in_
+        As in :class:`DaskAggregateLossClassifier`.
+    """
+
+    aggregate = "close_decay"
+    m = None
+    local = CloseKClassifier
+
+    def __init__(
+        self,
+        *,
+        k: Count = 0.1,
+        alpha: float = 1.0,
+        loss: str = "logistic",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "top_two",
+        max_gathered: int = MAX_GATHERED,
+        client: Any = None,
+        callback: Callable[[PassEvent], None] | None = None,
+    ) -> None:
+        keep(self, locals())

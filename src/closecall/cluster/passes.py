@@ -1,0 +1,113 @@
+"""Partitions and passes: where the rows are, and how a request reaches all of them.
+
+A *source* is anything that runs a function on every partition. A pass adds up what comes back, in the order of the
+partitions, so that a fit does not depend on who was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import add
+from typing import Any, Protocol
+
+from .blocks import Block, Draw, Frame, Look, Sums, Survey, draw, look_at, survey, whole
+
+
+class Source(Protocol):
+    """Where partitions are."""
+
+    partitions: int
+
+    def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
+        """Numbers of partitions and what the task found there, in any order, as they come."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Partitions in this process.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from closecall.cluster.blocks import make_block
+    >>> source = InMemory([make_block(np.eye(2), [0, 1]), make_block(np.ones((1, 2)), [1])])
+    >>> [(number, len(block)) for number, block in source.run(lambda block: block)]
+    [(0, 2), (1, 1)]
+    """
+
+    blocks: Sequence[Block]
+
+    @property
+    def partitions(self) -> int:
+        return len(self.blocks)
+
+    def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
+        return ((number, task(block)) for number, block in enumerate(self.blocks))
+
+
+@dataclass(frozen=True)
+class PassEvent:
+    """How far a fit is: which pass, for what, and how many partitions and rows of it are done.
+
+    ``rows_in_all`` is 0 until the first pass has counted them.
+    """
+
+    phase: str
+    number: int
+    partitions_done: int
+    partitions: int
+    rows_done: int
+    rows_in_all: int
+
+
+@dataclass
+class Passes:
+    """All passes of a fit: the source, what listens, and what was counted."""
+
+    source: Source
+    tell: Callable[[PassEvent], None] | None = None
+    number: int = 0
+    rows: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def run(self, phase: str, task: Callable[[Block], Any], size: Callable[[Any], int] | None = None) -> list[Any]:
+        """What the task found on each partition, in their order."""
+        self.number += 1
+        found: dict[int, Any] = {}
+        done = 0
+        for number, result in self.source.run(task):
+            found[number] = result
+            if size is not None:
+                self.sizes[number] = size(result)
+            done += self.sizes.get(number, 0)
+            if self.tell is not None:
+                self.tell(PassEvent(phase, self.number, len(found), self.source.partitions, done, self.rows))
+        return [found[number] for number in sorted(found)]
+
+    def survey(self) -> Survey:
+        """Rows, labels and sums of the features; an error that says what to do if nothing can be learnt."""
+        found = self.run("survey", survey, lambda each: each.rows)
+        known = [each for each in found if each.rows]
+        if not known:
+            raise ValueError("X has no rows of positive weight")
+        found_in_all: Survey = reduce(add, known)
+        self.rows = found_in_all.rows
+        if len(found_in_all.labels) < 2:
+            only = next(iter(found_in_all.labels))
+            raise ValueError(f"y contains one class only ({only!r}); a classifier needs at least two classes")
+        return found_in_all
+
+    def gather(self) -> list[Block]:
+        """All rows."""
+        return [block for block in self.run("gather", whole) if len(block)]
+
+    def draw(self, frame: Frame, shares: dict[Any, float], labels: Sequence[Any]) -> Draw:
+        """A sample with these shares of each label, and sums over all rows."""
+        return reduce(add, self.run("sample", partial(draw, frame, shares, list(labels))))
+
+    def look(self, frame: Frame, looks: Sequence[Look], phase: str = "sums") -> list[Sums]:
+        """One pass for several problems."""
+        found = self.run(phase, partial(look_at, frame, list(looks)))
+        return [reduce(add, each) for each in zip(*found, strict=True)]

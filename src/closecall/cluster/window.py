@@ -1,0 +1,93 @@
+"""What the driver knows after a pass: rows around the k-th place one by one, all others that are taken as sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._names import Array
+from ..aggregates import take_smallest
+from ..losses import get_loss
+from ..solvers.certificate import NOTHING
+from .blocks import Look, Sums, keys_of
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The mass ``k`` of ``total`` with the smallest keys: minus the losses, or their distances from ``threshold``."""
+
+    loss: str
+    threshold: float | None
+    k: float
+    total: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything is taken."""
+        return self.k >= self.total * (1 - 1e-12)
+
+
+class Window:
+    """The problem where a pass looked, with the selection as it is there.
+
+    Rows whose loss is constant tie, however many they are; they are known by their mass alone.
+
+    Parameters
+    ----------
+    look : Look
+    sums : Sums
+        What the pass found.
+    selection : Selection
+    penalty : array (coordinates,)
+
+    Attributes
+    ----------
+    missing : float
+        How much mass lies between the window and the k-th example: above it if positive, 0 if that is in it.
+    edge : float
+        The key of the k-th example.
+    """
+
+    def __init__(self, look: Look, sums: Sums, selection: Selection, penalty: Array) -> None:
+        self.c, self.sums, self.selection, self.penalty = look.c, sums, selection, penalty
+        self.loss = get_loss(selection.loss)
+        ends = self.loss.falls or (-np.inf, np.inf)
+        flats = np.clip([ends[0] - 1, ends[1] + 1], -1e9, 1e9)
+        self.rows = np.concatenate([*sums.gathered, np.zeros((2, len(look.c)))])
+        self.margins = np.append(-(self.rows[:-2] @ look.c), flats)
+        mass = np.concatenate([*sums.gathered_mass, sums.flat])
+        left, there = selection.k - sums.mass, float(mass.sum())
+        self.missing = left - there if left > there + 1e-9 * selection.k else min(left, 0.0)
+        if selection.whole:
+            self.missing = 0.0
+        self.losses = self.loss.value(self.margins)
+        keys = keys_of(selection.threshold, self.losses)
+        self.weights, self.edge = np.zeros(len(mass)), look.low
+        if left > 0 and not self.missing and there > 0:
+            self.weights = take_smallest(keys[None], mass, min(left, there))[0]
+            self.edge = float(keys[self.weights > 0].max(initial=-np.inf))
+
+    @property
+    def gradient(self) -> Array:
+        """Of the losses that are taken, (coordinates,)."""
+        return np.asarray(self.sums.gradient - (self.weights * self.loss.slope(self.margins)) @ self.rows)
+
+    def certificate(self) -> tuple[float, float]:
+        """Objective and gap, by the tangents at the margins as :mod:`closecall.solvers.certificate` has them."""
+        sums, pull = self.sums, -self.weights * self.loss.slope(self.margins)
+        heights = self.weights * self.losses + pull * self.margins
+        sides = self.rows[:, -1] < 0
+        tops = sums.heights + np.array([heights[~sides].sum(), heights[sides].sum()])
+        along = sums.pulls + np.array([pull[~sides].sum(), pull[sides].sum()])
+        across = sums.across + np.stack([pull[~sides] @ self.rows[~sides], pull[sides] @ self.rows[sides]])
+        factors = np.ones(2)
+        if self.penalty[-1] == 0:  # a free intercept: its pulls have to sum to zero
+            factors = along.min() / np.where(along > 0, along, 1.0)
+        value = sums.value + float(self.weights @ self.losses + 0.5 * self.penalty @ self.c**2)
+        penalized, bound = self.penalty > 0, 0.0
+        if penalized.any():
+            pulled = (factors @ across)[penalized]
+            bound = max(float(factors @ tops - (pulled**2 / 2) @ (1 / self.penalty[penalized])), 0.0)
+        gap = (value - bound) / max(value, NOTHING * self.loss.threshold * self.selection.k)
+        return value, float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0

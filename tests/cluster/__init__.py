@@ -1,0 +1,1 @@
+"""Fitting over partitions: closecall.cluster."""

@@ -1,0 +1,172 @@
+"""Dask classifiers: the in-memory answer whatever the partitions are, while workers die, and errors that say why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+da = pytest.importorskip("dask.array", reason="needs the extra dask")
+distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+
+import dask.dataframe as dd  # noqa: E402
+import pandas as pd  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+
+from closecall.cluster import (  # noqa: E402
+    ClusterError,
+    DaskAggregateLossClassifier,
+    DaskCloseKClassifier,
+    PassEvent,
+)
+from closecall.cluster.blocks import make_block  # noqa: E402
+from closecall.cluster.passes import InMemory  # noqa: E402
+
+Data = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def workers(count: int, *, processes: bool) -> Any:
+    where = {"host": "127.0.0.1"} if processes else {}  # else it is this process
+    return distributed.LocalCluster(
+        n_workers=count,
+        processes=processes,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        silence_logs=50,
+        **where,
+    )
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with workers(3, processes=False) as cluster, distributed.Client(cluster) as connected:
+        yield connected
+
+
+def table(seed: int, samples: int = 160) -> Data:
+    """Rows with ties, weights (some zero) and overlapping classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(samples, 3)).round(1 if seed % 2 else 6)
+    y = np.where(X @ [1.0, -0.5, 0.2] + rng.normal(size=samples) > 0.2, "yes", "no").astype(object)
+    return X, y, rng.integers(0, 4, samples).astype(float) if seed % 3 else rng.random(samples)
+
+
+def cuts(seed: int, samples: int) -> tuple[int, ...]:
+    """Sizes of uneven partitions, one of them empty."""
+    ends = np.sort(np.random.default_rng(seed).integers(1, samples, 3))
+    sizes = np.diff([0, *ends, ends[-1], samples])
+    return tuple(int(size) for size in sizes)
+
+
+def as_arrays(data: Data, seed: int = 0) -> tuple[Any, Any, Any]:
+    X, y, mass = data
+    chunks = cuts(seed, len(y))
+    return da.from_array(X, (chunks, 3)), da.from_array(y, (chunks,)), da.from_array(mass, (chunks,))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(20))  # a few passes each: small sets, 3 workers
+def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> None:
+    data = table(seed)
+    settings: dict[str, Any] = {"alpha": 0.3, "max_iter": 60, "tol": 0.5}
+    if seed % 4 == 3:
+        model = DaskAggregateLossClassifier(aggregate="atk", k=0.5, class_weight="balanced", **settings)
+    else:
+        model = DaskCloseKClassifier(k=0.3, loss="hinge" if seed % 4 == 1 else "logistic", **settings)
+    X, y, mass = as_arrays(data, seed)
+    table_in_memory: Any = data[0]
+    if seed % 5 == 4:  # frames; their partitions are even
+        table_in_memory = pd.DataFrame(data[0], columns=["a", "b", "c"])
+        X, y, mass = (dd.from_pandas(each, npartitions=3) for each in (
+            table_in_memory, pd.Series(data[1].astype(str)), pd.Series(data[2])
+        ))  # fmt: skip
+    model.fit(X, y, mass)
+    expected = clone(model).to_local().fit(*data)
+    assert np.array_equal(model.coef_, expected.coef_)
+    assert np.array_equal(model.intercept_, expected.intercept_)
+    assert (model.gap_ == expected.gap_).all()
+    assert model.converged_ == expected.converged_
+    assert model.k_ == expected.k_
+    assert model.predict(X).compute().tolist() == expected.predict(data[0]).tolist()
+    assert model.predict(table_in_memory).tolist() == expected.predict(data[0]).tolist()
+    assert np.allclose(model.decision_function(X).compute(), expected.decision_function(data[0]), rtol=1e-12)
+
+
+def test_over_partitions_averages_are_scikit_learns(client: Any) -> None:
+    data = table(1, 600)
+    seen: list[PassEvent] = []
+    model = DaskAggregateLossClassifier(alpha=2.0, max_gathered=0, callback=seen.append).fit(*as_arrays(data))
+    peer = LogisticRegression(C=0.5, solver="newton-cholesky", tol=1e-12).fit(data[0], data[1], data[2])
+    assert np.allclose(model.coef_, peer.coef_, rtol=1e-4)
+    assert np.allclose(model.intercept_, peer.intercept_, rtol=1e-4)
+    assert model.converged_
+    assert model.n_passes_ == seen[-1].number <= 10
+    kept = int((data[2] > 0).sum())
+    assert all(event.rows_done == kept for event in seen if event.partitions_done == event.partitions == 5)
+
+
+def test_a_worker_lost_in_every_phase_costs_a_repeat() -> None:
+    data, lost = table(2, 600), list[str]()
+    settings: dict[str, Any] = {"k": 0.3, "max_iter": 12, "tol": 0.9, "max_gathered": 0}
+
+    def lose(event: PassEvent) -> None:
+        """One worker and all that it holds goes away without a word to the others."""
+        if event.phase not in lost and event.partitions_done == 1:
+            gone = cluster.workers[len(lost)]
+            lost.append(event.phase)
+            cluster.sync(gone.close, timeout=1, executor_wait=False)
+
+    with workers(4, processes=False) as cluster, distributed.Client(cluster) as client:
+        model = DaskCloseKClassifier(callback=lose, client=client, **settings).fit(*as_arrays(data))
+    again = expected_in_passes(data, settings)
+    assert lost == ["survey", "sample", "sums"]
+    assert np.array_equal(model.coef_, again.coef_)
+    assert model.n_passes_ == again.n_passes_
+
+
+def expected_in_passes(data: Data, settings: dict[str, Any]) -> Any:
+    """The same passes in this process, where nobody is killed."""
+    bounds = np.cumsum(cuts(0, len(data[1])))[:-1]
+    parts = (np.split(each, bounds) for each in data)
+    blocks = [make_block(*part) for part in zip(*parts, strict=True)]
+    return DaskCloseKClassifier(**settings).fit_source(InMemory(blocks))
+
+
+def test_a_scheduler_that_goes_away_is_an_error_that_says_what_to_do() -> None:
+    cluster = workers(1, processes=False)
+    client = distributed.Client(cluster)
+
+    def leave(event: PassEvent) -> None:
+        cluster.close()
+
+    try:
+        model = DaskCloseKClassifier(callback=leave, client=client)
+        with pytest.raises(ClusterError, match=r"scheduler went away.*call fit again"):
+            model.fit(*as_arrays(table(3)))
+    finally:
+        client.close()
+        cluster.close()
+
+
+def test_what_cannot_be_fitted_is_refused_with_a_reason(client: Any) -> None:
+    X, y, mass = as_arrays(table(4))
+    with pytest.raises(TypeError, match="CloseKClassifier fits it in memory"):
+        DaskCloseKClassifier().fit(*table(4))
+    with pytest.raises(TypeError, match="y is a ndarray"):
+        DaskCloseKClassifier().fit(X, table(4)[1])
+    with pytest.raises(ValueError, match=r"give .* the same"):
+        DaskCloseKClassifier().fit(X, y[:-1])
+    with pytest.raises(ValueError, match="contains NaN"):
+        DaskCloseKClassifier().fit(da.where(X > 1, np.nan, X), y)
+    with pytest.raises(ValueError, match="negative"):
+        DaskCloseKClassifier().fit(X, y, -mass)
+    with pytest.raises(ValueError, match="one class only"):
+        DaskCloseKClassifier().fit(X, da.zeros(len(y), chunks=y.chunks))
+    with pytest.raises(ValueError, match="raise max_gathered"):
+        DaskAggregateLossClassifier(aggregate="trimmed", m=5, max_gathered=0).fit(X, y)
+    three = da.from_array(np.arange(160) % 3, chunks=y.chunks)
+    with pytest.raises(ValueError, match="multiclass='ovr'"):
+        DaskCloseKClassifier(max_gathered=0).fit(X, three)

@@ -1,0 +1,158 @@
+"""Fits in passes, without Dask: against scikit-learn, SciPy's optimum and the in-memory solver's own steps."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("distributed", reason="needs the extra dask")
+
+from closecall import Problem
+from closecall.cluster import DaskAggregateLossClassifier, ParquetSource
+from closecall.cluster.begin import Manner
+from closecall.cluster.blocks import make_block
+from closecall.cluster.fit import Fitted, fit_passes, make_frame
+from closecall.cluster.passes import InMemory, Passes
+from closecall.solvers import solve
+
+
+def table(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(samples, features)) * [1.0, 10.0, 0.1, 1.0][:features] + [0.0, 100.0, 0.0, -1.0][:features]
+    score = rng.normal(size=features) @ ((X - X.mean(axis=0)) / X.std(axis=0)).T + 0.3
+    y = (score + rng.logistic(size=samples) > 0).astype(int)
+    y[rng.random(samples) < 0.05] ^= 1
+    return X, y, rng.integers(1, 4, samples).astype(float)
+
+
+def fit(problem: Problem, X: Any, y: Any, mass: Any, *, steps: int = 300, **room: int) -> tuple[Fitted, int]:
+    bounds = np.sort(np.random.default_rng(0).integers(0, len(y), 4))
+    parts = np.split(np.arange(len(y)), [*bounds, bounds[-1]])  # uneven, the last but one empty
+    passes = Passes(InMemory([make_block(X[part], y[part], mass[part]) for part in parts]))
+    survey = passes.survey()
+    frame = make_frame(survey, np.unique(y), None, intercept=True, centred=True)
+    labels = [1] if len(survey.labels) == 2 else sorted(survey.labels)
+    return fit_passes(passes, survey, frame, problem, labels, Manner(steps, 1e-4, True, False), **room), passes.number
+
+
+def apart(found: Fitted, coef: np.ndarray, intercept: np.ndarray, X: np.ndarray) -> float:
+    """How far the scores are apart, as a share of their size."""
+    ours, theirs = X @ found.coef[0] + found.intercept[0], X @ np.ravel(coef) + float(np.ravel(intercept)[0])
+    return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sample_leads_to_the_optimum_of_all_rows(seed: int) -> None:
+    X, y, mass = table(seed, 5000)
+    found, passes = fit(Problem(alpha=1.0), X, y, mass, sample=2000)
+    peer = LogisticRegression(solver="newton-cholesky", tol=1e-12, max_iter=1000).fit(X, y, mass)
+    assert apart(found, peer.coef_, peer.intercept_, X) < 1e-5
+    assert found.gap[0] <= 1e-4
+    assert passes <= 8
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "modified_huber"])
+def test_other_smooth_averages_end_at_their_optimum(loss: str) -> None:
+    X, y, mass = table(3, 3000)
+    found, passes = fit(Problem(loss, alpha=1.0), X, y, mass, sample=4000)
+    best = solve(X, 2 * y - 1, [Problem(loss, alpha=1.0)], sample_weight=mass, tol=1e-8, max_iter=5000)
+    assert found.objective[0] == pytest.approx(best.objective[0], rel=1e-9)
+    assert apart(found, best.coef, best.intercept, X) < 1e-4
+    assert found.gap[0] <= 1e-4
+    assert passes <= 30
+
+
+@pytest.mark.parametrize(
+    ("loss", "aggregate", "k"),
+    [
+        ("logistic", "close_decay", 0.1),
+        ("logistic", "close", 0.3),
+        ("logistic", "close_decay", 7),
+        ("logistic", "atk", 0.8),
+        ("hinge", "close", 0.3),
+        ("focal", "close_decay", 0.2),
+        ("ramp", "average", None),
+    ],
+)
+def test_selections_take_the_steps_of_the_solver_in_memory(loss: str, aggregate: str, k: float | None) -> None:
+    """With all rows in the sample nothing is estimated: the path is the same, up to rounding."""
+    X, y, mass = table(4, 1500)
+    problem = Problem(loss, aggregate, k, 1.0)
+    found, passes = fit(problem, X, y, mass, steps=90, room=20_000)
+    same = solve(X, 2 * y - 1, [problem], sample_weight=mass, tol=1e-4, max_iter=90)
+    assert apart(found, same.coef, same.intercept, X) < 1e-8
+    assert found.objective[0] == pytest.approx(same.objective[0], rel=1e-9)
+    assert found.errors[0] == same.errors[0]
+    assert passes <= 75
+
+
+def test_with_a_sample_the_path_is_followed_and_the_last_third_is_exact() -> None:
+    X, y, mass = table(5, 20_000)
+    problem = Problem("logistic", "close_decay", 0.1, 1.0)
+    found, passes = fit(problem, X, y, mass, sample=30_000, room=40_000)
+    same = solve(X, 2 * y - 1, [problem], sample_weight=mass, tol=1e-4, max_iter=300)
+    assert apart(found, same.coef, same.intercept, X) < 0.01
+    assert abs(found.errors[0] - same.errors[0]) <= 0.001 * mass.sum()
+    assert passes <= 60
+
+
+def test_one_against_the_rest_shares_its_passes() -> None:
+    X, y, mass = table(6, 2000)
+    y = y + (X[:, 0] > 1)
+    found, passes = fit(Problem(alpha=1.0), X, y, mass, sample=3000)
+    for number in range(3):
+        own = np.where(y == number, 1, -1)
+        best = solve(X, own, [Problem(alpha=1.0)], sample_weight=mass, tol=1e-6)
+        assert np.allclose(found.coef[number], best.coef[0], rtol=1e-4, atol=1e-6)
+    assert passes <= 9
+
+
+def test_many_columns_go_by_gradients_alone() -> None:
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(900, 300))
+    y = (X[:, 0] + rng.normal(size=900) > 0).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, passes = fit(Problem(alpha=100.0), X, y, np.ones(900), sample=120_000)
+    best = solve(X, 2 * y - 1, [Problem(alpha=100.0)], tol=1e-6)
+    assert apart(found, best.coef, best.intercept, X) < 1e-3
+    assert passes <= 60
+    with pytest.raises(ValueError, match="has a kink, is fitted in one place only"):
+        fit(Problem("hinge"), X[:, :3], y, np.ones(900))
+    with pytest.raises(ValueError, match="reduce the columns"):
+        fit(Problem("logistic", "close_decay", 0.1), X, y, np.ones(900))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_parquet_files_are_streamed(tmp_path: Path, processes: int) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra bench")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra bench")
+    X, y, mass = table(8, 900, 2)
+    for number, part in enumerate(np.split(np.arange(900), [500])):
+        columns = {"a": X[part, 0].astype(np.float32), "w": mass[part], "b": X[part, 1], "label": y[part]}
+        parquet.write_table(pyarrow.table(columns), tmp_path / f"{number}.parquet", row_group_size=200)
+    source = ParquetSource(str(tmp_path / "*.parquet"), "label", weight="w", processes=processes, rows=400)
+    model = DaskAggregateLossClassifier(max_gathered=0).fit_source(source)
+    source.close()
+    plain = np.column_stack([X[:, 0].astype(np.float32), X[:, 1]])
+    peer = LogisticRegression(solver="newton-cholesky", tol=1e-12).fit(plain, y, mass)
+    assert source.partitions == 3
+    assert np.allclose(model.coef_, peer.coef_, rtol=1e-4)
+    assert np.allclose(model.intercept_, peer.intercept_, rtol=1e-4)
+
+
+def test_parquet_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs the extra bench")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra bench")
+    parquet.write_table(pyarrow.table({"a": ["x", "y"], "label": [0, 1]}), tmp_path / "a.parquet")
+    with pytest.raises(FileNotFoundError, match="no Parquet files"):
+        ParquetSource(str(tmp_path / "none"), "label")
+    with pytest.raises(ValueError, match="no column 'y'"):
+        ParquetSource(str(tmp_path), "y")
+    with pytest.raises(ValueError, match="'a' is string, not numbers"):
+        ParquetSource(str(tmp_path), "label")

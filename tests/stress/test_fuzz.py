@@ -21,7 +21,7 @@ from tests.stress import fuzz, sanitize
 from tests.stress.fuzz_targets import TARGETS, Target
 
 #: Inputs of each kind with every check; the files of the corpus are the first.
-COUNTS = {"csv": 12, "store": 12, "arguments": 11, "header": 30, "model": 40}
+COUNTS = {"csv": 12, "store": 12, "arguments": 11, "header": 60, "model": 80}
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="children are watched by means of Linux")
 

@@ -54,6 +54,18 @@ def test_more_steps_settle_more(aggregate: str) -> None:
     assert not long
 
 
+@pytest.mark.parametrize("multiclass", ["ovr", "softmax"])
+def test_masses_and_alpha_may_have_any_scale(multiclass: str) -> None:
+    """Ten thousand times both is the same problem, and settling takes as long: it costs what the rows cost."""
+    X, y = make_blobs(60, centers=3, n_features=8, cluster_std=6.0, random_state=0)
+    light = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100).fit(X, y)
+    heavy = AggregateLossClassifier(aggregate="atk", k=0.3, multiclass=multiclass, max_iter=100, alpha=1e4)
+    heavy.fit(X, y, sample_weight=np.full(60, 1e4))
+    assert light.converged_
+    assert heavy.converged_
+    assert np.allclose(heavy.coef_, light.coef_, rtol=0.05, atol=0.01)
+
+
 def test_a_larger_tol_accepts() -> None:
     X, y = plain()
     model, told = fit(CloseKClassifier(max_iter=6), X, y)

@@ -175,7 +175,7 @@ def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> 
     small = len(c) <= LARGEST_SIZE and not sparse.issparse(surface.rows)
     if gap <= tol or surface.problem.alpha == 0 or not small or not steps or tol <= 0:
         return C, gap
-    allowed = allowance(steps, len(surface.rows), len(c), float(weights.sum()))
+    allowed = allowance(steps, len(surface.rows), len(c), float(weights.sum()) / surface.choice.total * len(weights))
     spot = Settling(surface, c, allowed, tol).run()
     if spot is None:
         return C, gap

@@ -50,7 +50,8 @@ def settle_all(
             continue
         surface = Margins(design, design.masses[fold_of[row]], problem)
         carried = float(get_aggregate(problem.aggregate).carried(*counts(problem, surface.choice.total)))
-        allowed = allowance(steps, len(surface.rows), surface.rows.shape[1], carried)
+        taken = carried / surface.choice.total * len(surface.rows)
+        allowed = allowance(steps, len(surface.rows), surface.rows.shape[1], taken)
         if prepared.sample is not None:  # a run that began on a sample costs less
             allowed = max(1, int(allowed * (prepared.sample.shares.max() + LAST_SHARE)))
         settling = Settling(surface, starts[row], allowed, tol)
@@ -63,15 +64,17 @@ def settle_all(
     return proven
 
 
-def allowance(steps: int, samples: int, size: int, carried: float) -> int:
+def allowance(steps: int, samples: int, size: int, taken: float) -> int:
     """Settling steps that cost about what a run of ``steps`` steps costs; at most a share of them, at least one.
+
+    ``taken`` is how many of the examples carry weight, whatever their masses.
 
     Examples
     --------
     >>> allowance(300, 500, 10, 50.0), allowance(300, 1800, 620, 180.0)
     (75, 1)
     """
-    step, newton = samples * size, samples * (6 * size + 100) + carried * size**2 + size**3
+    step, newton = samples * size, samples * (6 * size + 100) + taken * size**2 + size**3
     return max(1, int(steps * min(SETTLING_SHARE, (step + _CALLS) / (newton + _CALLS))))
 
 

@@ -107,7 +107,7 @@ def test_what_is_not_at_hand_is_said_and_is_exit_code_2(call, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("reproduce", "table9"), "unknown target 'table9'; choose one of: all, examples, figure1"),
+        (("reproduce", "table9"), "unknown target 'table9'; choose one of: all, exact01, examples, figure1"),
         (("reproduce", "--suite", "uci"), "unknown suite 'uci'"),
         (("reproduce", "--protocol", "fair"), "unknown protocol 'fair'"),
         (("reproduce", "--models", "tree"), "unknown model 'tree'"),

@@ -52,12 +52,14 @@ class Plan(NamedTuple):
     @property
     def is_close(self) -> bool:
         """Whether it ranks by closeness."""
-        return self.name in AGGREGATES and AGGREGATES[self.name].close
+        known = AGGREGATES.get(self.name)  # members of families are none; a compiler traces no making of one
+        return known is not None and known.close
 
     @property
     def takes_smallest(self) -> bool:
         """Whether it takes what is smallest, of the closeness or of the losses: all but the m largest."""
-        return self.is_close or (self.name in AGGREGATES and AGGREGATES[self.name].takes == ("m",))
+        known = AGGREGATES.get(self.name)
+        return known is not None and (known.close or known.takes == ("m",))
 
 
 def _check(

@@ -98,11 +98,8 @@ def newton_logistic(
     Examples
     --------
     >>> rows, ones = np.array([[-1.0], [-1.0], [1.0]]), np.ones((1, 1))
-    >>> found = newton_logistic(rows, np.ones(3), 0 * ones, ones, passes=50, tol=1e-6, snapshot=None, beat=print)
-    1
-    2
-    3
-    4
+    >>> settings = {"passes": 50, "tol": 1e-6, "snapshot": None, "beat": lambda number: None}
+    >>> found = newton_logistic(rows, np.ones(3), 0 * ones, ones, **settings)
     >>> found[0].round(6).tolist()  # log 2: two for, one against
     [[0.693147]]
     """

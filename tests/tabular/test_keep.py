@@ -26,6 +26,8 @@ pytest.importorskip("skops", reason="install closecall[bench]")
 import skops.io as skops_io
 
 from closecall import AggregateLossClassifier, cli
+from closecall._budget import Budget
+from closecall.tabular import keep
 from closecall.tabular.divide import Order
 from closecall.tabular.keep import TREE, check_trees
 from closecall.tabular.model import TableModel
@@ -171,6 +173,24 @@ def test_damaged_and_forged_files_are_refused(run: Run) -> None:
     assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
     skops_io.dump([1, 2], "m")
     assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
+
+
+@pytest.mark.parametrize(("method", "mebibytes", "reason"), [
+    (zipfile.ZIP_BZIP2, 1, "neither stored nor deflated"),
+    (zipfile.ZIP_DEFLATED, 3, "bytes unpacked; refused"),
+])  # fmt: skip
+def test_a_bomb_is_refused_before_skops_opens_it(
+    method: int, mebibytes: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "m", "w", method) as archive:
+        archive.writestr("schema.json", "{}")
+        with archive.open("k.npy", "w") as member:
+            for _ in range(mebibytes):
+                member.write(bytes(1 << 20))
+    monkeypatch.setattr(skops_io, "get_untrusted_types", pytest.fail)
+    monkeypatch.setattr(keep, "Budget", lambda: Budget(2 << 20))
+    with pytest.raises(ValueError, match=reason):
+        keep.load(tmp_path / "m")
 
 
 @pytest.mark.parametrize("name", ["logistic_regression", "close_k"])

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from closecall.data.dataset import MATRIX_BYTES, DataError
+from closecall._arrays import METHODS
+from closecall._budget import Budget
+from closecall.data.dataset import DataError
 from closecall.report.text import write_whole
 
 NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
@@ -29,7 +31,7 @@ def check_skops(name: str) -> None:
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is an archive of skops, by the names in it."""
+    """Whether a file is an archive of skops, by its names; the reader of the others says what is wrong with it."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _SCHEMA in archive.namelist()
@@ -56,12 +58,9 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
     check_skops(os.fspath(path))
     import skops.io
 
-    with zipfile.ZipFile(path) as archive:
-        size = sum(entry.file_size for entry in archive.infolist())
-    if size > MATRIX_BYTES:
-        raise DataError(f"{os.fspath(path)!r} would take {size / 2**30:.1f} GiB in memory; fit a smaller model")
     damaged = f"{os.fspath(path)!r} is damaged, or no model of 'closecall fit'"
     try:
+        _check_size(path)
         unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - {TREE, PREDICTOR, *trusted})
     except Exception as error:  # a stranger's archive may raise anything while it is read
         raise DataError(f"{damaged} ({error}); fit it anew") from error
@@ -84,6 +83,19 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
     if not fits:
         raise DataError(f"{damaged}; fit it anew")
     return dict(state)
+
+
+def _check_size(path: str | os.PathLike[str]) -> None:
+    """An error if the archive unpacks beyond the budget of one call; what it states of its own size is not believed."""
+    budget = Budget()
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.compress_type not in METHODS:
+                raise ValueError(f"{member.filename!r} is neither stored nor deflated")
+            with archive.open(member) as file:
+                content = budget.read(file)
+            if member.filename == _SCHEMA:
+                budget.parse(content)
 
 
 def check_trees(model: Any, features: int) -> None:

@@ -142,10 +142,14 @@ class Family:
         Numbers -> Weighing.
     grid : tuple of str
         The members that a search tries when it is given the name alone.
+    label, what : str
+        Its name and one line about it, wherever a person reads them.
     """
 
     make: Callable[..., Weighing]
     grid: tuple[str, ...]
+    label: str
+    what: str
 
 
 def _check(valid: bool, name: str, value: float, rule: str) -> None:
@@ -176,12 +180,36 @@ def _human(turn: float, least: float) -> Weighing:
 #: Every family by name: tilted losses (Li et al. 2021), smoothed superquantiles (Laguel et al. 2021), the human-aligned
 #: risk (Leqi et al. 2019).
 FAMILIES: dict[str, Family] = {
-    "tilted": Family(_tilted, tuple(f"tilted({t:g})" for t in (-4, -2, -1, -0.5, 0.5, 1, 2, 4))),
-    "superquantile": Family(
-        _superquantile, tuple(f"superquantile({p:g},{w:g})" for p in (0.5, 0.8, 0.95) for w in (0.1, 1))
+    "tilted": Family(
+        _tilted,
+        tuple(f"tilted({t:g})" for t in (-4, -2, -1, -0.5, 0.5, 1, 2, 4)),
+        "tilted loss",
+        "every row counts by exp(t * its loss): towards the worst, or away from outliers",
     ),
-    "human": Family(_human, tuple(f"human({a:g},{b:g})" for a in (0.2, 0.4, 0.8) for b in (0.3, 0.7))),
+    "superquantile": Family(
+        _superquantile,
+        tuple(f"superquantile({p:g},{w:g})" for p in (0.5, 0.8, 0.95) for w in (0.1, 1)),
+        "superquantile",
+        "the mean of the largest losses, smoothed",
+    ),
+    "human": Family(
+        _human,
+        tuple(f"human({a:g},{b:g})" for a in (0.2, 0.4, 0.8) for b in (0.3, 0.7)),
+        "human-aligned risk",
+        "the largest and the smallest losses count more than the middle",
+    ),
 }
+
+
+def family_of(name: str) -> Family | None:
+    """The family of that name or of that member, None if there is none.
+
+    Examples
+    --------
+    >>> family_of("tilted(-2)") is family_of("tilted"), family_of("atk")
+    (True, None)
+    """
+    return FAMILIES.get(name.partition("(")[0])
 
 
 def expand(name: str) -> tuple[str, ...]:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from closecall import BoundaryDisplay, CloseKClassifier, CloseKClassifierCV, KPathDisplay, diagnose
+from closecall import (
+    AggregateLossClassifier,
+    BoundaryDisplay,
+    CloseKClassifier,
+    CloseKClassifierCV,
+    KPathDisplay,
+    diagnose,
+)
 
 
 def line(*parts: tuple[float, float, int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -37,6 +48,32 @@ def test_units_do_not_matter_and_text_has_five_lines() -> None:
     X, y = line(*EVEN)
     assert str(diagnose(X, y)) == str(diagnose(1024 * X, y))
     assert len(str(diagnose(X, y)).splitlines()) == 5
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_any_aggregate_may_be_tried() -> None:
+    """Against other folds of scikit-learn's; among far outliers close-k gains, which the others do not."""
+    X, y = line(*EVEN, (-40.0, -20.0, 20, 1))
+    usual = diagnose(X, y)
+    assert usual.tried == "close-k"
+    cases = {"close_decay": {"k": 0.3}, "trimmed": {"m": 0.1}, "tilted(1)": {}, "human(0.4,0.3)": {}}
+    for name, counts in cases.items():
+        found = diagnose(X, y, aggregate=name, **counts)
+        assert found.outliers == usual.outliers
+        assert str(found).splitlines()[-1].startswith(f"{name} ")
+        assert found.gain == pytest.approx(by_folds(X, y, name, counts), abs=0.05)
+        assert (found.gain > 0.1) == (name == "close_decay")
+    assert diagnose(X, y, aggregate="average").gain == 0
+    assert diagnose(X, y, aggregate="close_decay", k=0.1).gain == usual.gain
+    with pytest.raises(ValueError, match="unknown aggregate"):
+        diagnose(X, y, aggregate="nobody")
+
+
+def by_folds(X: np.ndarray, y: np.ndarray, name: str, counts: dict[str, float]) -> float:
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    models = LogisticRegression(), AggregateLossClassifier(aggregate=name, tol=1e-3, **counts)
+    plain, other = (cross_val_score(make_pipeline(StandardScaler(), each), X, y, cv=folds).mean() for each in models)
+    return float(other - plain)
 
 
 def test_three_classes() -> None:

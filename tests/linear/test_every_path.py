@@ -16,7 +16,7 @@ from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 
 from closecall import AggregateLossClassifier, CloseKClassifierCV
-from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
+from closecall.aggregates import AGGREGATES, Aggregate, spectrum, take_smallest
 from closecall.linear.joint import Steps
 from closecall.linear.multiclass import _Joint, prepare_joint
 from closecall.linear.settling import ClassScores
@@ -32,19 +32,20 @@ from closecall.solvers.steps import Rows, _Walk
 from ..family_twins import MEMBERS
 
 N, D, CLASSES = 40, 3, 3
-OWN = "my_middle"
+OWN, SPECTRUM = "my_middle", "my_spectrum"
 
 
 @pytest.fixture(autouse=True)
 def own_aggregate() -> Iterator[None]:
-    """One that nobody here has heard of: between a quarter and k of the mass, by the smallest losses."""
+    """Two that nobody here has heard of: from k / 2 to 3 / 4 of the mass by the smallest losses, and a spectrum."""
 
     def weigh(losses: np.ndarray, mass: np.ndarray, threshold: float, k: np.ndarray, m: np.ndarray) -> np.ndarray:
         return take_smallest(losses, mass, 0.75 * mass.sum()) - take_smallest(losses, mass, k / 2)
 
     AGGREGATES[OWN] = Aggregate(OWN, weigh, ("k",))
+    AGGREGATES[SPECTRUM] = spectrum(SPECTRUM, lambda u: np.sin(u * np.pi / 2), convex=True)
     yield
-    del AGGREGATES[OWN]
+    del AGGREGATES[OWN], AGGREGATES[SPECTRUM]
 
 
 def problem(loss: str, name: str) -> Problem:
@@ -74,7 +75,7 @@ def binary() -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
 
 @pytest.mark.parametrize("kind", ["ones", "fold", "any"])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
-@pytest.mark.parametrize("name", [*sorted(AGGREGATES), *MEMBERS, OWN])
+@pytest.mark.parametrize("name", [*sorted(AGGREGATES), *MEMBERS, OWN, SPECTRUM])
 def test_two_classes(name: str, loss: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, rng = binary()
     item, mass = problem(loss, name), masses(kind)
@@ -110,7 +111,7 @@ def stepping(ready: Any, item: Problem, c: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["ones", "any"])
 @pytest.mark.parametrize(("form", "loss"), [*(("top_two", loss) for loss in sorted(LOSSES)), ("softmax", "logistic")])
-@pytest.mark.parametrize("name", [*sorted(AGGREGATES), *MEMBERS, OWN])
+@pytest.mark.parametrize("name", [*sorted(AGGREGATES), *MEMBERS, OWN, SPECTRUM])
 def test_many_classes(name: str, form: str, loss: str, kind: str) -> None:
     rng = np.random.default_rng(6)
     X, codes, mass = rng.normal(size=(N, D)), rng.integers(0, CLASSES, N), masses(kind)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import logsumexp
 from sklearn.datasets import make_classification
 
 from closecall import AggregateLossClassifier, AggregateLossClassifierCV
+from closecall.aggregates import AGGREGATES, spectrum
 from closecall.families import FAMILIES
 from closecall.objective import Problem
 from closecall.solvers import solve
@@ -40,6 +43,72 @@ def test_a_smoothed_superquantile_tends_to_atk() -> None:
     narrow = solve(X, Y, [Problem("logistic", "superquantile(0.6,0.001)", alpha=ALPHA)], max_iter=500, settle=500)
     atk = solve(X, Y, [Problem("logistic", "atk", 0.4, ALPHA * 0.4)], max_iter=500, settle=500)
     assert narrow.objective[0] == pytest.approx(atk.objective[0] / 0.4, rel=2e-3)
+
+
+Value = Callable[[np.ndarray], float]
+EXPONENTIAL = "exponential"
+
+
+@pytest.fixture
+def exponential() -> Iterator[None]:
+    """A spectrum of one's own: the largest losses weigh most, falling by exp(-2) over the ranks."""
+    AGGREGATES[EXPONENTIAL] = spectrum(EXPONENTIAL, lambda u: np.expm1(-2 * u) / np.expm1(-2.0), convex=True)
+    yield
+    del AGGREGATES[EXPONENTIAL]
+
+
+def smoothed(losses: np.ndarray) -> float:
+    """superquantile(0.6, 0.5) by its dual: the weights' level is a root that SciPy finds."""
+
+    def weights(level: float) -> np.ndarray:
+        return np.clip(1 + (losses - level) / 0.5, 0, 2.5)
+
+    level = brentq(lambda at: weights(at).sum() - len(losses), losses.min() - 2, losses.max() + 1, xtol=1e-13)
+    found = weights(level)
+    return float(found @ losses - 0.25 * np.square(found - 1).sum())
+
+
+def ranked(losses: np.ndarray) -> float:
+    """The spectrum by sorted ranks, one weight for each."""
+    ends = np.exp(-2 * np.arange(len(losses) + 1) / len(losses))
+    return float(len(losses) * (ends[:-1] - ends[1:]) / (1 - np.exp(-2.0)) @ -np.sort(-losses))
+
+
+def felt(losses: np.ndarray) -> float:
+    """human(0.4, 0.3): Leqi et al.'s polynomial of the distribution function, by sorted ranks."""
+    F = np.arange(len(losses) + 1) / len(losses)
+    cumulative = 3 * 0.7 / (0.16 - 0.4 + 1) * (F**3 - 1.4 * F**2 + 0.4 * F) + F
+    return float(len(losses) * np.diff(cumulative) @ np.sort(losses))
+
+
+def objective_of(value: Value) -> Value:
+    return lambda w: value(np.logaddexp(0, -Y * (X @ w[:-1] + w[-1]))) + ALPHA / 2 * float(w[:-1] @ w[:-1])
+
+
+CASES: dict[str, Value] = {"superquantile(0.6,0.5)": smoothed, EXPONENTIAL: ranked, "human(0.4,0.3)": felt}
+
+
+@pytest.mark.usefixtures("exponential")
+@pytest.mark.parametrize("name", CASES)
+def test_members_reach_the_minimum_that_scipy_finds(name: str) -> None:
+    """The solver and the classifier; of the risk that is not convex, SciPy goes on from where they ended."""
+    value = objective_of(CASES[name])
+    model = AggregateLossClassifier(aggregate=name, alpha=ALPHA, max_iter=400, tol=1e-4).fit(X, LABELS)
+    solved = solve(X, Y, [Problem("logistic", name, alpha=ALPHA)], max_iter=400, settle=400)
+    ends = np.append(solved.coef[0], solved.intercept), np.append(model.coef_[0], model.intercept_)
+    start = ends[0] if name.startswith("human") else np.zeros(5)
+    best = minimize(value, start, method="Nelder-Mead", options={"maxfev": 4000, "xatol": 1e-7, "fatol": 1e-9})
+    for end in ends:
+        assert value(end) == pytest.approx(best.fun, rel=2e-4)
+    assert solved.objective[0] == pytest.approx(value(ends[0]), rel=1e-9), "the reported objective is the definition's"
+
+
+@pytest.mark.usefixtures("exponential")
+def test_a_spectrum_of_ones_own_in_the_searches() -> None:
+    model = AggregateLossClassifierCV(aggregate=[EXPONENTIAL], alphas=[0.1, 10.0], cv=3, guard=0.0, max_iter=60)
+    model.fit(X, LABELS)
+    assert EXPONENTIAL in set(model.cv_results_["param_aggregate"])
+    assert model.score(X, LABELS) > 0.7
 
 
 def test_a_search_tries_every_member_of_a_family() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,14 +42,14 @@ def plain(value: object) -> str:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """What stands between commas.
+    """What stands between commas that are not in brackets.
 
     Examples
     --------
-    >>> words("a, b,")
-    ('a', 'b')
+    >>> words("a, human(0.4,0.3),")
+    ('a', 'human(0.4,0.3)')
     """
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    return tuple(word.strip() for word in re.split(r",(?![^()]*\))", text) if word.strip())
 
 
 def say(record: Row) -> None:

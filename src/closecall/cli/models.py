@@ -47,7 +47,7 @@ def fit(
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
     model: Annotated[str, typer.Option("--model", "--classifier", help="A contender of compare: close_k, "
-                                       "random_forest, an aggregate, package:Class ...")] = "close_k",
+                                       "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
     loss: Annotated[str, typer.Option(help="Of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: Multiclass = "top_two",
     metric: Metric = "accuracy",

@@ -47,7 +47,8 @@ def compare(
     rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
     with_: Annotated[list[str] | None, typer.Option(
-        "--with", help="Another contender: k-nn, or package:Class that is installed; may be repeated.")] = None,
+        "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "
+        "package:Class that is installed; may be repeated.")] = None,
     only: Annotated[str, typer.Option(help="Just these contenders (and what the verdict needs), by commas.")] = "",
     groups: Groups = "",
     time: Time = "",

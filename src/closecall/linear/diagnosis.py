@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 
 from .._names import Array
+from ..aggregates import Count, get_aggregate
 from ..objective import Problem
 from .fitting import Options, Parts, fit_models, scores_of
 from .guard import paired_examples
@@ -56,11 +57,13 @@ class Diagnosis:
     ambiguity : Finding
         The error of close-k without the outliers: what is mixed near the boundary.
     gain : float
-        Cross-validated accuracy of close-k (k = 0.1) minus that of logistic regression, both untuned.
+        Cross-validated accuracy of what was tried (close-k, k = 0.1) minus that of logistic regression, both untuned.
     standard_error : float
         Of the gain, paired by examples.
     likely_to_help : bool
         Whether the gain exceeds 1.5 standard errors.
+    tried : str
+        What the gain is of.
     """
 
     imbalance: Finding
@@ -70,6 +73,7 @@ class Diagnosis:
     gain: float
     standard_error: float
     likely_to_help: bool
+    tried: str = "close-k"
 
     def __str__(self) -> str:
         lines = [
@@ -77,15 +81,18 @@ class Diagnosis:
             for finding in (self.imbalance, self.easy, self.outliers, self.ambiguity)
         ]
         verdict = "is likely to help" if self.likely_to_help else "shows no clear gain"
+        search = "CloseKClassifierCV" if self.tried == "close-k" else "AggregateLossClassifierCV"
         lines.append(
-            f"close-k {verdict}: {100 * self.gain:+.1f} points over logistic regression in cross-validation "
-            f"(standard error {100 * self.standard_error:.1f}); CloseKClassifierCV decides with tuning"
+            f"{self.tried} {verdict}: {100 * self.gain:+.1f} points over logistic regression in cross-validation "
+            f"(standard error {100 * self.standard_error:.1f}); {search} decides with tuning"
         )
         return "\n".join(lines)
 
 
-def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
-    """Measure the paper's four difficult cases and try close-k once against logistic regression.
+def diagnose(
+    X: Any, y: Any, sample_weight: Any = None, *, aggregate: str = "", k: Count = None, m: Count = None
+) -> Diagnosis:
+    """Measure the paper's four difficult cases and try close-k, or an aggregate, once against logistic regression.
 
     Parameters
     ----------
@@ -93,6 +100,10 @@ def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
         Scaled to unit variance here, so that units do not matter.
     y : array (samples,)
     sample_weight : array (samples,), optional
+    aggregate : str
+        What to try instead of close-k: any aggregate, such as ``"trimmed"`` or ``"tilted(-2)"``.
+    k, m : int, float or None
+        Its counts, if it takes any.
 
     Returns
     -------
@@ -106,6 +117,8 @@ def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
     >>> found.likely_to_help, found.outliers.value > 0.2
     (True, True)
     """
+    tried = Problem("logistic", aggregate, k, 1.0, m) if aggregate else CLOSE
+    get_aggregate(tried.aggregate)  # an unknown name is said before anything is fitted
     shell = BaseEstimator()
     training = check_training(shell, X, y, sample_weight, None)
     scaler = StandardScaler(with_mean=not sparse.issparse(training.X))
@@ -118,7 +131,7 @@ def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
     split = make_splits(None, training, None, None, None, seed=1)
     folds = len(split)
     parts = Parts(split.group, split.train, np.tile(np.arange(folds), 2))
-    models = fit_models(training, [AVERAGE] * folds + [CLOSE] * folds, options, parts=parts)
+    models = fit_models(training, [AVERAGE] * folds + [tried] * folds, options, parts=parts)
     gains = np.zeros(len(training.mass))
     for fold in range(folds):
         rows = np.flatnonzero(split.test[fold][split.group])
@@ -126,7 +139,8 @@ def diagnose(X: Any, y: Any, sample_weight: Any = None) -> Diagnosis:
         right = hits(training.X[rows], training.codes[rows], models.coef[pair], models.intercept[pair])
         gains[rows] = right[1].astype(float) - right[0]
     gain, error = paired_examples(gains, training.mass)
-    return Diagnosis(*_findings(training, easy, margins), gain, error, gain > max(1.5 * error, 1e-12))
+    helps = gain > max(1.5 * error, 1e-12)
+    return Diagnosis(*_findings(training, easy, margins), gain, error, helps, aggregate or "close-k")
 
 
 def _scores(training: Training, problem: Problem, options: Options) -> Array:

@@ -226,7 +226,8 @@ def _result(
         start=np.zeros((classes, classes), dtype=int),
     )
     contender = known.get(method)
-    label = contender.label if contender else "always the largest class" if method == MAJORITY else LABELS[method]
+    plain = LABELS.get(method, method.replace("_", " "))  # an aggregate of the user's own has no other name
+    label = contender.label if contender else "always the largest class" if method == MAJORITY else plain
     family = contender.family if contender else "majority" if method == MAJORITY else "aggregate"
     what = contender.what if contender else _about(method)
     name = method if method == CLOSE_K and loss == first else named(method, loss)

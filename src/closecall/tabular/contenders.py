@@ -19,12 +19,14 @@ from sklearn.base import is_classifier
 from sklearn.linear_model import LogisticRegression
 
 from closecall._names import Array
+from closecall.aggregates import get_aggregate
+from closecall.families import FAMILIES, family_of
 from closecall.linear import CloseKClassifierCV
 from closecall.linear.search import ALPHAS
 from closecall.model_selection import ExactThresholdClassifier
 
 from .measure import Metric, sigmoids, wide
-from .tuning import GRIDS, ROUNDS, Grid, SplitData, judged, made, scores_of
+from .tuning import GRIDS, ROUNDS, Grid, SplitData, judged, made, members, scores_of
 
 CLOSE_K = "close_k"
 MAJORITY = "majority"
@@ -79,7 +81,7 @@ def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
     """The setting that does best on the validation part, the first of equals, fitted again on both parts."""
     values, kept = grid.tried(data, metric)
     words, model = grid.final(int(values.argmax()), len(data.y[0]))
-    alpha = 1 / model.C if hasattr(model, "C") else float("nan")
+    alpha = 1 / model.C if hasattr(model, "C") else getattr(model, "alpha", float("nan"))
     return entry(name, model.fit(*data.known), data, metric, kept, setting=words, alpha=alpha)
 
 
@@ -177,6 +179,15 @@ def _with_grid(name: str, label: str, what: str, family: str, grid: Grid | None 
     return Contender(name, label, what, family, partial(_tuned, name, grid), grid)
 
 
+def _family(name: str, loss: str, multiclass: str) -> Contender:
+    """A family of aggregates, or one of its members."""
+    family = family_of(name)
+    if family is None:
+        raise ValueError(f"{name!r} is no family of aggregates; choose one of: {', '.join(FAMILIES)}")
+    label = family.label if name in FAMILIES else get_aggregate(name).name
+    return _with_grid(name, label, family.what, "linear", members(name, loss, multiclass))
+
+
 def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
     """The contenders that scikit-learn and closecall have, by name."""
     found = [
@@ -190,6 +201,7 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
         _with_grid("random_forest", "RandomForest", "averaged trees; finds curves and interactions", "tree"),
         _with_grid("gradient_boosting", "HistGradientBoosting", "boosted trees; finds curves and interactions", "tree"),
         _with_grid("k_nn", "k nearest neighbours", "the vote of the nearest rows", "other"),
+        *(_family(name, loss, multiclass) for name in FAMILIES),
     ]  # fmt: skip
     return {contender.name: contender for contender in found}
 
@@ -216,14 +228,19 @@ def line_up(
     """
     known = built_in(loss, multiclass)
     there = [name for name, trouble in libraries().items() if not trouble]
-    default = [name for name in (*known, *there) if name != "k_nn"]
+    default = [name for name in (*known, *there) if name not in ASKED]
     if metric.name not in ("accuracy", "balanced_accuracy"):
         default.remove("exact_threshold")  # it moves labels only
     needed = [CLOSE_K, peer_of(loss)]
     wanted = dict.fromkeys([*needed, *(only or default), *extra])
-    return tuple(contender_of(name, known) for name in wanted if name not in AGGREGATED)
+    return tuple(
+        _family(name, loss, multiclass) if "(" in name else contender_of(name, known)
+        for name in wanted if name not in AGGREGATED
+    )  # fmt: skip
 
 
+#: Take part only if they are asked for.
+ASKED = ("k_nn", *FAMILIES)
 #: Words of ``only`` that stand for all aggregates, which are solved together elsewhere.
 AGGREGATED = ("aggregates",)
 

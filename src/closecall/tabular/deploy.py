@@ -89,9 +89,9 @@ def input_name(place: int) -> str:
 
 def check_onnx(model: str = "") -> None:
     """An error that says what to install, or that a model is none of those that are written as ONNX."""
-    from .train import MODELS  # late: what it offers is built on this module
+    from .train import linear_model  # late: what it offers is built on this module
 
-    if model and model not in MODELS:
+    if model and not linear_model(model):
         raise ValueError(
             f"--onnx writes linear models, which {model!r} is not; TableModel.load(...).to_sklearn() is a Pipeline "
             "whose last step skl2onnx converts"

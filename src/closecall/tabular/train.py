@@ -16,7 +16,8 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, check_cv
 from sklearn.svm import LinearSVC
 
 from closecall._names import Array, lookup
-from closecall.aggregates import AGGREGATES
+from closecall.aggregates import AGGREGATES, get_aggregate
+from closecall.families import FAMILIES, family_of
 from closecall.linear import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier
 from closecall.linear.calibration import fit_calibrators
 from closecall.linear.search import ALPHAS
@@ -25,7 +26,7 @@ from closecall.model_selection import ExactThresholdClassifier
 from .contenders import CLOSE_K, INSTALLED, SCORING, Contender, Entry, built_in, close_k_search, contender_of, entry
 from .keep import check_skops
 from .measure import METRICS, Metric
-from .tuning import Grid, SplitData
+from .tuning import Grid, SplitData, dozen
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +127,12 @@ def _grid_of(name: str) -> Grid:
 
 
 def _aggregate(name: str, X: Array, y: Array, how: How) -> Any:
-    """The best setting of an aggregate's whole grid, without a guard."""
+    """The best setting of an aggregate's whole grid, or of the dozen that a family has, without a guard."""
+    # In `compare` the aggregates one by one are one class against the rest, the families as close-k is.
+    names, alphas, form = ((name,), ALPHAS, "ovr") if not family_of(name) else (*dozen(name), how.multiclass)
     model = AggregateLossClassifierCV(
-        loss=how.loss, aggregate=name, guard=0, cv=how.cv, scoring=SCORING[how.metric], calibration=how.calibration,
-        random_state=0,
+        loss=how.loss, aggregate=names if len(names) > 1 else name, alphas=alphas, guard=0, cv=how.cv,
+        scoring=SCORING[how.metric], calibration=how.calibration, multiclass=form, random_state=0,
     )  # fmt: skip
     return model.fit(X, y, groups=how.groups)
 
@@ -144,7 +147,7 @@ MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
     "logistic_regression": lambda X, y, how: _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how),
     "linear_svc": lambda X, y, how: _tuned(LinearSVC(random_state=0), "squared_hinge", X, y, how),
     "exact_threshold": _moved,
-    **{name: partial(_aggregate, name) for name in AGGREGATES},
+    **{name: partial(_aggregate, name) for name in (*AGGREGATES, *FAMILIES)},
     "close-k-cv": _close_k,
     "close-k": lambda X, y, how: _fixed(CloseKClassifier, "", X, y, how),
     "logistic": lambda X, y, how: _fixed(AggregateLossClassifier, "logistic", X, y, how),
@@ -156,14 +159,21 @@ FITTED = "fitted"
 OTHERS = ("random_forest", "gradient_boosting", "k_nn", *INSTALLED)
 
 
+def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
+    """How a linear model is trained: one of :data:`MODELS`, or a member of a family such as ``tilted(-2)``."""
+    return MODELS.get(name) or (partial(_aggregate, name) if name in AGGREGATES else None)
+
+
 def check_model(name: str) -> str:
     """The name as it is written everywhere; an error that says what to do if there is no such model, or no skops."""
+    if "(" in name:
+        return get_aggregate(name).name
     plain = name if name in MODELS or ":" in name else name.replace("-", "_")
     if plain in OTHERS or ":" in plain:
         _grid_of(plain)
         check_skops(plain)
         return plain
-    lookup(dict.fromkeys((*MODELS, *OTHERS)), plain, "model")
+    lookup(dict.fromkeys((*MODELS, *AGGREGATES, *OTHERS)), plain, "model")
     return plain
 
 
@@ -177,8 +187,9 @@ def train(name: str, X: Array, y: Array, how: How) -> Any:
     [1]
     """
     name = check_model(name)
-    model = MODELS[name](X, y, how) if name in MODELS else _other(name, X, y, how)
-    if name in MODELS and hasattr(model, "cv"):
+    linear = linear_model(name)
+    model = linear(X, y, how) if linear else _other(name, X, y, how)
+    if linear and hasattr(model, "cv"):
         model.set_params(cv=None)  # folds of these rows are not part of a saved model
     return model
 
@@ -192,7 +203,7 @@ def _play(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
 def contender(name: str, how: How) -> Contender:
     """The model as one more contender: how it does on rows that it has not seen."""
     name, known = check_model(name), built_in(how.loss, how.multiclass)
-    if name in MODELS and name not in known:
+    if linear_model(name) and name not in known:
         label = {"close-k-cv": "close-k"}.get(name, name.replace("_", " "))
         return Contender(FITTED, label, "", "linear", partial(_play, name, how))
     found = contender_of(name, known)

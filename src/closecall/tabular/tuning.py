@@ -15,6 +15,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 
 from closecall._names import Array
+from closecall.families import FAMILIES
+from closecall.linear import AggregateLossClassifier
 from closecall.linear.search import ALPHAS
 
 from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
@@ -145,6 +147,40 @@ def _made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[
 def made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[str, Any]) -> Grid:
     """The grid of a class of any package."""
     return Grid(partial(_made, make, grid, fixed))
+
+
+def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Members and alphas of a family: four with three or six with two; of a single member, every alpha.
+
+    Examples
+    --------
+    >>> dozen("tilted")
+    (('tilted(-4)', 'tilted(-1)', 'tilted(0.5)', 'tilted(2)'), (100.0, 1.0, 0.01))
+    """
+    if name not in FAMILIES:
+        return (name,), tuple(sorted(ALPHAS, reverse=True))
+    found = FAMILIES[name].grid
+    return (found, (10.0, 0.1)) if len(found) <= 6 else (found[::2], (100.0, 1.0, 0.01))
+
+
+def _members(name: str, loss: str, multiclass: str, _: int) -> Settings:
+    names, alphas = dozen(name)
+    return [
+        (f"{member}, alpha={alpha:g}",
+         AggregateLossClassifier(loss=loss, aggregate=member, alpha=alpha, multiclass=multiclass, tol=1e-3))
+        for member in names for alpha in alphas
+    ]  # fmt: skip
+
+
+def members(name: str, loss: str, multiclass: str) -> Grid:
+    """The grid of a family of aggregates, or of one of its members.
+
+    Examples
+    --------
+    >>> [len(members(name, "logistic", "ovr").settings(9)) for name in (*FAMILIES, "tilted(-2)")]
+    [12, 12, 12, 11]
+    """
+    return Grid(partial(_members, name, loss, multiclass))
 
 
 #: The grids of scikit-learn's classifiers, by the contender's name.

@@ -145,3 +145,14 @@ def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None
     for row, fold in enumerate(folds):
         joint = _Joint(design, codes, masses[fold], problems[row], kind, 3)
         np.testing.assert_allclose(together[row], joint.value_and_gradient(C[row], k[row])[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["atk", "maximal"])
+def test_a_few_outliers_do_not_throw_joint_steps_ever_further(name: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=400), [-0.5, 0.5])
+    X[:5] *= 30
+    model = AggregateLossClassifier(aggregate=name, loss="squared_hinge", multiclass="top_two", k=5).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    assert np.abs(X @ model.coef_.T + model.intercept_).max() < 100

@@ -294,3 +294,16 @@ def test_a_start_far_away_where_no_loss_is_curved(size: float) -> None:
         near = solve(X, y, problems, init="zeros", tol=1e-4)
         assert far.converged.all()
         np.testing.assert_allclose(far.objective, near.objective, rtol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "k"), [("atk", 5), ("atk", 20), ("maximal", None)])
+def test_a_few_outliers_do_not_throw_steps_ever_further(name: str, k: int | None, dtype: Any) -> None:
+    """The squared hinge's slope has no bound, and k outliers carry more of the Gram matrix than k others."""
+    X, y = data(1000, 5)
+    X[:10] *= 30
+    problem = Problem("squared_hinge", name, k=k, alpha=1.0)
+    check(solve(X, y, [problem], dtype=dtype), 1000)
+    settled = solve(X, y, [problem], dtype=dtype, settle=300)
+    at_zero = (k or 1) * LOSSES["squared_hinge"].threshold
+    assert settled.objective[0] <= at_zero * 1.001

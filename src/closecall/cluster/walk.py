@@ -20,7 +20,7 @@ from ..aggregates import get_aggregate, take_smallest
 from ..losses import get_loss
 from ..objective import Problem
 from ..schedules import Schedule, decay, first_final_step, last_convex_step
-from ..solvers.steps import SMALL_MARGIN, WINDOW, share_of_gram, step_curvature
+from ..solvers.steps import SMALL_MARGIN, WINDOW, is_steep, share_of_gram, step_curvature, within_reach
 from .blocks import Block, Draw, Frame, Look, Sums, keys_of
 from .rest import Asked, Resting, margins_within, seen
 from .window import Window
@@ -83,6 +83,7 @@ class Course:
         self.asked, self.gram, self.steps = asked, drawn.gram, steps
         self.loss, self.decays = get_loss(problem.loss), get_aggregate(problem.aggregate).decays
         self.curvature, self.total = step_curvature(problem.loss), asked.selection.total
+        self.steep = is_steep(problem.loss)
         k = asked.selection.k
         self.k_at: Schedule = decay(k, self.total, steps) if self.decays else (lambda step: k)
         self.last = first_final_step(steps)
@@ -94,6 +95,8 @@ class Course:
         majoriser = self.curvature * share * self.gram + np.diag(self.asked.penalty)
         majoriser[np.diag_indices(rank)] += 1e-14 * np.trace(majoriser) / rank
         move = stride.eta * np.linalg.solve(majoriser, gradient + self.asked.penalty * stride.c)
+        if self.steep:
+            move *= within_reach(self.length(move), self.length(stride.c), self.total)
         stride.c = stride.c - move
         stride.path += self.length(move)
         stride.count += 1

@@ -17,7 +17,7 @@ from ..objective import Problem
 from ..schedules import first_final_step
 from ..solvers.design import Design
 from ..solvers.kernels import Mass, weigh
-from ..solvers.steps import WINDOW, share_of_gram, step_curvature
+from ..solvers.steps import WINDOW, is_steep, share_of_gram, step_curvature, within_reach
 
 _BLOCK = 1 << 18  # scores alive at once: they stay in cache
 _SMALL = 0.01  # margins below this count as small: what the moves are measured against at w = 0
@@ -106,6 +106,7 @@ class Steps:
         judged_from = first_final_step(steps) if self.aggregate.decays else 1
         rows, eta, path, count, mark = np.arange(len(C)), np.ones(len(C)), np.zeros(len(C)), 0, C
         curvature = 2 * step_curvature(self.loss.name)  # two scores move
+        steep = self.kind != "softmax" and is_steep(self.loss.name)
         for step in range(first + 1, steps + extra + 1):
             k = np.array([schedules[row](min(step, steps)) for row in rows])
             carried = np.broadcast_to(self.aggregate.carried(k, self.m[rows]), k.shape)
@@ -113,6 +114,8 @@ class Steps:
             shrink = self.shrink[rows]
             move = self.gradients(C, k, rows) + shrink * C
             move *= -eta[:, None, None] / (curvature * share[:, None, None] * self.design.spectrum + shrink)
+            if steep:
+                move *= within_reach(self._lengths(move), self._lengths(C), self.totals[rows])[:, None, None]
             C = C + move
             if step < judged_from:
                 mark = C

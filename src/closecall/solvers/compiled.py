@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,12 +86,6 @@ class Puller:
         fixed = (self.totals, self.factors, self.general, self.scratch, self.room)
         self.addresses = [array.ctypes.data for array in fixed]  # asking for them costs more than a small step
 
-    def gradients(self, C: Array, codes: Array, k: Array, hints: Array) -> Array:
-        """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty."""
-        values = np.matmul(C, self.design.across, out=self.margins[: len(C)])
-        self.pull(values, codes, k, hints)
-        return values @ self.design.signed
-
     def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
         """Turn minus margins into pulls, in place.
 
@@ -106,9 +101,42 @@ class Puller:
             nothing is known); updated in place.
         """
         codes, k = np.ascontiguousarray(codes), np.ascontiguousarray(k)
+        self.function(*self.arguments(values, codes, k, hints))
+
+    def arguments(self, values: Array, codes: Array, k: Array, hints: Array) -> list[Any]:
+        """What C is called with: addresses, which are good as long as these contiguous arrays live."""
         first, row = codes.ctypes.data, codes.strides[0]
-        self.function(values.ctypes.data, *values.shape, first, first + row, first + 2 * row, k.ctypes.data,
-                      *self.addresses, hints.ctypes.data)  # fmt: skip
+        addresses = [first, first + row, first + 2 * row, k.ctypes.data, *self.addresses, hints.ctypes.data]
+        pointer, whole = ctypes.c_void_p, ctypes.c_int64
+        return [pointer(values.ctypes.data), *map(whole, values.shape), *map(pointer, addresses)]
+
+
+class BoundPull:
+    """Gradients of one set of rows again and again: everything that C is given stays where it is.
+
+    Parameters
+    ----------
+    puller : Puller
+    codes : array (3, rows) of int32
+    hints : array (rows, 3)
+        See :meth:`Puller.pull`; contiguous, updated by every call.
+    """
+
+    def __init__(self, puller: Puller, codes: Array, hints: Array) -> None:
+        self.design, self.function, self.hints = puller.design, puller.function, hints
+        self.values, self.k, self.codes = (
+            puller.margins[: len(hints)],
+            np.empty(len(hints)),
+            np.ascontiguousarray(codes),
+        )
+        self.arguments = puller.arguments(self.values, self.codes, self.k, hints)
+
+    def gradients(self, C: Array, k: Array) -> Array:
+        """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty."""
+        np.matmul(C, self.design.across, out=self.values)
+        self.k[:] = k
+        self.function(*self.arguments)
+        return self.values @ self.design.signed
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:

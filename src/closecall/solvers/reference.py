@@ -22,7 +22,7 @@ from .._names import Array
 from ..losses import Loss
 from ..objective import Problem, aggregate_value, check_data, values_and_gradients
 from ..schedules import first_final_step, last_convex_step
-from .steps import SMALL_MARGIN, WINDOW, share_of_gram, step_curvature
+from .steps import SMALL_MARGIN, WINDOW, is_steep, share_of_gram, step_curvature, within_reach
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,10 @@ def _descend(
     gram = (Z.T * mass) @ Z
     rank = int(np.linalg.matrix_rank(np.sqrt(mass)[:, None] * Z))
     eta, window, path, mark = 1.0, 0, 0.0, w.copy()
+
+    def length(move: Array) -> float:
+        return float(np.sqrt(max(move @ gram @ move, 0.0)))
+
     for step in range(first, steps + 1):
         k = k_at(step)
         kappa = float(share_of_gram(np.asarray(aggregate.carried(k, m)), rank, total))
@@ -135,13 +139,14 @@ def _descend(
         )
         # Minimum norm where no example sees a direction and alpha is 0.
         move = -eta * np.linalg.lstsq(majoriser, gradient, rcond=1e-13)[0]
+        if is_steep(loss.name):
+            move = move * within_reach(length(move), length(w), total)
         w = w + move
-        path, window = path + float(np.sqrt(max(move @ gram @ move, 0.0))), window + 1
+        path, window = path + length(move), window + 1
         if aggregate.decays and step < first_final_step(steps):
             path, window, mark = 0.0, 0, w.copy()
         if window == WINDOW:
-            net = float(np.sqrt(max((w - mark) @ gram @ (w - mark), 0.0)))
-            size = max(float(np.sqrt(max(w @ gram @ w, 0.0))), SMALL_MARGIN * np.sqrt(total))
+            net, size = length(w - mark), max(length(w), SMALL_MARGIN * np.sqrt(total))
             if net < 0.5 * path:
                 eta *= 0.5
             if path <= WINDOW * tol * size:

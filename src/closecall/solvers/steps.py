@@ -70,12 +70,38 @@ def step_curvature(loss: str) -> float:
     return bound if np.isfinite(bound) else 1.0
 
 
+def is_steep(loss: str) -> bool:
+    """Whether the slope grows without bound: then a few examples can throw a step ever further.
+
+    Examples
+    --------
+    >>> is_steep("squared_hinge"), is_steep("logistic")
+    (True, False)
+    """
+    return bool(np.abs(get_loss(loss).slope(np.array([-1e6]))[0]) > 1e3)
+
+
+def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
+    """What to multiply steps by that change the margins by more than their size, or than 1 (root mean square).
+
+    kappa is what k examples usually carry, not what they can: k outliers carry more, and where their slopes are
+    unbounded, each step would go further than the last. Held back, such steps go to and fro, and eta is halved.
+
+    Examples
+    --------
+    >>> within_reach(np.array([1.0, 80.0]), np.array([20.0, 20.0]), 100.0).tolist()
+    [1.0, 0.25]
+    """
+    reach = np.maximum(size, np.sqrt(total))
+    return np.where(length > reach, reach / np.maximum(length, reach), 1.0)
+
+
 def carried_mass(aggregates: Array, k: Array, m: Array) -> Array:
-    """What the weights of each row sum to."""
+    """What the weights of each row sum to, for k (..., rows)."""
     found = np.maximum(k - m, 0.0)
     for name in np.unique(aggregates):
         same = aggregates == name
-        found[same] = get_aggregate(name).carried(k[same], m[same])
+        found[..., same] = get_aggregate(name).carried(k[..., same], m[same])
     return found
 
 
@@ -110,23 +136,20 @@ class Scouts:
         self.known: dict[int, Scout | None] = {}
         self.cache: dict[str, Array] = {}
 
-    def find(self, rows: Rows, active: Array, fixed: Array) -> Array:
-        """Which of the active rows have a scout; only rows whose k is final (``fixed``) are considered."""
+    def find(self, rows: Rows, active: Array, fixed: Array) -> list[tuple[int, Scout]]:
+        """Positions of the active rows that have a scout; only rows whose k is final (``fixed``) are considered."""
         if self.design.samples < candidates.FROM_SAMPLES:
-            return np.zeros(len(rows), dtype=bool)
+            return []
         closes = fixed & np.array([pull_of(name) is pull_close for name in rows.aggregate], dtype=bool)
-        for position in np.flatnonzero(closes):
+        found = []
+        for position in np.flatnonzero(closes).tolist():
             row, mass = int(active[position]), self.masses[rows.fold[position]]
             if row not in self.known:
                 self.known[row] = make_scout(self.design, str(rows.loss[position]), mass, rows.k[position], self.cache)
-        return np.array([closes[i] and self.known[int(row)] is not None for i, row in enumerate(active)], dtype=bool)
-
-    def fill(self, gradient: Array, scouted: Array, active: Array, C: Array, k: Array) -> None:
-        """Write the scouted rows' gradients."""
-        for position in np.flatnonzero(scouted):
-            scout = self.known[int(active[position])]
+            scout = self.known[row]
             if scout is not None:
-                gradient[position] = scout.gradient(C[position], float(k[position]))
+                found.append((position, scout))
+        return found
 
 
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[Block]:
@@ -191,16 +214,18 @@ def descend(
     final, used = start.copy(), np.full(len(rows), limit)
     walk = _Walk(design, rows, masses, start, steps, block_rows, wide_rows)
     while walk.active.size:
-        walk.advance()
-        settled = walk.judge(tol)
-        if beat is not None:
-            beat(int(walk.step.max()), walk.active.size)
-        done = settled | (walk.step >= limit)
+        for pause in range(walk.pause(limit), -1, -1):
+            walk.advance()
+            if beat is not None:
+                beat(int(walk.step.max()), walk.active.size)
+            if pause:
+                walk.step += 1
+        done = walk.judge(tol) | (walk.step >= limit)
         if done.any():
             leaving = walk.active[done]
             final[leaving], used[leaving] = walk.C[done], walk.step[done]
             walk.keep(np.flatnonzero(~done))
-        walk.step = walk.step + 1
+        walk.step += 1
     return final, used
 
 
@@ -215,7 +240,9 @@ class _Walk:
         self.table, self.decays = schedule_table(rows, np.array([mass.total for mass in masses]), steps)
         self.last = len(self.table) - 1
         self.total = float(design.masses.max(axis=0).sum())
-        self.curvature = np.array([step_curvature(loss) for loss in rows.loss])
+        pulling = carried_mass(rows.aggregate, self.table, rows.m)
+        share = share_of_gram(pulling, design.rank, self.total)
+        self.carried = np.array([step_curvature(loss) for loss in rows.loss]) * share
         self.scouts = Scouts(design, masses)
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
@@ -223,6 +250,7 @@ class _Walk:
         self.fast = compiled.serves(design, rows.loss, rows.aggregate, rows.m, rows.fold, masses)
         self.codes = compiled.codes(rows.loss, rows.aggregate, rows.fold)
         self.hints = np.full((len(rows), 3), -1.0)
+        self.steep_losses = [loss for loss in np.unique(rows.loss) if is_steep(loss)]
         if self.fast.any():
             self.puller = compiled.Puller(design, masses, min(wide_rows, int(self.fast.sum())))
         self.arrange()
@@ -232,17 +260,28 @@ class _Walk:
         fixed = ~self.decays | (self.step >= self.last)
         self.falling = not fixed.all()  # before the last third k changes at every step
         self.scouted = self.scouts.find(self.rows, self.active, fixed)
-        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.scouted & ~self.fast))
-        self.wide_blocks = make_blocks(self.rows, self.wide_rows, np.flatnonzero(~self.scouted & self.fast), mixed=True)
+        scouted = np.zeros(len(self.rows), dtype=bool)
+        scouted[[position for position, _ in self.scouted]] = True
+        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~scouted & ~self.fast))
+        wide = make_blocks(self.rows, self.wide_rows, np.flatnonzero(~scouted & self.fast), mixed=True)
+        self.wide_blocks = [
+            (part, compiled.BoundPull(self.puller, self.codes[:, part], self.hints[part])) for part, _ in wide
+        ]  # the hints are a view of ours where the rows are neighbours
+        self.steep = np.flatnonzero(np.isin(self.rows.loss, self.steep_losses))
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
         self.cut()
 
     def cut(self) -> None:
         """k of this step, and the majoriser that goes with it."""
-        self.k = self.table[np.minimum(self.step, self.last), self.active]
-        pulling = carried_mass(self.rows.aggregate, self.k, self.rows.m)
-        carried = self.curvature * share_of_gram(pulling, self.design.rank, self.total)
-        self.divisor = carried[:, None] * self.design.spectrum + self.shrink
+        place = np.minimum(self.step, self.last), self.active
+        self.k = self.table[place]
+        self.divisor = self.carried[place][:, None] * self.design.spectrum + self.shrink
+
+    def pause(self, limit: int) -> int:
+        """Steps that can be taken before a window is full, opens or a row has to leave."""
+        judged = ~self.decays | (self.step >= self.last)
+        windows, openings = WINDOW - 1 - self.count[judged], self.last - 1 - self.step[~judged]
+        return int(np.concatenate([windows, openings, [limit - self.step.max()]]).clip(0).min())
 
     def advance(self) -> None:
         """One majorising step of every row."""
@@ -254,19 +293,26 @@ class _Walk:
         move += self.shrink * self.C
         move /= self.divisor
         move *= self.eta[:, None]
+        if self.steep.size:
+            move[self.steep] *= self._hold(move[self.steep], self.C[self.steep])
         self.C -= move
         self.path += np.sqrt(np.square(move, out=move) @ self.design.spectrum)
         self.count += 1
 
+    def _hold(self, move: Array, C: Array) -> Array:
+        length, size = np.sqrt(move**2 @ self.design.spectrum), np.sqrt(C**2 @ self.design.spectrum)
+        return within_reach(length, size, self.total)[:, None]
+
     def gradients(self) -> Array:
         """Of all rows, (rows, coordinates), without the penalty."""
         gradient = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
-        rounded = self.C.astype(self.design.signed.dtype) if self.wide_blocks else self.C
-        for part, _ in self.wide_blocks:
-            hints = np.ascontiguousarray(self.hints[part])
-            gradient[part] = self.puller.gradients(rounded[part], self.codes[:, part], self.k[part], hints)
-            self.hints[part] = hints
-        self.scouts.fill(gradient, self.scouted, self.active, self.C, self.k)
+        rounded = self.C.astype(self.design.signed.dtype, copy=False) if self.wide_blocks else self.C
+        for part, block in self.wide_blocks:
+            gradient[part] = block.gradients(rounded[part], self.k[part])
+            if not isinstance(part, slice):
+                self.hints[part] = block.hints
+        for position, scout in self.scouted:
+            gradient[position] = scout.gradient(self.C[position], float(self.k[position]))
         return gradient
 
     def judge(self, tol: float) -> Array:
@@ -291,8 +337,7 @@ class _Walk:
 
     def keep(self, rows: Array) -> None:
         """Go on with these rows only."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature",
-                     "fast", "hints"):  # fmt: skip
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "fast", "hints"):  # fmt: skip
             setattr(self, name, getattr(self, name)[rows])
         self.rows, self.codes = self.rows.take(rows), self.codes[:, rows]
         self.arrange()

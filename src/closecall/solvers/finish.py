@@ -16,7 +16,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import Loss, get_loss
-from ..objective import Problem
+from ..objective import Problem, aggregate_value
 from .certificate import NOTHING, counts
 from .convex import Roots, minimize
 from .design import Design
@@ -25,7 +25,7 @@ from .newton import LARGEST_RANK
 from .prepared import Prepared
 from .sample import LAST_SHARE
 from .settle import Settling
-from .soft import Choice
+from .soft import Choice, Spot
 
 #: Settling steps for each step of a run: one looks at the data about four times as long.
 SETTLING_SHARE = 0.25
@@ -38,30 +38,68 @@ def settle_all(
     prepared: Prepared, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, used: Array, *,
     steps: int, tol: float,
 ) -> Array:  # fmt: skip
-    """Settle all that is not an average, in place; returns the gaps of what settled, infinity for the rest."""
+    """Settle all that is not an average, in place; returns the gaps of what settled, infinity for the rest.
+
+    What does not settle from where its steps ended begins again at the convex average (or at zero, if the problem is
+    convex) where that is lower. Not so `close`, whose value is low too where far examples are wrong.
+    """
     design, proven = prepared.design, np.full(len(problems), np.inf)
-    small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_SETTLED
-    tol -= design.rounding
-    if not isinstance(design.signed, np.ndarray) or not small or tol <= 0:
-        return proven
-    starts = design.to_coordinates(coef, intercept)
+    ends = design.to_coordinates(coef, intercept)
     for row, problem in enumerate(problems):
-        if problem.alpha == 0 or is_average(problem, prepared.masses[fold_of[row]]):
+        fold = int(fold_of[row])
+        if problem.alpha == 0 or is_average(problem, prepared.masses[fold]):
             continue
-        surface = Margins(design, design.masses[fold_of[row]], problem)
-        carried = float(get_aggregate(problem.aggregate).carried(*counts(problem, surface.choice.total)))
-        taken = carried / surface.choice.total * len(surface.rows)
-        allowed = allowance(steps, len(surface.rows), surface.rows.shape[1], taken)
-        if prepared.sample is not None:  # a run that began on a sample costs less
-            allowed = max(1, int(allowed * (prepared.sample.shares.max() + LAST_SHARE)))
-        settling = Settling(surface, starts[row], allowed, tol)
-        spot = settling.run()
-        used[row] += settling.used
+        settle = _settler(prepared, problem, fold, steps, tol - design.rounding)
+        spot, taken = settle(ends[row])
+        if spot is None and not get_aggregate(problem.aggregate).close:
+            lower = lowest(prepared, problem, fold, ends[row], steps=steps, tol=tol)
+            if lower is not ends[row]:
+                coef[row], intercept[row] = (part[0] for part in design.to_parameters(lower[None]))
+                spot, more = settle(lower)
+                taken += more
+        used[row] += taken
         if spot is not None:
-            parts = design.to_parameters(spot.c[None])
-            coef[row], intercept[row] = parts[0][0], parts[1][0]
+            coef[row], intercept[row] = (part[0] for part in design.to_parameters(spot.c[None]))
             proven[row] = spot.gap + design.rounding
     return proven
+
+
+def _settler(
+    prepared: Prepared, problem: Problem, fold: int, steps: int, tol: float
+) -> Callable[[Array], tuple[Spot | None, int]]:
+    """What settles a problem from coordinates: a certified spot or None, and the steps it took."""
+    design = prepared.design
+    small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_SETTLED
+    if not isinstance(design.signed, np.ndarray) or not small or tol <= 0:
+        return lambda start: (None, 0)
+    surface = Margins(design, design.masses[fold], problem)
+    shape = len(surface.rows), surface.rows.shape[1]
+    carried = float(get_aggregate(problem.aggregate).carried(*counts(problem, surface.choice.total)))
+    allowed = allowance(steps, *shape, carried / surface.choice.total * len(surface.rows))
+    if prepared.sample is not None:  # a run that began on a sample costs less
+        allowed = max(1, int(allowed * (prepared.sample.shares.max() + LAST_SHARE)))
+
+    def settle(start: Array) -> tuple[Spot | None, int]:
+        settling = Settling(surface, start, allowed, tol)
+        return settling.run(), settling.used
+
+    return settle
+
+
+def lowest(prepared: Prepared, problem: Problem, fold: int, end: Array, *, steps: int, tol: float) -> Array:
+    """The coordinates of lowest objective: ``end`` itself, the convex average with the problem's alpha, or zero."""
+    design, mass = prepared.design, prepared.design.masses[fold]
+    convex = get_loss(problem.loss).convex
+    loss = problem.loss if convex else "logistic"
+    roots = Roots([loss], np.array([fold]), np.array([problem.alpha]))
+    average = minimize(design, roots, prepared.masses, end[None], passes=steps, tol=tol, block_rows=1)[0][0]
+    places = [end, average, *([np.zeros_like(end)] if convex and get_aggregate(problem.aggregate).convex else [])]
+    margins, inside = -design.negative_margins(np.array(places)).astype(np.float64), mass > 0
+    values = [
+        aggregate_value(problem, own[inside], mass=mass[inside]) + 0.5 * problem.alpha * float(design.penalized @ c**2)
+        for own, c in zip(margins, places, strict=True)
+    ]
+    return places[int(np.nanargmin([values[0], *((1 + tol) * value for value in values[1:])]))]
 
 
 def allowance(steps: int, samples: int, size: int, taken: float) -> int:

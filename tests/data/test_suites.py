@@ -19,6 +19,8 @@ def test_sizes_of_the_suites() -> None:
         "fan8": 9,
         "pmlb94": 94,
         "openml100": 54,
+        "hu4": 4,
+        "he2": 2,
     }
     assert len(FAN8) == 8
     for members in SUITES.values():

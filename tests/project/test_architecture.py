@@ -51,7 +51,7 @@ OUTSIDE = {
     "evaluate": {"sklearn", "threadpoolctl"},
     "report": {"altair", "vl_convert", "jinja2"},
     "tabular": {"sklearn", "altair", "threadpoolctl", "skl2onnx", "skops"},
-    "paper": {"altair", "dask", "distributed", "threadpoolctl"},
+    "paper": {"altair", "dask", "distributed", "threadpoolctl", "pyarrow"},
     "cli": {"typer", "rich", "click"},
 }
 #: Neighbours that do not know each other: linear and the networks; what is shown and what is measured; one's own table

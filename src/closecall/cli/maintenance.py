@@ -11,7 +11,7 @@ from closecall.paper.exchange import export_store, import_folder
 from closecall.paper.store import Store
 from closecall.report.text import shown
 
-from .console import RESULTS, Json, Out, say
+from .console import RESULTS, DataDir, Json, Out, say
 
 
 def salvage(output: Out = RESULTS, as_json: Json = False) -> None:
@@ -60,11 +60,15 @@ def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
     readme: Annotated[list[Path] | None, typer.Option(help="Page whose results are filled in; repeatable.")] = None,
+    predictions: Annotated[list[str] | None, typer.Option(
+        help="Suite whose chosen settings are solved again for the prediction of every test example; needs the data.")
+    ] = None,
+    data_dir: DataDir = None,
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write the pages, tables and figures of the results, from a store or from what was exported before."""
     try:
-        from closecall.paper.pages.publish import CELLS, write_pages
+        from closecall.paper.pages.publish import CELLS, PREDICTIONS, write_pages
     except ImportError as error:
         raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
     from closecall.paper.pages.findings import fill
@@ -73,6 +77,13 @@ def publish(
         with Store(output / "store.sqlite") as store:
             export_store(store, to / CELLS)
     tell = (lambda name: None) if as_json else (lambda name: print(f"making {shown(name)}", flush=True))
+    for suite in predictions or ():
+        from closecall.paper.campaign import read_campaign
+        from closecall.paper.predictions import make_predictions
+
+        made = make_predictions(to / PREDICTIONS, read_campaign(to / CELLS), suite, data_dir, tell)
+        if not made:
+            raise ValueError(f"no cells of linear models of a suite {suite!r} are complete in {to / CELLS}")
     paths = list(write_pages(to, tell=tell))
     for page in readme or ():
         page.write_text(fill(page.read_text(encoding="utf-8"), to), encoding="utf-8")

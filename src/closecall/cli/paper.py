@@ -145,7 +145,7 @@ def _reproduce(
     work = partial(run_cell, data_dir=str(data_directory(data_dir)))
     with Store(output / "store.sqlite", write=True) as store:
         last = _show(drive(tasks, store, engine, work, request), as_json)
-        keep_solved(asked, store, str(data_directory(data_dir)))
+        keep_solved(asked, store)
         page = _write_report(store, output, as_json)
         if not as_json:
             _summarise(asked, Archive(store))
@@ -231,7 +231,12 @@ def _write_report(store: Store, folder: Path, as_json: bool) -> Path:
 
 def _summarise(jobs: list[Job], archive: Archive) -> None:
     for job in jobs:
-        if not job.target.protocols or job.target.simulations:
+        if job.target.model:
+            from closecall.paper.pages.sections import build  # late: it brings what draws
+
+            for table in build(job, archive).tables:
+                print_table(table)
+        if not job.target.protocols or job.target.simulations or job.target.model:
             continue
         for scores in archive.gather(job.cells(), job.holes):
             if 0 < len(scores.datasets) <= 20:

@@ -12,11 +12,14 @@ from .embedded import EMBEDDED
 from .sources import at_hand, resolve
 
 #: Every suite by name; its members are names that `load_dataset` takes. ``fan8`` has nine: both germans.
+#: ``hu4`` are the sets of Hu et al. (2020), ``he2`` two of He and Little (2023): Haberman and blood transfusion.
 SUITES: dict[str, tuple[str, ...]] = {
     "embedded": tuple(f"embedded:{name}" for name in EMBEDDED),
     "fan8": tuple(name for names in FAN8.values() for name in names),
     "pmlb94": tuple(f"pmlb:{name}" for name in PMLB94),
     "openml100": tuple(f"openml100:{task}" for task in OPENML100),
+    "hu4": ("pmlb:monk3", "pmlb:australian", "fan8:splice3175", "pmlb:phoneme"),
+    "he2": ("pmlb:haberman", "openml100:10101"),
 }
 
 

@@ -64,7 +64,8 @@ def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: in
         X, y = add(X, y, level, streams(contamination))
     parts = shuffled(np.arange(len(y)), streams("split"))
     notes = (f"{dropped} columns with missing values dropped",) if dropped else ()
-    return Division(tuple(X[part] for part in parts), tuple(y[part] for part in parts), notes)
+    rows = () if contamination else tuple(parts)
+    return Division(tuple(X[part] for part in parts), tuple(y[part] for part in parts), notes, rows)
 
 
 def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
@@ -77,7 +78,7 @@ def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: in
         for i, count in enumerate(shares(level, [len(part) for part in rows])):
             X[i], y[i] = add(X[i], y[i], count, rng)
     mean, scale = moments(X[0])
-    return Division(tuple((part - mean) / scale for part in X), tuple(y))
+    return Division(tuple((part - mean) / scale for part in X), tuple(y), rows=() if contamination else tuple(rows))
 
 
 #: Protocol by name. ``sound`` has a convergence test. ``paper`` gives every aggregate the same number of steps; only a

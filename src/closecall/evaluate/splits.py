@@ -16,11 +16,15 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Division:
-    """A data set divided and ready to be solved: three matrices and three vectors of labels in {-1, +1}."""
+    """A data set divided and ready to be solved: three matrices and three vectors of labels in {-1, +1}.
+
+    ``rows`` are the places of the examples in the data set, part by part, if nothing was added to it.
+    """
 
     X: tuple[Array, ...]
     y: tuple[Array, ...]
     notes: tuple[str, ...] = ()
+    rows: tuple[Array, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int, int]:

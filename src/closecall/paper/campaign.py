@@ -84,8 +84,8 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     sizes, holes = _at_hand(asked)
     variants = _variants(campaign, asked, sizes)
     jobs = []
-    for target in (each for each in TARGETS.values() if not each.beyond):
-        for model in MODELS if target.protocols else MODELS[:1]:
+    for target in TARGETS.values():
+        for model in (target.model,) if target.model else MODELS if target.protocols else MODELS[:1]:
             jobs += list(_jobs(target, model, sizes, holes, variants))
     return jobs
 
@@ -121,19 +121,23 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
             continue
         for suite in job.suites:
             members = _members(suite, sizes, job.target)
-            for model in job.options.models:
+            for model in job.models:
                 recipe = job.options.recipe if model == "network" else RECIPE
-                variant = _Variant(job.options.splits, steps_for(job.target, job.options, model), recipe)
-                for protocol in job.options.protocols or job.target.protocols:
+                variant = _Variant(job.splits, steps_for(job.target, job.options, model), recipe)
+                for protocol in job.protocols:
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
-                        options = RunOptions(
-                            variant.splits, variant.max_iter, (protocol,), (model,), recipe=variant.recipe
-                        )
+                        options = _options(variant, [protocol], model)
                         cells = Job(job.target, (suite,), options, members, ()).cells()
                         left = {cell.dataset for cell in cells if cell.key not in finished}
                         counts[variant] = len(members) - len(left)
     return {key: _best(counts) for key, counts in found.items()}
+
+
+def _options(way: _Variant, protocols: Sequence[str], model: str) -> RunOptions:
+    """The request for cells of a model; a target's own kind of cells is not asked for by name."""
+    models = (model,) if model in MODELS else MODELS[:1]
+    return RunOptions(way.splits, way.max_iter, tuple(protocols), models, recipe=way.recipe)
 
 
 def _best(complete: dict[_Variant, int]) -> _Variant:
@@ -181,9 +185,7 @@ def _jobs(
             for way, suites in alike.items():
                 ways.setdefault((way, tuple(suites)), []).append(protocol)
     for (way, together), protocols in ways.items():
-        options = (
-            RunOptions(way.splits, way.max_iter, tuple(protocols), (model,), recipe=way.recipe) if way else RunOptions()
-        )
+        options = _options(way, protocols, model) if way else RunOptions()
         chosen = tuple(size for suite in together for size in _members(suite, sizes, target))
         left = tuple(hole for suite in together if not target.simulations for hole in holes.get(suite, {}).values())
         yield Job(target, together, options, chosen, left)
@@ -196,13 +198,13 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
     for job in jobs:
         cells = job.cells()
         for suite in job.suites if job.target.protocols else ():
-            for protocol in job.options.protocols or job.target.protocols:
+            for protocol in job.protocols:
                 mine = [cell for cell in cells if (cell.suite, cell.protocol) == (suite, protocol)]
                 left = {cell.dataset for cell in mine if cell.key not in done}
                 names = list(dict.fromkeys(cell.dataset for cell in mine))
-                model, what = job.options.models[0], "simulations" if job.target.simulations else "tables"
+                model, what = job.models[0], "simulations" if job.target.simulations else "tables"
                 rows[suite, protocol, model, what] = {
-                    "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.options.splits,
+                    "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
                     "steps": steps_for(job.target, job.options, model),
                     "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
                     "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),

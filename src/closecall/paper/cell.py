@@ -20,6 +20,7 @@ from closecall.evaluate.grid import ALPHAS, grid as grid_of, rows_of, score_line
 from closecall.evaluate.protocol import get_protocol
 from closecall.evaluate.splits import PARTS, Division
 
+from .beyond import STUDIES, whole
 from .plan import NETWORK_RATES, Cell, rng_for
 from .published import LOSSES, METHODS
 from .record import Record
@@ -43,6 +44,8 @@ def divide(data: Dataset, cell: Cell) -> Division:
     >>> division.sizes, [X.shape[1] for X in division.X]
     ((277, 139, 138), [6, 6, 6])
     """
+    if cell.model in STUDIES and STUDIES[cell.model].whole:
+        return whole(data)
     protocol = get_protocol(cell.protocol)
     division = protocol.divide(data, partial(rng_for, cell), cell.contamination, cell.level)
     if min(division.sizes) == 0:
@@ -130,4 +133,10 @@ def _network_rows(division: Division, cell: Cell) -> Array:
     return rows
 
 
-_MODELS: dict[str, Callable[[Division, Cell], Array]] = {"linear": _linear_rows, "network": _network_rows}
+def _study_rows(division: Division, cell: Cell) -> Array:
+    return STUDIES[cell.model].rows(division, cell.max_iter)
+
+
+_MODELS: dict[str, Callable[[Division, Cell], Array]] = {
+    "linear": _linear_rows, "network": _network_rows, **dict.fromkeys(STUDIES, _study_rows)
+}  # fmt: skip

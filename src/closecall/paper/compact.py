@@ -25,6 +25,7 @@ from closecall.evaluate.protocol import PROTOCOLS
 from closecall.evaluate.splits import PARTS
 from closecall.report.text import no_formula
 
+from .beyond import STUDIES
 from .plan import NETWORK_RATES, RECIPE, STARTS, Cell
 from .published import LOSSES, METHODS, MODELS
 from .record import Record
@@ -37,11 +38,21 @@ PLACES = (
 _CELL = tuple(field.name for field in fields(Cell))
 _FACTS = ("run", *(f"{part}_size" for part in PARTS), "features", "seconds", "notes")
 _CHOSEN = ("k", "alpha", *PARTS, "n_iter", "converged")
-HEADER = (
-    *_CELL,
-    *_FACTS,
-    *(f"{loss or 'own'}.{method}.{name}" for loss, method in PLACES for name in _CHOSEN),
-)
+#: Model of a cell -> every (loss, method) that its file has columns for.
+_PLACES = {**dict.fromkeys(MODELS, PLACES), **{name: study.places for name, study in STUDIES.items()}}
+
+
+def header_of(model: str) -> tuple[str, ...]:
+    """The first line of a file of cells of that model."""
+    chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[model] for name in _CHOSEN)
+    return (*_CELL, *_FACTS, *chosen)
+
+
+#: Header -> the models whose cells stand under it.
+_HEADERS: dict[tuple[str, ...], tuple[str, ...]] = {
+    header_of(model): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[model]) for model in _PLACES
+}
+HEADER = header_of(MODELS[0])
 
 
 class CompactError(ValueError):
@@ -90,7 +101,8 @@ def to_text(lines: Iterable[Line]) -> str:
     """The cells as CSV, in the order given."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(HEADER)
+    lines = list(lines)
+    writer.writerow(header_of(lines[0].cell.model) if lines else HEADER)
     writer.writerows(map(_write, lines))
     return buffer.getvalue()
 
@@ -101,7 +113,7 @@ def _write(line: Line) -> list[str]:
     notes = spell(json.dumps(record.notes)) if record.notes else ""
     facts = [str(line.run), *map(str, record.sizes), str(record.features), f"{record.seconds:.3f}", notes]
     chosen = {(row["loss"], row["method"]): row for row in choose(record.rows, line.cell.protocol)}
-    return [*cell, *facts, *(text for place in PLACES for text in _write_row(chosen.get(place)))]
+    return [*cell, *facts, *(text for place in _PLACES[line.cell.model] for text in _write_row(chosen.get(place)))]
 
 
 def _write_row(row: Array | None) -> list[str]:
@@ -128,21 +140,23 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        if tuple(next(reader, ())) != HEADER:
+        header = tuple(next(reader, ()))
+        if header not in _HEADERS:
             raise CompactError("line 1: the header is not that of a file of cells")
         for values in reader:
-            if len(values) != len(HEADER):
-                raise CompactError(f"line {reader.line_num}: {len(values)} values, not {len(HEADER)}")
+            if len(values) != len(header):
+                raise CompactError(f"line {reader.line_num}: {len(values)} values, not {len(header)}")
             try:
-                yield _read(dict(zip(HEADER, values, strict=True)), runs)
+                yield _read(dict(zip(header, values, strict=True)), runs, _HEADERS[header])
             except (ValueError, TypeError) as error:
                 raise CompactError(f"line {reader.line_num}: {error}") from None
     except csv.Error as error:
         raise CompactError(f"line {reader.line_num}: {error}") from None
 
 
-def _read(values: dict[str, str], runs: int) -> Line:
+def _read(values: dict[str, str], runs: int, models: Sequence[str]) -> Line:
     cell = _read_cell(values)
+    lookup(dict.fromkeys(models), cell.model, "model")
     train, validation, test = sizes = [_whole(values, f"{part}_size", 1) for part in PARTS]
     features, run = _whole(values, "features", 0), _whole(values, "run", 0)
     if run >= runs:
@@ -150,9 +164,11 @@ def _read(values: dict[str, str], runs: int) -> Line:
     seconds = float(values["seconds"])
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"seconds {values['seconds']!r}")
-    rows = [row for place in PLACES for row in _read_row(values, place, sizes)]
+    places, study = _PLACES[cell.model], cell.model in STUDIES
+    rows = [row for place in places for row in _read_row(values, place, sizes, study)]
     there = {(loss, method) for loss, method, *_ in rows}
-    missing = [f"{loss}.{method}" for loss in LOSSES for method in METHODS if (loss, method) not in there]
+    needed = places if study else [(loss, method) for loss in LOSSES for method in METHODS]
+    missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
     if missing:
         raise ValueError(f"no chosen row for {', '.join(missing)}")
     table = np.array(rows, ROW)
@@ -163,7 +179,7 @@ def _read(values: dict[str, str], runs: int) -> Line:
 
 #: Names of a cell -> what they may be. Suites and data sets are the user's to name; a split is any.
 _ALLOWED: dict[str, Sequence[str]] = {
-    "model": MODELS,
+    "model": tuple(_PLACES),
     "protocol": tuple(PROTOCOLS),
     "start": STARTS,
     "contamination": ("", *SIMULATIONS),
@@ -186,7 +202,9 @@ def _read_cell(values: dict[str, str]) -> Cell:
     return Cell(**content)  # type: ignore[arg-type]
 
 
-def _read_row(values: dict[str, str], place: tuple[str, str], sizes: Sequence[int]) -> Iterator[tuple[object, ...]]:
+def _read_row(
+    values: dict[str, str], place: tuple[str, str], sizes: Sequence[int], study: bool
+) -> Iterator[tuple[object, ...]]:
     loss, method = place
     stem = f"{loss or 'own'}.{method}"
     mine = {name: values[f"{stem}.{name}"] for name in _CHOSEN}
@@ -194,10 +212,10 @@ def _read_row(values: dict[str, str], place: tuple[str, str], sizes: Sequence[in
         return
     k = _whole(mine, "k", 1)
     aggregate = method in METHODS and get_aggregate(method).takes
-    if k not in (k_grid(sizes[0]) if aggregate else (sizes[0],)):
+    if k not in (range(1, sizes[0] + 1) if study else k_grid(sizes[0]) if aggregate else (sizes[0],)):
         raise ValueError(f"{stem}: k = {k} is not in the grid of {sizes[0]} training rows")
     alpha = float(mine["alpha"])
-    if alpha not in ALPHAS:
+    if alpha not in (ALPHAS if loss or not study else (0.0,)):  # an exact minimum has no penalty
         raise ValueError(f"{stem}: alpha {mine['alpha']} is not in the grid")
     counts = [_whole(mine, part, 0) for part in PARTS]
     if any(count > size for count, size in zip(counts, sizes, strict=True)):

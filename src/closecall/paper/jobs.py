@@ -25,6 +25,7 @@ from .plan import (
     cells_for,
     from_plain,
     get_targets,
+    models_of,
     steps_for,
 )
 from .scores import Hole, title
@@ -70,25 +71,35 @@ class Job:
     @property
     def protocols(self) -> tuple[str, ...]:
         """Those asked for, or the target's own; none if the target solves nothing."""
-        return self.options.protocols or self.target.protocols if self.target.protocols else ()
+        asked = None if self.target.model else self.options.protocols
+        return asked or self.target.protocols if self.target.protocols else ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those asked for, or the target's own kind of cells."""
+        return models_of(self.target, self.options)
+
+    @property
+    def splits(self) -> int:
+        """Those asked for, as far as the target has so many."""
+        return min(self.options.splits, self.target.most_splits)
 
     def described(self) -> tuple[str, ...]:
         """Its options in words, each in its place."""
         given = self.options
-        steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in given.models))
-        words = (" ".join(sorted(self.protocols)), " ".join(sorted(given.models)), f"from {given.start}")
-        rate = f" of rate {NETWORK_RATES[given.recipe]:g}" if "network" in given.models else ""
-        return (f"{given.splits} splits", f"{steps} steps{rate}", *words)
+        steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in self.models))
+        words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
+        rate = f" of rate {NETWORK_RATES[given.recipe]:g}" if "network" in self.models else ""
+        return (f"{self.splits} splits", f"{steps} steps{rate}", *words)
 
     def contains(self, other: Job) -> bool:
         """Whether every cell of another job of its name is one of this job's too."""
         steps, start = self.described()[1], self.options.start
-        mine, others = self.options, other.options
         return (
-            (self.name, steps, start) == (other.name, other.described()[1], others.start)
-            and mine.splits >= others.splits
+            (self.name, steps, start) == (other.name, other.described()[1], other.options.start)
+            and self.splits >= other.splits
             and {*self.protocols}.issuperset(other.protocols)
-            and {*mine.models}.issuperset(others.models)
+            and {*self.models}.issuperset(other.models)
             and {*self.sizes}.issuperset(other.sizes)
         )
 

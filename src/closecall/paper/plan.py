@@ -70,7 +70,7 @@ class Cell:
     split : int
         Which random division.
     model : str
-        ``"linear"`` or ``"network"``.
+        ``"linear"`` or ``"network"``; the kind of a cell of another paper (:mod:`closecall.paper.beyond`).
     protocol : str
         ``"paper"`` or ``"sound"``.
     max_iter : int
@@ -176,8 +176,11 @@ class Target:
     max_iter : int
         Steps by default. The overview takes fewer: it is the first thing a user runs, and test errors are flat from
         about 150 steps on.
-    beyond : bool
-        Whether it is of another paper: not part of ``all``, nor of this paper's pages.
+    model : str
+        Of another paper: the kind of its cells (:mod:`closecall.paper.beyond`), whatever models and protocols are asked
+        for. It is not part of ``all``.
+    most_splits : int
+        More are not run, however many are asked for.
     """
 
     name: str
@@ -186,7 +189,8 @@ class Target:
     protocols: tuple[str, ...] = ()
     simulations: bool = False
     max_iter: int = MAX_ITER
-    beyond: bool = False
+    model: str = ""
+    most_splits: int = MAX_SPLITS
 
 
 #: Every target by name, in the order in which a report shows them.
@@ -205,8 +209,8 @@ TARGETS: dict[str, Target] = {
         Target("figure5", "Figure 5: simulations on spambase", ("pmlb94",), BOTH, simulations=True),
         Target("table4", "Table 4: wins by two points on PMLB", ("pmlb94",), BOTH),
         Target("table5", "Table 5: wins by two points on OpenML", ("openml100",), BOTH),
-        Target("sorr", "Hu et al.: ranked ranges on four sets", max_iter=300, beyond=True),
-        Target("exact01", "He and Little: exact 0-1 minima", beyond=True),
+        Target("sorr", "Hu et al.: ranked ranges on four sets", ("hu4",), ("sound",), max_iter=300, model="ranges"),
+        Target("exact01", "He and Little: exact 0-1 minima", ("he2",), ("sound",), model="exact", most_splits=1),
     )
 }
 #: The data set that Figure 5 contaminates.
@@ -223,7 +227,7 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
     >>> len(get_targets(["all"]))
     11
     """
-    paper = tuple(target for target in TARGETS.values() if target.name != "overview" and not target.beyond)
+    paper = tuple(target for target in TARGETS.values() if target.name != "overview" and not target.model)
     known = {**{name: (target,) for name, target in TARGETS.items()}, "all": paper}
     found = [target for name in names for target in lookup(known, name, "target")]
     return tuple(dict.fromkeys(found))
@@ -292,6 +296,11 @@ def steps_for(target: Target, options: RunOptions, model: str) -> int:
     return options.max_iter or (NETWORK_STEPS if model == "network" else target.max_iter)
 
 
+def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
+    """The models of a target's cells: its own kind if it has one, else those asked for."""
+    return (target.model,) if target.model else options.models
+
+
 def by_set(tasks: Sequence[Task]) -> list[Task]:
     """The cheapest data sets first, every cell of one before the next: what is finished of a long run is whole sets.
 
@@ -330,21 +339,23 @@ def cells_for(
     >>> len(tasks), {task.cell.protocol for task in tasks} == set(PROTOCOLS)
     (6, True)
     """
-    protocols = target.protocols if options.protocols is None or not target.protocols else options.protocols
+    fixed = options.protocols is None or not target.protocols or target.model
+    protocols, models = target.protocols if fixed else options.protocols or (), models_of(target, options)
+    splits = min(options.splits, target.most_splits)
     # Nothing added is the data set as it is, whatever would have been added: one cell, shared with the tables.
     variants = (
         dict.fromkeys((name if level else "", level) for name, level in levels) if target.simulations else (("", 0),)
     )
-    count = len(sizes) * len(protocols) * len(options.models) * len(variants) * options.splits
+    count = len(sizes) * len(protocols) * len(models) * len(variants) * splits
     if count > MAX_CELLS:
         raise ValueError(f"{count} cells are too many; {MAX_CELLS} are the most: ask for fewer data sets or splits")
     tasks = [
         Task(cell, predicted_cost(cell, size.rows, size.features))
         for size in sizes
         for protocol in protocols
-        for model in options.models
+        for model in models
         for contamination, level in variants
-        for split in range(options.splits)
+        for split in range(splits)
         for cell in [
             Cell(
                 size.suite,

@@ -20,8 +20,6 @@ from ..jobs import Job
 from ..plan import MAX_ITER
 from ..published import METHODS
 from ..store import Store
-from .exact01 import solve_exact01
-from .sorr import solve_sorr
 
 #: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
 DRAWS = 10
@@ -256,17 +254,12 @@ def examples_shown(content: Content, max_iter: int) -> Table:
 
 
 #: Targets that are solved at once, without cells: (steps, where data sets are kept) -> content.
-SOLVED: dict[str, Callable[[int, str | None], Content]] = {
-    "figure1": lambda steps, data_dir: solve_figure1(steps),
-    "examples": lambda steps, data_dir: solve_examples(steps),
-    "exact01": solve_exact01,
-    "sorr": solve_sorr,
-}
+SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "examples": solve_examples}
 
 
-def keep_solved(jobs: Iterable[Job], store: Store, data_dir: str | None = None) -> None:
+def keep_solved(jobs: Iterable[Job], store: Store) -> None:
     """Solve what such jobs ask for and the store does not have, and keep it there: the report then runs nothing."""
     for job in jobs:
         steps = job.options.max_iter or job.target.max_iter
         if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:
-            store.keep(job.target.name, steps, SOLVED[job.target.name](steps, data_dir))
+            store.keep(job.target.name, steps, SOLVED[job.target.name](steps))

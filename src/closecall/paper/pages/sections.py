@@ -16,13 +16,14 @@ from closecall.report.blocks import Fold, Tabled
 from closecall.report.formats import Row, Table
 
 from ..jobs import Job
-from ..plan import STARTS
+from ..plan import STARTS, steps_for
 from ..published import LOSSES, PAIR_TABLES, PairTable
+from ..record import Record
 from ..scores import PAIR, Archive, Results, Scores, title
 from . import figure1, figures
 from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
-from .sorr import sorr_shown
+from .sorr import Found, sorr_shown
 from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
 
 
@@ -89,7 +90,7 @@ def build(job: Job, results: Results | Archive) -> Section:
     """The section of a job, from what there is so far."""
     archive = results if isinstance(results, Archive) else Archive(results)
     section = Section(job.name, job.target.title, " and ".join(job.suites))
-    if job.target.protocols and not job.target.simulations:
+    if job.target.protocols and not job.target.simulations and not job.target.model:
         _gather(section, job, archive)
     with charts.unchecked():
         for add in _PARTS[job.target.name]:
@@ -258,17 +259,24 @@ def _examples(section: Section, job: Job, archive: Archive) -> None:
             section.tables.append(figure1.examples_shown(content, job.options.max_iter or job.target.max_iter))
 
 
-def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Sequence[Row], int], Table]) -> None:
-    content = _solved(section, job, archive)
-    if content is not None:
-        with archive.understood():
-            section.tables.append(shown(content["records"], job.options.max_iter or job.target.max_iter))
+def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:
+    """The table of another paper's cells, over the data sets whose splits are all there."""
+    found: dict[str, list[Record]] = {}
+    for size in job.sizes:
+        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+        left = [cell for cell in cells if cell.key not in archive.done]
+        if left:
+            section.notes.append(f"Left out: {title(size.name)}: {len(left)} of {len(cells)} cells not run")
+        else:
+            found[size.name] = archive.chosen(cells)
+    if found:
+        section.tables.append(shown(found, steps_for(job.target, job.options, job.target.model)))
 
 
 def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
     """What was solved for a target without cells: kept by the run, or solved here where nothing is kept."""
     name, steps = job.target.name, job.options.max_iter or job.target.max_iter
-    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps, None)
+    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
     if content is None:
         section.notes.append(f"{job.target.title} is not in this store; `closecall reproduce {name}` computes it.")
     return content

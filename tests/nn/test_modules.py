@@ -15,6 +15,7 @@ from closecall import nn  # noqa: E402
 from closecall.nn import functional  # noqa: E402
 
 LOG2 = math.log(2)
+#: One of each kind; tests of other files ask for them here.
 REDUCERS = {
     "average": nn.Average(),
     "maximal": nn.Maximal(),

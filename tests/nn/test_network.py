@@ -23,25 +23,9 @@ from closecall.nn.descent import slopes  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
 from closecall.nn.losses import MARGIN_SLOPES  # noqa: E402
 from closecall.nn.network import tensors, train_grid  # noqa: E402
+from tests.network.test_network import COUNTS, blobs  # noqa: E402
 
-COUNTS: dict[str, dict[str, Any]] = {
-    "average": {},
-    "maximal": {},
-    "top": {"k": 4},
-    "atk": {"k": 0.3},
-    "close": {"k": 9},
-    "close_decay": {"k": 9},
-    "ranked_range": {"k": 12, "m": 3},
-    "trimmed": {"m": 0.2},
-}
 REDUCERS = {each.aggregate: each for each in vars(reducers).values() if hasattr(each, "aggregate")}
-
-
-def blobs(samples: int = 40, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    codes = np.arange(samples) % classes
-    X = rng.normal(size=(samples, 3)) + 1.2 * np.eye(3)[codes % 3]
-    return X, 2 * codes - 1 if classes == 2 else codes
 
 
 def weights_of(module: Any) -> Any:

@@ -14,19 +14,10 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy  # noqa: E402
 
 from closecall import nn  # noqa: E402
+from tests.nn.test_modules import REDUCERS  # noqa: E402
 
 LOG2 = math.log(2)
-EVERY = {
-    "average": nn.Average(),
-    "maximal": nn.Maximal(),
-    "top": nn.TopK(3),
-    "atk": nn.AverageTopK(0.3),
-    "close": nn.CloseK(5, threshold=0.5),
-    "ranked_range": nn.RankedRange(6, 2),
-    "trimmed": nn.Trimmed(m=0.2),
-    "tilted": nn.Tilted(1.0),
-    "human": nn.Spectrum("human(0.4,0.3)"),
-}
+EVERY = REDUCERS | {"tilted": nn.Tilted(1.0), "human": nn.Spectrum("human(0.4,0.3)")}
 
 
 def seeded(seed: int = 0) -> Any:

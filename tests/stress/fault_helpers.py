@@ -70,6 +70,7 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
+    """All descendants of a process."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):

@@ -20,6 +20,7 @@ from closecall.paper.plan import Cell, Task, rng_for
 from closecall.paper.record import Record
 from closecall.paper.run import drive
 from closecall.paper.store import Store
+from tests.stress.fault_helpers import children
 
 ENGINES: dict[str, Engine] = {"local": Local(2), "dask": Dask(workers=2)}
 #: Growth that is allowed for 1000 cells, in KB, when three standard errors are granted to it.
@@ -51,15 +52,6 @@ def resident(pid: int) -> float:
     except OSError:
         return 0.0
     return pages * resource.getpagesize() / 1024
-
-
-def children(pid: int) -> list[int]:
-    """All descendants of a process."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *children(child)]
-    return found
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from closecall import AggregateLossClassifier, CloseKClassifier, CloseKClassifierCV, Problem, get_loss
 from closecall.linear.joint import Steps
-from closecall.linear.multiclass import JOINT, _Joint, individual_losses, top_two_margins
+from closecall.linear.multiclass import JOINT, _Joint, individual_losses, prepare_joint, solve_joint, top_two_margins
 from closecall.objective import aggregate_value
 from closecall.solvers.design import make_design
 from closecall.solvers.kernels import make_mass
@@ -145,6 +146,23 @@ def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None
     for row, fold in enumerate(folds):
         joint = _Joint(design, codes, masses[fold], problems[row], kind, 3)
         np.testing.assert_allclose(together[row], joint.value_and_gradient(C[row], k[row])[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", JOINT)
+def test_solved_together_is_solved_alone(kind: str) -> None:
+    """What problems share (the convex first third, of one fold, loss and alpha) is not shared by others."""
+    rng = np.random.default_rng(2)
+    X, codes = rng.normal(size=(60, 3)), np.arange(60) % 3
+    X[np.arange(60), codes] += 1
+    design = prepare_joint(X, codes, np.stack([np.ones(60), rng.random(60)]), fit_intercept=True,
+                           penalize_intercept=False, dtype=np.float64)  # fmt: skip
+    problems = [Problem("logistic", "close_decay", k=k, alpha=alpha) for k in (0.3, 0.6) for alpha in (0.1, 10.0)]
+    folds = np.array([0, 0, 1, 1])
+    how: dict[str, Any] = {"kind": kind, "max_iter": 31, "tol": 1e-6, "init": "zeros", "certify": False}
+    together = solve_joint(design, codes, problems, folds, **how)
+    for row, problem in enumerate(problems):
+        alone = solve_joint(design, codes, [problem], folds[row : row + 1], **how)
+        np.testing.assert_allclose(together[0][row], alone[0][0], rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["atk", "maximal"])

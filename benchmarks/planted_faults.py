@@ -182,8 +182,6 @@ FAULTS = [
           "return np.abs(keys, out=keys), negative", "return keys, negative", ("tests/solvers/test_kernels.py",)),
     Fault("dropped weight in the average's pull", "solvers/kernels.py",
           "pull if mass.unit and mass.outside is None else pull * mass.values", "pull", ("tests/solvers/test_kernels.py",)),
-    Fault("flat losses are ranked", "solvers/kernels.py",
-          "np.clip(margins, low, high, out=margins) if", "margins if", ("tests/solvers/test_kernels.py",)),
     Fault("steps that chatter are not halved", "solvers/steps.py",
           "self.eta[judged & (net < 0.5 * self.path)] *= 0.5", "pass", ("tests/solvers/test_parity.py",)),
     Fault("steps forget the penalty", "solvers/steps.py",

@@ -268,12 +268,9 @@ def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mas
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:
-    """Keys that grow as the loss falls, tied where the losses tie: margins, cut off where the loss is flat."""
+    """Keys that grow as the loss falls: margins, where they rank it. Where it is flat losses tie, but pull nothing."""
     margins, known = -negative, get_loss(loss)
-    if known.falls is None:
-        return np.negative(known.value(margins)).astype(negative.dtype)
-    low, high = known.falls
-    return np.clip(margins, low, high, out=margins) if low > -np.inf or high < np.inf else margins
+    return margins if known.falls is not None else np.negative(known.value(margins)).astype(negative.dtype)
 
 
 def plain_pull(name: str) -> Pull:

@@ -62,6 +62,19 @@ def test_a_headline_does_not_contradict_its_own_interval() -> None:
     assert verdict.outcome == "level"
 
 
+@pytest.mark.parametrize(("sign", "outcome"), [(1, "up"), (-1, "down")])
+def test_a_gain_that_few_sets_carry_is_not_called_no_difference(sign: int, outcome: str) -> None:
+    """Four large gains, eight small losses: the interval of the mean is away from zero, Wilcoxon is not sure."""
+    scores = made(-0.002 * sign, 12)
+    scores.values["test"][:, :4, METHODS.index("close_decay")] += 0.12 * sign
+    verdict = judge(scores, "hinge")
+    low, high = (float(word.strip("(,")) for word in np.array(verdict.sentences[1].split())[[6, 8]])
+    assert low * high > 0
+    assert float(verdict.sentences[1].rpartition("p = ")[2].rstrip(".")) >= 0.05
+    assert verdict.outcome == outcome
+    assert "a few data sets carry" in verdict.headline
+
+
 def test_the_interval_of_the_mean_gain_holds_the_mean_and_repeats() -> None:
     first, again = (judge(made(0.01, 12), "logistic").sentences[1] for _ in range(2))
     assert first == again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,25 @@ def test_gains_that_are_not_significant_are_grey(wide: Page) -> None:
     assert len(colours) == len(OWN), "everyone but the plain model"
     assert colours.count("#D55E00") >= 1
     assert colours.count("#777777") >= 3
+    rows = wide.locator("#results-table tbody tr").evaluate_all(
+        "(all) => all.map((row) => [...row.cells].map((cell) => [cell.className, cell.textContent]))"
+    )
+    heads = [name.strip() for name in wide.locator("#results-table th").all_inner_texts()]
+    gain, p = heads.index("gain"), heads.index("p")
+    shown = {(row[gain][0], row[p][1] != "" and float(row[p][1]) < 0.05) for row in rows if row[gain][1]}
+    assert shown <= {("up", True), ("down", True), ("unsure", False)}, shown
+    assert {sure for _, sure in shown} == {True, False}
+
+
+def test_the_numbers_of_an_axis_do_not_touch(wide: Page) -> None:
+    for axis in wide.locator("figure svg.marks .role-axis-label").all():
+        boxes = axis.locator("text").evaluate_all(
+            "(all) => all.filter((each) => each.style.opacity != 0 && each.getAttribute('opacity') != 0)"
+            ".map((each) => each.getBoundingClientRect()).map((box) => [box.left, box.right, box.top, box.bottom])"
+        )
+        for first, second in pairwise(boxes):
+            apart = max(second[0] - first[1], first[0] - second[1]), max(second[2] - first[3], first[2] - second[3])
+            assert max(apart) >= 0, (first, second)
 
 
 def test_the_close_calls_can_be_read(wide: Page) -> None:

@@ -232,10 +232,10 @@ def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
     """Two splits that scatter leave everything open; twenty equal ones settle it."""
     few = verdict_of(logistic_regression=[0.7, 0.8], close_k=[0.75, 0.95], random_forest=[0.7, 0.8])
     assert few[0] == "logistic"
-    assert few[2] == "no clear gain over plain logistic regression"
+    assert few[2] == "use plain logistic regression: close-k shows no clear gain"
     wave = 0.7 + 0.01 * np.sin(np.arange(20))
     many = verdict_of(logistic_regression=list(wave), close_k=list(wave[::-1]), random_forest=list(wave))
-    assert many[2] == "plain logistic regression is as good"
+    assert many[2] == "use plain logistic regression: it is as good as close-k"
 
 
 @pytest.mark.parametrize("classes", [2, 4])

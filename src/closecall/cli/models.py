@@ -71,7 +71,7 @@ def fit(
     from closecall.losses import LOSSES
     from closecall.tabular.deploy import check_onnx, write_onnx
     from closecall.tabular.divide import Order
-    from closecall.tabular.estimate import chosen_words, estimate
+    from closecall.tabular.estimate import chosen_words, estimate, why_none
     from closecall.tabular.measure import METRICS
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import check_classes, read
@@ -92,12 +92,12 @@ def fit(
     if onnx:
         write_onnx(fitted, onnx)
     tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed)
-    why = chosen_words(fitted.classifier, model)
+    why = chosen_words(fitted.classifier, model, METRICS[metric])
     if as_json:
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in tried.lines() if tried else ():
+    for line in tried.lines() if tried else filter(None, [why_none(table, splits)]):
         err.print(plain(line), soft_wrap=True)
     err.print(plain(why), soft_wrap=True)
     largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
@@ -287,6 +287,6 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
         )
         return
     out.print(
-        f"A usual row starts at {head['start']:+.3f}; the pulls add up to {head['score']:+.3f}, "
+        f"A usual row has the score {head['start']:+.3f}; with the pulls it is {head['score']:+.3f}, "
         f"above 0 for {plain(head['prediction'])}."
     )

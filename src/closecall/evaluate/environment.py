@@ -35,7 +35,7 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "packages": versions,
-        "blas": sorted({f"{pool['internal_api']} {pool.get('version')}" for pool in threadpool_info()}),
+        "blas": sorted({f"{pool['internal_api']} {pool.get('version') or ''}".strip() for pool in threadpool_info()}),
         "kernel": "compiled" if LIBRARY else "NumPy",
         "revision": _revision(),
     }

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
@@ -21,6 +21,14 @@ from ..aggregates import check_mass
 FOLDS = 5
 
 Pair = tuple[Array, Array]
+
+
+def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
+    """The pairs whose test rows have any weight: the others have nothing to say."""
+    kept = [pair for pair in pairs if weights[pair[1]].sum() > 0]
+    if pairs and not kept:
+        raise ValueError("no test row of cv has a positive weight; give another cv")
+    return kept
 
 
 def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -> list[Pair]:
@@ -139,7 +147,10 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
             given = {name: value for name, value in given.items() if value is not None}
             routed = process_routing(self, "fit", **given) if given else {}
             return {name: dict(routed[name].fit) if given else {} for name, _ in self._members()}
-        return {name: {**params, **_weighing(name, member, mass)} for name, member in self._members()}
+        return {
+            name: {**params, **_weighing(name, member, mass), **_grouping(member, groups)}
+            for name, member in self._members()
+        }
 
 
 def routing_enabled() -> bool:
@@ -160,6 +171,22 @@ def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
         f"sample_weight was given, but {name} ({type(member).__name__}) takes none in fit; leave the weights out, "
         "or enable scikit-learn's metadata routing and request them where they are wanted"
     )
+
+
+def _grouping(member: Any, groups: Any) -> dict[str, Any]:
+    """The groups for a classifier, or the last step of a pipeline, that divides its rows by them itself: a search."""
+    if groups is None:
+        return {}
+    if _divides(member):
+        return {"groups": groups}
+    if isinstance(member, Pipeline) and _divides(member.steps[-1][1]):
+        return {f"{member.steps[-1][0]}__groups": groups}
+    return {}
+
+
+def _divides(member: Any) -> bool:
+    cv = getattr(member, "cv", None)
+    return hasattr(cv, "split") and bool(get_routing_for_object(cv).consumes("split", ["groups"]))
 
 
 def part_of(params: dict[str, Any], rows: Array, samples: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from .folds import Pair, Referee, check_input, fit_rows, fold_pairs, unique_names
+from .folds import Pair, Referee, check_input, fit_rows, fold_pairs, unique_names, weighed_pairs
 from .gains import Verdict, corrected_folds, paired_examples, verdict
 
 BASELINE = "baseline"
@@ -114,7 +114,7 @@ class GuardedClassifierCV(Referee):
         sample_weight : array (samples,), optional
             Given to every classifier, and the weight of an example in scoring.
         groups : array (samples,), optional
-            Rows of one group stay on one side of every split.
+            Rows of one group stay on one side of every split; given to searches that divide by groups, too.
         **params
             Handed to every ``fit``, or routed where metadata routing is enabled.
         """
@@ -125,12 +125,14 @@ class GuardedClassifierCV(Referee):
         self.classes_ = np.unique(y)
         kwargs = self._fit_params(mass, groups, params)
         weights = np.ones(len(y)) if mass is None else mass
-        chosen_on = self._look(members, X, y, weights, kwargs, fold_pairs(self.cv, X, y, groups))
+        pairs, again = (
+            weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=fresh), weights) for fresh in (False, True)
+        )
+        chosen_on = self._look(members, X, y, weights, kwargs, pairs)
         tables, best = [chosen_on], int(np.argmax(chosen_on.scores.mean(axis=1)))
         outcome = None
         if self.guard > 0:
             challenger = 1 + int(np.argmax(chosen_on.scores[1:].mean(axis=1)))
-            again = fold_pairs(self.cv, X, y, groups, fresh=True)
             if again:
                 pair = [members[0], members[challenger]]
                 tables.append(self._look(pair, X, y, weights, kwargs, again))

@@ -18,6 +18,7 @@ from .gains import paired_examples, verdict
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough
+_OTHERS = 0.1  # share of predictions that may differ from the largest score, as an SVC's do at its ties
 _BLOCK = 1 << 22  # entries of a block of resampled weights: 32 MB
 
 
@@ -118,6 +119,7 @@ class ExactThresholdClassifier(Referee):
         kwargs = self._fit_params(mass, groups, params)["estimator"]
         self.estimator_ = clone(self.estimator).fit(X, y, **kwargs)
         self._method = _method(self.estimator_)
+        _check_scores(self.estimator_, X, self._method)
         self.default_threshold_: Any = (
             np.zeros(len(self.classes_)) if len(self.classes_) > 2 else 0.5 * (self._method == "predict_proba")
         )
@@ -160,7 +162,10 @@ class ExactThresholdClassifier(Referee):
                 )
             matrix = 1.0 - np.eye(classes)
             if self.objective == "balanced_accuracy":
-                mass = mass / (classes * np.bincount(codes, mass)[codes]) * mass.sum()
+                # In the costs, not in the mass: a rare example that counts ten times is still one, not ten.
+                each = np.bincount(codes, mass, minlength=classes)
+                share = 1 / np.where(each > 0, (each > 0).sum() * each, np.inf)  # without weight: no recall to count
+                matrix = matrix * share[:, None] * mass.sum()
         else:
             matrix = np.asarray(self.objective, dtype=float)
             if matrix.shape != (classes, classes) or not np.isfinite(matrix).all():
@@ -284,6 +289,19 @@ def _method(model: Any) -> str:
     raise ValueError(f"{type(model).__name__} has neither decision_function nor predict_proba: no threshold to move")
 
 
+def _check_scores(model: Any, X: Any, method: str) -> None:
+    """Refuse scores of many classes of which the largest is not the prediction, such as those of pairs of classes."""
+    if method != "decision_function" or len(model.classes_) < 3:
+        return
+    scores = np.asarray(model.decision_function(X))
+    fits = scores.shape[1:] == (len(model.classes_),)
+    if not fits or (model.classes_[scores.argmax(axis=1)] != model.predict(X)).mean() > _OTHERS:
+        raise ValueError(
+            f"the largest score of {type(model).__name__} is not its prediction: its decision_function must have one "
+            "score for each class; an SVC needs decision_function_shape='ovr'"
+        )
+
+
 def _scores_of(estimator: Any, X: Any, y: Array, pair: Pair, kwargs: dict[str, Any], method: str) -> Array:
     train, test = pair
     return _table(fit_rows(estimator, X, y, train, kwargs), _safe_indexing(X, test), method)
@@ -359,7 +377,7 @@ def best_offsets(
             trial = offsets.copy()
             trial[code] = cut_points(lead, np.column_stack([costs[rows, rival], costs[:, code]]), weights)[0]
             cost = float(weights @ costs[rows, predicted(scores, trial)])
-            if cost < lowest * (1 - 1e-12):
+            if cost < lowest - 1e-12 * abs(lowest):
                 offsets, lowest = trial, cost
         if lowest >= before:
             break

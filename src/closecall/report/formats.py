@@ -151,3 +151,14 @@ def float_table(caption: str, notes: Sequence[str], columns: str, body: str) -> 
         f"\\caption{{{escape_latex(caption)}}}\n\\begin{{center}}\n\\begin{{tabular}}{{{columns}}}\n{body}\n"
         f"\\end{{tabular}}\n\\end{{center}}\n{small}\n\\end{{table*}}\n"
     )
+
+
+def signed(value: float, digits: int) -> str:
+    """A difference with its sign; what rounds to zero has none of its own.
+
+    Examples
+    --------
+    >>> signed(-0.04, 1), signed(-0.06, 1)
+    ('+0.0', '-0.1')
+    """
+    return f"{round(value, digits) + 0.0:+.{digits}f}"

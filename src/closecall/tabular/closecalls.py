@@ -61,15 +61,17 @@ def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
     return found
 
 
-def close_calls(table: Sheet, splits: Sequence[Split], classes: Sequence[str]) -> tuple[tuple[str, ...], list[Row]]:
+def close_calls(
+    table: Sheet, splits: Sequence[Split], classes: Sequence[str]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The rows on which close-k is least decided when it has not seen them, and the columns that tell most about them.
 
     Returns
     -------
     header : tuple of str
-    rows : list of dict
-        By header: the row of the table (from 1, without the header line), the class, what was said how often, the lead
-        (of the winner over the runner-up, over the median lead of its split), and the columns of largest weight.
+    rows : list of tuples
+        The row of the table (from 1, without the header line), the class, what was said how often, the lead (of the
+        winner over the runner-up, over the median lead of its split), and the columns of largest weight.
     """
     leads: dict[int, list[tuple[float, int]]] = {}
     for split in splits:
@@ -88,14 +90,13 @@ def close_calls(table: Sheet, splits: Sequence[Split], classes: Sequence[str]) -
     for place, row in enumerate(order):
         said = [said for _, said in leads[row]]
         often = max(set(said), key=lambda code: (said.count(code), -code))
-        rows.append({
-            "row": str(int(table.frame.index[row]) + 1), table.target: str(table.labels[row]),
-            "said": f"{classes[often]} ({said.count(often)} of {len(said)})",
-            "lead": f"{np.mean([value for value, _ in leads[row]]):.2f}",
-            **{name: str(shown[name][place])[:40] for name in columns},
-        })  # fmt: skip
-    header = ("row", table.target, "said", "lead", *columns)
-    return header, [{name: record[name] for name in header} for record in rows]
+        rows.append((
+            str(int(table.frame.index[row]) + 1), str(table.labels[row]),
+            f"{classes[often]} ({said.count(often)} of {len(said)})",
+            f"{np.mean([value for value, _ in leads[row]]):.2f}",
+            *(str(shown[name][place])[:40] for name in columns),
+        ))  # fmt: skip
+    return ("row", table.target, "said", "lead", *columns), rows
 
 
 def _telling(table: Sheet, splits: Sequence[Split]) -> list[str]:
@@ -107,6 +108,4 @@ def _telling(table: Sheet, splits: Sequence[Split]) -> list[str]:
             for name, value in zip(split.features, np.abs(coef).sum(axis=0), strict=True):
                 owner = name if name in weight else max((c for c in weight if name.startswith(f"{c}=")), key=len)
                 weight[owner] += float(value)
-    reserved = ("row", table.target, "said", "lead")
-    ranked = sorted(weight, key=lambda name: -weight[name])
-    return [name for name in ranked if name not in reserved][:COLUMNS]
+    return sorted(weight, key=lambda name: -weight[name])[:COLUMNS]

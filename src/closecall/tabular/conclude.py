@@ -18,6 +18,7 @@ from closecall.evaluate.grid import LABELS
 from closecall.evaluate.pairs import POINTS
 from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 from closecall.linear.guard import paired_examples
+from closecall.report.formats import signed
 
 from .compare import EXACT, ComparePlan, Split
 from .contenders import CLOSE_K, MAJORITY, Contender
@@ -204,10 +205,10 @@ def conclude(
     known = {each.name: each for each in contenders or plan.contenders()}
     pairs = dict.fromkeys((entry.method, entry.loss) for entry in splits[0].entries)
     results = [_result(method, each, splits, known, len(classes), loss) for method, each in pairs]
-    ranked = tuple(sorted(results, key=lambda result: -result.mean))
-    found = {result.method: result for result in ranked}
     usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
     usual = (plain, *usual[1:]) if plain else usual
+    ranked = tuple(sorted(results, key=lambda result: _place(result, usual[0])))
+    found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
     learns = clearly_learns(splits, [result for result in results if result.family not in ("aggregate", "majority")])
     verdict, use, text, reason, linear, helps = judge(found, usual, metric, largest, learns)
@@ -254,6 +255,11 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result]) -> bool:
         if gain > stats.norm.isf(SIGNIFICANCE / len(asked)) * error:
             return True
     return False
+
+
+def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
+    """Where it ranks: by its mean, whose rounding does not count; of equals the plain model is first."""
+    return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
 
 
 def _about(method: str) -> str:
@@ -347,15 +353,17 @@ def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
         return f"use {plain}"
     if gain.helps:
         return f"use close-k: {_points(gain, metric)} over {plain}"
+    if gain.sure:
+        return f"use {plain}: close-k does worse"
     if metric.factor == 100 and gain.mean + gain.half_width >= POINTS:
-        return f"no clear gain over {plain}"
-    return f"{plain} is as good"
+        return f"use {plain}: close-k shows no clear gain"
+    return f"use {plain}: it is as good as close-k"
 
 
 def _points(each: Difference, metric: Metric) -> str:
     digits = 1 if metric.factor == 100 else 3
-    low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (-1, 1))
-    return f"{metric.gain(each.mean):+.{digits}f} {metric.unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), digits) for sign in (0, -1, 1))
+    return f"{mean} {metric.unit} ({low} to {high})"
 
 
 def _reason(over: dict[str, Difference], found: dict[str, Result], plain: str, metric: Metric) -> str:

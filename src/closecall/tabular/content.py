@@ -11,7 +11,7 @@ import numpy as np
 from closecall.data.columns import texts
 from closecall.data.sheet import Sheet
 from closecall.linear import Diagnosis
-from closecall.report.formats import Row
+from closecall.report.formats import Row, signed
 
 from .conclude import Conclusion, Difference, Result, against, p_value
 from .contenders import CLOSE_K, MAJORITY
@@ -41,14 +41,13 @@ def _card(heading: str, each: Difference, comparison: Conclusion) -> Row:
     tally = [int((first > second).sum()), int((first == second).sum()), int((first < second).sum())]
     outcome = "level" if not each.sure else "ahead" if each.mean > 0 else "behind"
     words = {"level": "No clear difference", "ahead": "A clear gain", "behind": "Clearly worse"}[outcome]
-    low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (-1, 1))
-    d = metric.digits
+    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), metric.digits) for sign in (0, -1, 1))
     return {
-        "heading": heading, "number": f"{metric.gain(each.mean):+.{d}f}",
+        "heading": heading, "number": mean,
         "unit": f"{metric.unit} of {metric.name.replace('_', ' ')}",
         "outcome": outcome, "tally": list(zip(("won", "tied", "lost"), tally, strict=True)),
         "sentences": [
-            f"{words}: 95 % interval {low:+.{d}f} to {high:+.{d}f}, {p_value(each.p)} (corrected paired t-test, Holm).",
+            f"{words}: 95 % interval {low} to {high}, {p_value(each.p)} (corrected paired t-test, Holm).",
             f"Better on {tally[0]} of {len(first)} splits, equal on {tally[1]}, worse on {tally[2]}.",
         ],
     }  # fmt: skip
@@ -139,7 +138,8 @@ def rows(comparison: Conclusion) -> list[Row]:
         asked, (low, high) = over.get(result.method), ends(result, comparison)
         found.append({
             "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
-            "gain": None if result is plain else metric.gain(result.mean - plain.mean), "p": asked.p if asked else None,
+            "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12)),
+            "p": asked.p if asked else None,
             "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
             "what it is": result.what,

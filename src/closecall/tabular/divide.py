@@ -75,16 +75,24 @@ class Order:
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Blocks of the later rows, each tested by what came before it; a third of that chooses."""
+        """Blocks of the later rows, each tested by what came before it; a third of that chooses.
+
+        Rows of one time are never on two sides: on the same day one would tell of the other.
+        """
         order = np.argsort(self.values, kind="stable")
-        begin = int(HISTORY * len(order))
-        edges = np.linspace(begin, len(order), splits + 1).astype(int)
-        if (np.diff(edges) < 1).any():
-            raise DataError(f"--time: {len(order)} rows are too few for {splits} splits by time; give --splits less")
+        starts = _starts(self.values[order])
+        wanted = np.linspace(int(HISTORY * len(order)), len(order), splits + 1).astype(int)
+        edges = [*_nearest(starts, wanted[:-1]), len(order)]
+        edges = [edge for edge in edges if len(_before(starts, edge))]
+        if len(edges) <= splits:
+            raise DataError(
+                f"--time: {len(order)} rows with {len(starts) + 1} different times are too few for {splits} splits by "
+                f"time; give {f'--splits {len(edges) - 1}' if len(edges) > 2 else 'rows of more times'}"
+            )
         known = len(np.unique(codes))
         found = []
         for first, last in pairwise(edges):
-            cut = 2 * first // 3
+            (cut,) = _nearest(_before(starts, first), np.array([2 * first // 3]))
             parts = order[:cut], order[cut:first], order[first:last]
             if len(np.unique(codes[parts[0]])) < known:
                 raise DataError("--time: a class is not in the earliest third of the rows; nothing can learn it there")
@@ -98,11 +106,43 @@ class Order:
             fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))
             return StratifiedGroupKFold(max(2, min(FOLDS, fewest)), shuffle=True, random_state=0), groups
         if self.kind == "time":
-            edges = np.linspace(len(rows) // 2, len(rows), INNER + 1).astype(int)
-            pairs = [(np.arange(a), np.arange(a, b)) for a, b in pairwise(edges) if b > a]
-            known = len(np.unique(codes[rows]))
-            return [pair for pair in pairs if len(np.unique(codes[rows][pair[0]])) == known], None
+            late = np.unique(codes[rows], return_index=True)[1].max()  # from here on every class has occurred
+            starts = _starts(self.values[rows])
+            wanted = np.linspace(len(rows) // 2, len(rows), INNER + 1).astype(int)
+            edges = [*_nearest(starts[starts > late], wanted[:-1]), len(rows)]
+            if len(edges) < 2:
+                raise DataError(
+                    "--time: there is no time before which every class occurs and after which rows are left to try on; "
+                    "merge or drop the classes that come late"
+                )
+            return [(np.arange(first), np.arange(first, last)) for first, last in pairwise(edges)], None
         return None, None
+
+
+def _starts(times: Array) -> Array:
+    """Places in sorted times (samples,) at which a later time begins.
+
+    Examples
+    --------
+    >>> _starts(np.array([1.0, 1.0, 2.0, 5.0, 5.0])).tolist()
+    [2, 3]
+    """
+    return np.flatnonzero(np.diff(times)) + 1
+
+
+def _nearest(starts: Array, wanted: Array) -> list[int]:
+    """The starts nearest to the wanted places, ascending, each once.
+
+    Examples
+    --------
+    >>> _nearest(np.array([2, 3, 9]), np.array([4, 5, 8]))
+    [3, 9]
+    """
+    return np.unique([starts[np.abs(starts - place).argmin()] for place in wanted]).tolist() if len(starts) else []
+
+
+def _before(starts: Array, edge: int) -> Array:
+    return starts[starts < edge]
 
 
 def _three(parts: list[Array]) -> Parts:

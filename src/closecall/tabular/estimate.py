@@ -15,6 +15,7 @@ from .compare import LEAST, ComparePlan, run_splits
 from .conclude import Conclusion, Result, conclude
 from .contenders import MAJORITY, built_in, peer_of
 from .divide import Order
+from .measure import Metric
 from .train import FITTED, How, contender
 
 #: Rows from which the splits of an estimate are worth processes of their own.
@@ -60,6 +61,14 @@ class Estimate:
         return found
 
 
+def why_none(table: Sheet, splits: int) -> str:
+    """Why a model cannot be tried on rows that it has not seen; nothing if it can, or was not asked to be."""
+    rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
+    if splits < 2 or count >= LEAST:
+        return ""
+    return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to try the model on some of them"
+
+
 def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
     """Try a model beside logistic regression and the largest class; None if it is not asked for or a class is too rare.
 
@@ -73,8 +82,7 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
         0 or 1: none.
     seed : int
     """
-    few = min(Counter(map(str, table.labels)).values()) < LEAST
-    if splits < 2 or few:
+    if splits < 2 or why_none(table, splits):
         return None
     base = peer_of(how.loss)
     jobs = 0 if len(table.labels) >= LARGE else 1
@@ -86,8 +94,8 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
     return Estimate(by_name[FITTED], by_name[base], by_name[MAJORITY], conclusion)
 
 
-def chosen_words(classifier: Any, model: str) -> str:
-    """One sentence on what was chosen, and why."""
+def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
+    """One sentence on what was chosen, and why; the search went by that metric."""
     setting = getattr(classifier, "setting_", "")
     if not isinstance(classifier, LinearClassifier):
         return f"chosen: {type(classifier).__name__} as --model {model} says, {setting}"
@@ -106,8 +114,13 @@ def chosen_words(classifier: Any, model: str) -> str:
     won = [step for step in steps if step["taken"]]
     step = won[-1] if won else max(steps, key=lambda each: each["gain"])
     rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
-    gain = f"{100 * step['gain']:+.1f} points, where {100 * step['needed']:.1f} are needed to be sure"
-    reason = f"it gains over {held}: {gain}" if won else f"{rival} does not clearly gain over it: {gain}"
+    digits = 1 if metric.factor == 100 else 3
+    found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
+    gain = f"{found:+.{digits}f} {metric.unit}, where {needed:.{digits}f} are needed to be sure"
+    if won:
+        reason = f"it gains over {held}: {gain}"
+    else:
+        reason = f"{rival} does not clearly gain over it: {gain}" if step["gain"] > 0 else "nothing else gains over it"
     return f"chosen: {kind} with {counts}, because {reason}"
 
 

@@ -30,6 +30,11 @@ def _filling(chart: Any, height: float) -> Any:
     )  # fmt: skip
 
 
+def _across(field: str, title: str, **options: Any) -> Any:
+    """The axis along which values lie: a tick for every 70 pixels, so that their numbers do not touch."""
+    return alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 70)")), **options)
+
+
 def _names(summaries: Sequence[Row], field: str = "method") -> Any:
     order = list(dict.fromkeys(record[field] for record in summaries))
     return alt.Y(f"{field}:N", sort=order, title=None, axis=alt.Axis(labelLimit=230))
@@ -45,7 +50,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     title : str
         Of the axis.
     """
-    y, x = _names(summaries), alt.X("difference:Q", title=title)
+    y, x = _names(summaries), _across("difference", title)
     points = (
         chart_of(splits)
         .mark_point(filled=True, size=22, opacity=0.55, color="#555555")
@@ -56,7 +61,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
         y=y, color=by_significance("sure", "#777777", legend=alt.Legend(symbolOpacity=1, orient="bottom")),
         tooltip=tips(method="", mean="+.3g", low="+.3g", high="+.3g", p=".2g"),
     )  # fmt: skip
-    bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=_across("low", title), x2="high:Q")
     means = base.mark_tick(thickness=3, size=15, opacity=1).encode(x=x)
     return _filling(alt.layer(level(x=x), bars, means, points), 22 * len(summaries))
 
@@ -81,14 +86,14 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     def bright(value: float, dim: float) -> Any:
         return alt.condition(one, alt.value(value), alt.value(dim))
 
-    y, x = _names(summaries), alt.X("value:Q", title=title, scale=alt.Scale(zero=False))
+    y, x = _names(summaries), _across("value", title, scale=alt.Scale(zero=False))
     tooltip = tips(method="", split="d", value=".4g", k="", alpha="")
     points = dots(splits, size=26, x=x, y=y, color=colour, tooltip=tooltip).encode(opacity=bright(0.6, 0.06))
     base = chart_of([{**record, "value": record["mean"]} for record in summaries]).encode(
         y=y, color=colour, tooltip=tips(method="", mean=".4g", low=".4g", high=".4g")
     )
     # The interval is a pale band, so that the splits' dots stay visible on it.
-    ends = {"x": alt.X("low:Q", title=title), "x2": "high:Q"}
+    ends = {"x": _across("low", title), "x2": "high:Q"}
     bars = base.mark_rule(strokeWidth=9).encode(**ends, opacity=bright(0.28, 0.06))
     means = base.mark_tick(thickness=3, size=15).encode(x=x, opacity=bright(1.0, 0.12))
     return _filling(alt.layer(bars, means, points), 19 * len(summaries)).add_params(one)
@@ -126,7 +131,7 @@ def coefficients(records: Sequence[Row]) -> Any:
     records : records with ``name``, ``split``, ``value``, ``mean``, ``low``, ``high``
     """
     title = "coefficient (columns scaled to variance 1)"
-    y, x = _names(records, "name"), alt.X("value:Q", title=title)
+    y, x = _names(records, "name"), _across("value", title)
     shown = [{**r, "value": r["mean"], "sure": significance(0.0 if r["low"] * r["high"] > 0 else 1.0)}
              for r in records if r["split"] == 1]  # fmt: skip
     points = (
@@ -138,6 +143,6 @@ def coefficients(records: Sequence[Row]) -> Any:
         y=y, color=by_significance("sure", "#777777", legend=None),
         tooltip=tips(name="", mean="+.3g", low="+.3g", high="+.3g"),
     )  # fmt: skip
-    bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=alt.X("low:Q", title=title), x2="high:Q")
+    bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=_across("low", title), x2="high:Q")
     means = base.mark_tick(thickness=3, size=15, opacity=1).encode(x=x)
     return _filling(alt.layer(level(x=x), bars, means, points), 20 * len(shown))

@@ -41,7 +41,11 @@ def hints(table: Sheet) -> tuple[str, ...]:
     found = [*_header(kept), *_delimiter(kept)]
     for column in kept.columns:
         values = _codes(kept.frame[column.name], column)
-        found += [*_leak(column.name, values, codes, kept.target), *_disguised(column, values), *_many(column, values)]
+        found += [
+            *_leak(column.name, values, codes, kept.target),
+            *_disguised(column, kept.frame[column.name]),
+            *_many(column, values),
+        ]
     return tuple(found)
 
 
@@ -73,14 +77,11 @@ def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
         )
 
 
-def _disguised(column: Any, values: Array) -> Iterator[str]:
-    kinds = np.unique(values)
-    if (
-        column.kind == "number"
-        and 2 < len(kinds) <= KINDS
-        and len(values) >= 10 * len(kinds)
-        and (kinds % 1 == 0).all()
-    ):
+def _disguised(column: Any, values: Any) -> Iterator[str]:
+    known = numbers(values, column) if column.kind == "number" else np.empty(0)
+    known = known[~np.isnan(known)]
+    kinds = np.unique(known)
+    if 2 < len(kinds) <= KINDS and len(known) >= 10 * len(kinds) and (kinds % 1 == 0).all():
         yield (
             f"{column.name!r} has {len(kinds)} whole numbers only ({kinds[0]:g} to {kinds[-1]:g}): if they are "
             f"categories, --nominal {column.name!r}"

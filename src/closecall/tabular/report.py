@@ -8,7 +8,7 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from .closecalls import close_calls, coefficients, trade
 from .compare import Split
 from .conclude import Conclusion
 from .contenders import MAJORITY
+from .divide import Order
 from .output import cell, opened
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Findings:
         What to look at before the verdict is believed.
     arguments : sequence of str
         The command's, for those who want to repeat it.
+    order : Order
+        What keeps rows apart.
     """
 
     table: Sheet
@@ -66,6 +69,7 @@ class Findings:
     splits: Sequence[Split]
     hints: tuple[str, ...]
     arguments: Sequence[str]
+    order: Order = field(default_factory=Order)
 
 
 def page_path(given: Path | None, name: str) -> Path:
@@ -165,7 +169,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         ranking=ranking,
         calls=calls,
         call_header=header,
-        call_rows=[tuple(row.values()) for row in rows],
+        call_rows=rows,
         cards=content.cards(comparison),
         mistakes=content.mistakes(comparison),
         trial=content.trial(found.diagnosis),
@@ -196,12 +200,20 @@ def _command(arguments: Sequence[str]) -> str:
     return shlex.join(["closecall", *arguments])
 
 
+#: What keeps rows apart -> what learns and what counts.
+_DIVIDED = {
+    "": "three quarters of the rows and counted on the others",
+    "groups": "about three quarters of the rows and counted on the others, with every group on one side",
+    "time": "the earlier rows and counted on the later ones",
+}
+
+
 def _lead(found: Findings) -> str:
     table = found.table
     classes = len(found.comparison.classes)
     return (
         f"{len(table.labels)} rows, {len(table.columns)} columns used, {classes} classes of {table.target!r}. Everyone "
-        f"is tuned on three quarters of the rows and counted on the others, {len(found.splits)} times."
+        f"is tuned on {_DIVIDED[found.order.kind]}, {len(found.splits)} times."
     )
 
 
@@ -237,11 +249,17 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
     if weights:
         calls.append(place(
             "chart-coefficients",
-            "What pulls: the largest coefficients of close-k on every split, with their mean and 95 % interval. Grey: "
-            "the interval holds zero.",
+            "What pulls: the largest coefficients of close-k on every split, with their mean and 95 % interval. "
+            f"{_sides(comparison.classes)} Grey: the interval holds zero.",
             draw.coefficients(weights),
         ))  # fmt: skip
     return first, ranking, calls
+
+
+def _sides(classes: Sequence[str]) -> str:
+    if len(classes) == 2:
+        return f"More of a column pulls towards {classes[1]!r} on the right, towards {classes[0]!r} on the left."
+    return "More of a column pulls towards the class behind the arrow on the right, away from it on the left."
 
 
 def as_records(found: Findings, facts: Row) -> list[Row]:

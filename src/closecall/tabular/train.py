@@ -25,8 +25,8 @@ from closecall.model_selection import ExactThresholdClassifier
 
 from .contenders import CLOSE_K, INSTALLED, SCORING, Contender, Entry, built_in, close_k_search, contender_of, entry
 from .keep import check_skops
-from .measure import METRICS, Metric
-from .tuning import Grid, SplitData, dozen
+from .measure import METRICS, Metric, wide
+from .tuning import Grid, SplitData, dozen, scores_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +56,23 @@ def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Ar
 def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
     """The average of a loss with alpha = 1/C as scikit-learn's model of it is chosen by cross-validation."""
     grid = {"C": [1 / alpha for alpha in sorted(ALPHAS, reverse=True)]}
-    scoring = SCORING[how.metric] if how.metric != "log_loss" or hasattr(plain, "predict_proba") else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the edges of the grid do not converge, and are not chosen for it
+        scoring = partial(_worth, METRICS[how.metric])
         search = GridSearchCV(plain, grid, cv=_pairs(X, y, how), scoring=scoring, refit=False).fit(X, y)
     alpha = 1 / search.best_params_["C"]
     form = {"logistic": "softmax"}.get(loss, "ovr")
     return _calibrated(AggregateLossClassifier(loss=loss, alpha=alpha, multiclass=form), X, y, how)
+
+
+def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
+    """What a model is worth as `compare` counts it, also where a fold lacks a class or the model has scores only.
+
+    Of probabilities that come with the calibration, later, nothing is known here: accuracy decides instead.
+    """
+    scores, logs = scores_of(model, X)
+    counted = METRICS["accuracy"] if metric.probabilities and not logs else metric
+    return float(counted.value(np.searchsorted(model.classes_, y), wide(scores)))
 
 
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:

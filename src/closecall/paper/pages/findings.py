@@ -40,6 +40,8 @@ HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
     "level": "No clear difference between close decay and average over all data sets",
+    "up": "Close decay gains on average, but a few data sets carry the gain",
+    "down": "Close decay loses on average, but a few data sets carry the loss",
     "few": "Too few data sets for a verdict",
 }
 
@@ -112,15 +114,17 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Jud
     """What won, by how much, how sure.
 
     The outcome is that of Wilcoxon's test over the data sets, if there are enough of them, mean and median gain agree
-    on the sign and the interval of the mean does not hold zero; everything else is called no clear difference.
+    on the sign and the interval of the mean does not hold zero. Where only the interval is away from zero, the mean is
+    carried by a few data sets, and is said to be; everything else is called no clear difference.
     """
     pair = scores.pairs(loss)
     means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
     wins, losses = (int(pair[order].wins("significant").sum()) for order in (PAIR, PAIR[::-1]))
     p = stats.wilcoxon(means[:, 1], means[:, 0])
     interval = stats.mean_interval(gains)
-    sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0 and interval[1] * interval[2] > 0
-    outcome = "level" if not sure else "ahead" if gains.mean() > 0 else "behind"
+    apart = interval[1] * interval[2] > 0
+    sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0
+    outcome = (("ahead", "behind") if sure else ("up", "down"))[int(gains.mean() < 0)] if apart else "level"
     outcome = outcome if len(gains) >= FEWEST else "few"
     sentences = [
         _counted(wins, losses, len(gains), scores.splits),

@@ -1,0 +1,225 @@
+"""The referees with weights of zero, groups that searches divide by, several jobs, and scores that are none."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import sklearn
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.metrics import balanced_accuracy_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedGroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from closecall import CloseKClassifierCV
+from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
+from closecall.model_selection.threshold import best_offsets
+
+
+def noisy(samples: int = 150, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    return make_classification(samples, 6, n_informative=4, n_classes=classes, flip_y=0.2, random_state=seed)
+
+
+# Weights.
+
+
+def test_a_class_without_weight_does_not_count_in_balanced_accuracy() -> None:
+    X, y = noisy(120, 3)
+    mass = np.where(y == 2, 0.0, 1.0)
+    model = ExactThresholdClassifier(
+        LogisticRegression(), objective="balanced_accuracy", guard=0, n_bootstrap=10, random_state=0
+    ).fit(X, y, sample_weight=mass)
+    assert np.isfinite([model.guard_report_["gain"], *model.threshold_, *model.threshold_interval_.ravel()]).all()
+    saved = np.zeros(len(y))
+    for seed in (0, 1):
+        cv = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
+        scores = np.empty((len(y), 3))
+        for train, test in cv:
+            scores[test] = LogisticRegression().fit(X[train], y[train], mass[train]).decision_function(X[test])
+        share = np.where(mass > 0, mass / np.bincount(y, mass)[np.minimum(y, 1)], 0)
+        for _, test in cv:
+            others = np.setdiff1d(np.arange(len(y)), test)
+            offsets = best_offsets(scores[others], (1 - np.eye(3))[y[others]], share[others])
+            moved, before = ((scores[test] + o).argmax(axis=1) == y[test] for o in (offsets, 0))
+            saved[test] += (moved.astype(float) - before) / 2
+    assert model.guard_report_["gain"] == pytest.approx(float(share @ saved / share.sum()))
+
+
+def test_a_fold_without_weight_has_nothing_to_say() -> None:
+    X, y = noisy(60)
+    folds = list(StratifiedKFold(3).split(X, y))
+    mass = np.ones(60)
+    mass[folds[1][1]] = 0
+    members = LogisticRegression(), [("bayes", GaussianNB())]
+    found = GuardedClassifierCV(*members, cv=folds).fit(X, y, sample_weight=mass)
+    kept = GuardedClassifierCV(*members, cv=[folds[0], folds[2]]).fit(X, y, sample_weight=mass)
+    np.testing.assert_array_equal(found.cv_results_["mean_test_score"], kept.cv_results_["mean_test_score"])
+    assert found.guard_report_ == kept.guard_report_
+    with pytest.raises(ValueError, match="positive weight"):
+        GuardedClassifierCV(*members, cv=folds[1:2]).fit(X, y, sample_weight=mass)
+
+
+def test_whole_weights_are_copies_for_the_whole_referee() -> None:
+    """The folds are given, so that copies fall on the side of their original."""
+    X, y = noisy(90)
+    mass = np.random.default_rng(2).integers(1, 4, 90)
+    copies = np.repeat(np.arange(90), mass)
+    folds = list(StratifiedKFold(3).split(X, y))
+    repeated = [tuple(np.flatnonzero(np.isin(copies, part)) for part in fold) for fold in folds]
+    for kind in (
+        lambda cv: GuardedClassifierCV(LogisticRegression(tol=1e-10), [("bayes", GaussianNB())], cv=cv),
+        lambda cv: ExactThresholdClassifier(GaussianNB(), cv=cv, n_bootstrap=0),
+    ):
+        weighed = kind(folds).fit(X, y, sample_weight=mass)
+        copied = kind(repeated).fit(X[copies], y[copies])
+        first, second = (
+            report.get("comparison") or report for report in (weighed.guard_report_, copied.guard_report_)
+        )  # the same numbers under one roof
+        assert first["gain"] == pytest.approx(second["gain"], abs=1e-9)
+        assert first["standard_error"] == pytest.approx(second["standard_error"], abs=1e-9)
+        np.testing.assert_array_equal(weighed.predict(X), copied.predict(X))
+
+
+# Groups.
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_searches_that_divide_by_groups_receive_them(wrapped: bool) -> None:
+    X, y = noisy(120)
+    groups = np.arange(120) // 4
+    seen: list[Any] = []
+
+    class Folds(GroupKFold):
+        def split(self, X: Any, y: Any = None, groups: Any = None) -> Any:
+            seen.append(np.asarray(groups))
+            return super().split(X, y, groups)
+
+    search: Any = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=Folds(2))
+    plain = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=2)  # has no use for them
+    close: Any = CloseKClassifierCV(cv=Folds(2), ks=(0.5,), alphas=(0.1, 10.0))
+    if wrapped:
+        search, close = make_pipeline(StandardScaler(), search), make_pipeline(StandardScaler(), close)
+    contest = GuardedClassifierCV(LogisticRegression(), {"search": search, "close": close, "plain": plain}, cv=3)
+    contest.fit(X, y, groups=groups)
+    assert len(seen) >= 3
+    for train, _ in StratifiedGroupKFold(3, shuffle=True, random_state=0).split(X, y, groups):
+        assert any(np.array_equal(groups[train], given) for given in seen)
+    ExactThresholdClassifier(search, cv=2, n_bootstrap=0).fit(X, y, groups=groups)
+
+
+def test_groups_are_routed() -> None:
+    X, y = noisy(120)
+    groups = np.arange(120) // 4
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-2]}, cv=GroupKFold(2))
+        contest = GuardedClassifierCV(LogisticRegression(), {"search": search}, cv=GroupKFold(3), guard=0)
+        contest.set_fit_request(groups=True).fit(X, y, groups=groups)
+    expected = [LogisticRegression().fit(X[a], y[a]).score(X[b], y[b]) for a, b in GroupKFold(3).split(X, y, groups)]
+    found = [contest.cv_results_[f"split{fold}_test_score"][0] for fold in range(3)]
+    np.testing.assert_allclose(found, expected)
+
+
+# Jobs.
+
+
+def test_jobs_find_what_one_finds() -> None:
+    X, y = noisy(150, 3)
+    for kind in (
+        lambda jobs: GuardedClassifierCV(LogisticRegression(), {"near": KNeighborsClassifier()}, n_jobs=jobs),
+        lambda jobs: ExactThresholdClassifier(GaussianNB(), n_bootstrap=5, random_state=0, n_jobs=jobs),
+    ):
+        one = kind(None).fit(X, y)
+        with joblib.parallel_backend("threading"):
+            two = kind(2).fit(X, y)
+        assert one.guard_report_ == two.guard_report_
+        np.testing.assert_array_equal(one.predict(X), two.predict(X))
+
+
+# The exact threshold, all of it by brute force.
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [4, 0]], [[-2, 1], [3, -1]]])
+@pytest.mark.parametrize("member", [LogisticRegression(), GaussianNB()], ids=repr)
+def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> None:
+    """Scores by scikit-learn, every cut tried, the gain on folds that did not choose."""
+    X, y = make_classification(80, 5, weights=[0.7], flip_y=0.2, random_state=1)
+    mass = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 80)
+    model = ExactThresholdClassifier(member, objective=objective, guard=0, n_bootstrap=0)
+    model.fit(X, y, sample_weight=mass)
+    costs = (1 - np.eye(2) if isinstance(objective, str) else np.array(objective, dtype=float))[y]
+    if objective == "balanced_accuracy":  # the mean of the recalls: an example counts by its class's share
+        costs *= (mass.sum() / 2 / np.bincount(y, mass)[y])[:, None]
+    name = "decision_function" if hasattr(member, "decision_function") else "predict_proba"
+    tables, saved = [], np.zeros(80)
+    for seed in (0, 1):
+        cv = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
+        scores = cross_val_predict(member, X, y, cv=cv, method=name, params={"sample_weight": mass})
+        tables.append(scores := scores if scores.ndim == 1 else scores[:, 1])
+        for _, test in cv:
+            others = np.setdiff1d(np.arange(80), test)
+            said = (scores[test] > best_cut(scores[others], costs[others], mass[others])[1]).astype(int)
+            usual = (scores[test] > model.default_threshold_).astype(int)
+            saved[test] += (costs[test, usual] - costs[test, said]) / 2
+    everything = np.concatenate(tables), np.tile(costs, (2, 1)), np.tile(mass, 2)
+    least, _ = best_cut(*everything)
+    cut = (everything[0] > model.optimum_).astype(int)
+    assert float(everything[2] @ everything[1][np.arange(160), cut]) == pytest.approx(least)
+    gain = float(mass @ saved / mass.sum())
+    assert model.guard_report_["gain"] == pytest.approx(gain)
+    error = np.sqrt(mass @ (saved - gain) ** 2) / mass.sum()  # of a mean of that many independent examples
+    assert model.guard_report_["standard_error"] == pytest.approx(error)
+    np.testing.assert_array_equal(
+        model.predict(X), (tables_of(member, X, y, mass, name) > model.threshold_).astype(int)
+    )
+
+
+def tables_of(member: Any, X: Any, y: Any, mass: Any, name: str) -> np.ndarray:
+    scores = getattr(sklearn.base.clone(member).fit(X, y, mass), name)(X)
+    return scores if scores.ndim == 1 else scores[:, 1]
+
+
+def best_cut(scores: np.ndarray, costs: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """The least cost of all cuts, and the middle of the widest gap that has it."""
+    ranked = np.unique(scores)
+    places = [ranked[0] - 1, *(ranked[:-1] + ranked[1:]) / 2, ranked[-1] + 1]
+    totals = np.array([weights @ np.where(scores > place, costs[:, 1], costs[:, 0]) for place in places])
+    widths = np.array([0, *np.diff(ranked), 0])
+    return float(totals.min()), places[int(np.where(totals <= totals.min() + 1e-9, widths, -1).argmax())]
+
+
+def test_gains_in_costs_below_zero_do_not_move_what_is_best_already() -> None:
+    scores, y = np.eye(3)[[0, 1, 2] * 5], np.array([0, 1, 2] * 5)
+    np.testing.assert_array_equal(best_offsets(scores, -np.eye(3)[y], np.ones(15)), np.zeros(3))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_offsets_of_three_classes_by_brute_force(seed: int) -> None:
+    """Coordinate moves are no proof of the best offsets of all; on small data they come close, and never get worse."""
+    random = np.random.default_rng(seed)
+    scores, y = random.normal(size=(12, 3)).round(1), random.integers(0, 3, 12)
+    costs, weights = (1 - np.eye(3))[y], random.choice([1.0, 2.0], 12)
+
+    def cost(offsets: Any) -> float:
+        return float(weights @ costs[np.arange(12), (scores + offsets).argmax(axis=1)])
+
+    grid = np.arange(-4, 4.01, 0.1) + 0.05
+    least = min(cost([0, a, b]) for a, b in itertools.product(grid, grid))
+    assert least - 1e-9 <= cost(best_offsets(scores, costs, weights)) <= cost(np.zeros(3))
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+def test_scores_of_pairs_of_classes_are_refused(classes: int) -> None:
+    X, y = noisy(160, classes)
+    with pytest.raises(ValueError, match="decision_function_shape='ovr'"):
+        ExactThresholdClassifier(SVC(decision_function_shape="ovo"), n_bootstrap=0).fit(X, y)
+    model = ExactThresholdClassifier(SVC(), n_bootstrap=0).fit(X, y)
+    assert balanced_accuracy_score(y, model.predict(X)) > 0.5
+    ExactThresholdClassifier(RidgeClassifier(), n_bootstrap=0).fit(X, y)

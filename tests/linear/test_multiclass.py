@@ -168,9 +168,9 @@ def test_solved_together_is_solved_alone(kind: str) -> None:
 @pytest.mark.parametrize("name", ["atk", "maximal"])
 def test_a_few_outliers_do_not_throw_joint_steps_ever_further(name: str) -> None:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 5))
-    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=400), [-0.5, 0.5])
-    X[:5] *= 30
+    X = rng.normal(size=(1000, 5))
+    X[:10] *= 30
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=1000), [-0.5, 0.5])
     model = AggregateLossClassifier(aggregate=name, loss="squared_hinge", multiclass="top_two", k=5).fit(X, y)
     assert np.isfinite(model.coef_).all()
     assert np.abs(X @ model.coef_.T + model.intercept_).max() < 100

@@ -1,7 +1,8 @@
 """Exact 0-1 minima of small sets beside surrogates and close-k: training errors on all rows.
 
 Published figures: He and Little, "An efficient, provably optimal algorithm for the 0-1 loss linear classification
-problem" (arXiv 2306.12344, 2023): training errors in percent of the exact minimum, the support vector machine and logistic regression.
+problem" (arXiv 2306.12344, 2023): training errors in percent of the exact minimum, the support vector machine and
+logistic regression.
 """
 
 from __future__ import annotations

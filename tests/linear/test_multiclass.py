@@ -148,6 +148,20 @@ def test_problems_together_are_problems_alone(kind: str, aggregate: str) -> None
         np.testing.assert_allclose(together[row], joint.value_and_gradient(C[row], k[row])[1], rtol=1e-9, atol=1e-9)
 
 
+def test_a_step_over_all_examples_lowers_the_objective() -> None:
+    """Where every example counts and rivals do not change, the majoriser lies above: from anywhere a step goes down."""
+    rng = np.random.default_rng(3)
+    X, codes, mass = rng.normal(size=(40, 3)), np.arange(40) % 3, np.ones(40)
+    design = make_design(X, -mass, mass[None], fit_intercept=True, penalize=False, dtype=np.float64)
+    problem = Problem("logistic", "atk", k=40, alpha=1.0)
+    steps = Steps(design, codes, [make_mass(mass, np.float64)], [problem], "softmax")
+    joint = _Joint(design, codes, mass, problem, "softmax", 3)
+    for size in (0.01, 1.0, 100.0):
+        C = size * rng.normal(size=(1, 3, design.rank))
+        after = steps.descend(C, 0, 1, 0.0)[0]
+        assert joint.value_and_gradient(after[0], 40.0)[0] < joint.value_and_gradient(C[0], 40.0)[0]
+
+
 @pytest.mark.parametrize("kind", JOINT)
 def test_solved_together_is_solved_alone(kind: str) -> None:
     """What problems share (the convex first third, of one fold, loss and alpha) is not shared by others."""

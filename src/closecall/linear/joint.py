@@ -45,12 +45,14 @@ def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple
         pull[:, codes, samples] -= 1
         return (np.log(total) + top)[:, 0] - own, pull
     scores[:, codes, samples] = -np.inf
-    rivals = scores.argmax(axis=1)[:, None]
-    margins = own - np.take_along_axis(scores, rivals, axis=1)[:, 0]
+    top = scores.max(axis=1)
+    margins = own - top
     slope = loss.slope(margins)
-    pull = np.zeros_like(scores)
+    rivals = scores == top[:, None]
+    if np.count_nonzero(rivals) > top.size:  # ties: the first of them is the rival
+        rivals = scores.argmax(axis=1)[:, None] == np.arange(scores.shape[1])[:, None]
+    pull = np.multiply(rivals, -slope[:, None])
     pull[:, codes, samples] = slope
-    np.put_along_axis(pull, rivals, -slope[:, None], axis=1)
     return loss.value(margins), pull
 
 

@@ -168,19 +168,26 @@ def test_what_a_guard_lets_through(tmp_path: Path) -> None:
 def test_pages_of_the_referees(tmp_path: Path) -> None:
     """What is counted is what was stored: sets a point better and worse, the distance to the best, noise."""
     gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
+    run = [method for method in referee.METHODS if method not in referee.OTHERS]
     lines = [
         {
-            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(referee.METHODS, 0.1), "chosen": "forest",
-            "accuracy": dict.fromkeys(referee.METHODS, 0.8) | {"guarded": 0.8 + gain, "forest": 0.82},
+            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(run, 0.1), "chosen": "forest",
+            "accuracy": dict.fromkeys(run, 0.8) | {"guarded": 0.8 + gain, "forest": 0.82},
+            "challenger": "forest", "gain": gain, "standard_error": 0.013 if name == "d" else 0.02,
         }
         for name, gain in gains.items() for split in range(3)
     ]  # fmt: skip
     settings = stored(tmp_path, "referee", lines)
-    stored(tmp_path, "referee-noise", [{"noise": seed, "taken": seed < 3} for seed in range(20)])
+    noise = [{"noise": i, "taken": i < 3, "gain": 0.1 * (i < 5), "standard_error": 0.06} for i in range(20)]
+    stored(tmp_path, "referee-noise", noise)
     page = tight(referee.page(referee.table(settings), tmp_path / "figure.svg"))
     assert "better than the baseline on 2 of 4 sets and a point or more worse on 1 of 4" in page
-    assert "is -0.95 points from that of tuned RandomForest" in page
+    assert "is 0.95 points below that of tuned RandomForest" in page
     assert "left the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
+    # With 1.5 standard errors the forest, 2 points better, is taken where its gain exceeds 0.03, or 0.0195 on d.
+    assert "With 1.5, counted from the same comparisons, it is a point better on 2 of 4 sets" in page
+    assert "noise takes it from the baseline in 5 of 20 runs" in page
+    assert "chooses among 11 strengths" in page
     lines = [
         {
             "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(threshold.METHODS, 0.1),

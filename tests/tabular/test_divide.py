@@ -222,3 +222,34 @@ def test_fit_says_why_there_is_no_estimate(run: Run) -> None:
     assert "no estimate: the class 'b' has 3 rows, and 4 are needed" in run.err
     assert run("fit", "t.csv", "--out", "m", "--splits", 0) == 0
     assert "estimate" not in run.err
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e-300])
+def test_numbers_of_any_size_are_the_numbers_that_they_are(run: Run, factor: float) -> None:
+    """Their squares are infinite, or nothing; in another unit they are plain, and so is what is found."""
+    rng = np.random.default_rng(6)
+    x, labels = rng.normal(size=(60, 2)) + (np.arange(60) % 2)[:, None], np.arange(60) % 2
+    found = []
+    for unit in (1.0, factor):
+        rows = [
+            f"{a!r},{'' if row % 9 == 0 else repr(b)},{'ab'[label]}"
+            for row, ((a, b), label) in enumerate(zip((x * unit).tolist(), labels, strict=True))
+        ]
+        Path("t.csv").write_text("x,z,class\n" + "\n".join(rows) + "\n")
+        assert run("compare", "t.csv", *LINEAR) == 0, run.err
+        assert "Warning" not in run.err
+        values = by_method(run)["logistic_regression"]["values"]
+        assert run("fit", "t.csv", "--out", "m", "--model", "logistic_regression", "--splits", 0) == 0, run.err
+        assert run("predict", "m", "t.csv", "--json") == 0, run.err
+        found.append((values, [record.get("prediction") for record in run.records()]))
+    assert found[0] == found[1]
+
+
+def test_a_renamed_column_is_found_whatever_its_case_and_accents(run: Run) -> None:
+    rows = [f"{row % 2}.{row % 7},{row % 3},{'ab'[row % 2]}" for row in range(40)]
+    Path("t.csv").write_text("Größe,b,class\n" + "\n".join(rows) + "\n")
+    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0
+    for other in ("grosse", "GRÖSSE", "Groesse", "größe "):
+        Path("n.csv").write_text(f"{other},b\n1.5,2\n")
+        assert run("predict", "m", "n.csv") == cli.BAD_REQUEST
+        assert f"rename {other!r} to 'Größe'" in run.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,24 @@ class Column:
 def quoted(names: Sequence[str], most: int = 8) -> str:
     """Names for a message, control characters escaped, the first few only."""
     return ", ".join(repr(str(name)) for name in names[:most]) + (", ..." if len(names) > most else "")
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Of the names the one most like another, whatever its case and accents; nothing if none is.
+
+    Examples
+    --------
+    >>> nearest("INCOME", ["age", "income"]), nearest("grosse", ["Größe"]), nearest("x", ["income"])
+    ('income', 'Größe', '')
+    """
+    plain = {_bare(each): each for each in names}
+    found = difflib.get_close_matches(_bare(name), plain, n=1, cutoff=0.6)
+    return plain[found[0]] if found else ""
+
+
+def _bare(name: str) -> str:
+    spread = unicodedata.normalize("NFKD", name.casefold())
+    return "".join(mark for mark in spread if not unicodedata.combining(mark))
 
 
 def texts(column: Any) -> Any:
@@ -106,8 +125,8 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
     if given in names:
         return given, ()
     if given:
-        near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest(given, names)
+        hint = f"did you mean {near!r}? " if near else ""
         raise DataError(f"{what!r} has no column {given!r}; {hint}Its columns are {quoted(names)}")
     by_name = {name.strip().lower(): name for name in reversed(names)}
     for name in TARGETS:

@@ -15,6 +15,13 @@ def moments(X: Array) -> tuple[Array, Array]:
     >>> [part.tolist() for part in moments(np.array([[0.0, 5.0], [2.0, 5.0]]))]
     [[1.0, 5.0], [1.0, 1.0]]
     """
+    top = np.abs(X).max(axis=0, initial=0)
+    # Squares of numbers beyond these leave the range of floats: such columns are measured in a unit of their own size.
+    far = (top > 1e100) | ((top < 1e-100) & (top > 0))
+    if far.any():
+        unit = np.where(far, np.exp2(np.floor(np.log2(np.where(far, top, 1)))), 1)
+        mean, scale = moments(X / unit)
+        return mean * unit, scale * unit
     mean, scale = X.mean(axis=0), X.std(axis=0)
     # A constant column's deviation is rounding noise, not exactly zero: left alone, it becomes zero by its mean.
     constant = scale <= 10 * np.finfo(float).eps * np.maximum(np.abs(mean), np.finfo(float).tiny)
@@ -34,10 +41,17 @@ def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float,
     """
     known = column[~np.isnan(column)]
     if not nominal:
-        return (float(known.mean()) if len(known) else 0.0), None
+        return _mean(known), None
     levels, counts = np.unique(known, return_counts=True)
     ranked = np.argsort(-counts, kind="stable")
     return float(levels[ranked[0]]) if len(levels) else -1.0, np.sort(levels[ranked[:most]])
+
+
+def _mean(known: Array) -> float:
+    """The mean, 0 of nothing; of numbers whose sum leaves the range of floats, too."""
+    if not len(known):
+        return 0.0
+    return float(known.mean() if np.abs(known).max() < 1e100 else moments(known[:, None])[0][0])
 
 
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:

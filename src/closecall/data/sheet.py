@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 import gzip
 import io
 import re
@@ -28,7 +27,7 @@ import numpy as np
 from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 
-from .columns import Column, columns_of, labels_of, numbers, quoted, target_of, texts
+from .columns import Column, columns_of, labels_of, nearest, numbers, quoted, target_of, texts
 from .dataset import DataError, Dataset, in_order, need_pandas
 from .files import MISSING, SEPARATORS, expanded, suffix_of
 from .parquet import stream_parquet
@@ -200,8 +199,8 @@ def check_names(given: Collection[str], features: Collection[str], name: str) ->
     """An error for the first of the given names that is no feature."""
     for column in given:
         if column not in features:
-            near = difflib.get_close_matches(column, [*features], n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]!r}? Its" if near else "its"
+            near = nearest(column, features)
+            hint = f"did you mean {near!r}? Its" if near else "its"
             raise DataError(f"{name!r} has no column {column!r}; {hint} columns are {quoted([*features])}")
 
 

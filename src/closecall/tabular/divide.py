@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
 from closecall._names import Array
-from closecall.data.columns import columns_of, numbers, quoted, texts
+from closecall.data.columns import columns_of, nearest, numbers, quoted, texts
 from closecall.data.dataset import DataError
 from closecall.data.sheet import Sheet
 from closecall.evaluate.splits import stratified
@@ -41,7 +41,9 @@ class Order:
             return cls(), table
         names = [str(column) for column in table.frame.columns if str(column) != table.target]
         if name not in names:
-            raise DataError(f"{option} {name!r}: the data has no such column; its columns are {quoted(names)}")
+            near = nearest(name, names)
+            hint = f"did you mean {near!r}? Its" if near else "its"
+            raise DataError(f"{option} {name!r}: the data has no such column; {hint} columns are {quoted(names)}")
         note = f"{name!r} divides the rows and is no feature"
         columns = tuple(column for column in table.columns if column.name != name)
         if not columns:
@@ -66,7 +68,10 @@ class Order:
     def _by_groups(self, codes: Array, seed: int) -> Parts:
         few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]
         if few:
-            raise DataError(f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4")
+            raise DataError(
+                f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4: name a column "
+                "of more groups, or merge classes"
+            )
         folds = [test for _, test in StratifiedGroupKFold(4, shuffle=True, random_state=seed).split(
             codes, codes, self.values)]  # fmt: skip
         parts = np.sort(np.concatenate(folds[2:])), np.sort(folds[1]), np.sort(folds[0])

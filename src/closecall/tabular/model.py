@@ -8,7 +8,6 @@ checks both together.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections import Counter
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from closecall._names import Array, lookup
-from closecall.data.columns import DATES, Column, numbers, quoted, texts
+from closecall.data.columns import DATES, Column, nearest, numbers, quoted, texts
 from closecall.data.dataset import MATRIX_BYTES, DataError
 from closecall.data.encode import encoded, learn, moments
 from closecall.data.sheet import Sheet, codes_of
@@ -276,8 +275,8 @@ class TableModel:
         new = [name for name in names if name not in (*wanted, *known, self.target)]
         missing = [name for name in wanted if name not in names]
         if missing:
-            near = {name: difflib.get_close_matches(name, new, n=1, cutoff=0.6) for name in missing}
-            hints = [f"rename {found[0]!r} to {name!r}" for name, found in near.items() if found]
+            near = {name: nearest(name, new) for name in missing}
+            hints = [f"rename {found!r} to {name!r}" for name, found in near.items() if found]
             raise DataError(
                 f"the model needs the columns {quoted(missing)}, which the data does not have; "
                 + ("; ".join(hints) if hints else "add them (left empty where unknown)")

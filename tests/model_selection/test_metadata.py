@@ -196,7 +196,7 @@ def best_cut(scores: np.ndarray, costs: np.ndarray, weights: np.ndarray) -> tupl
 
 
 def test_gains_in_costs_below_zero_do_not_move_what_is_best_already() -> None:
-    scores, y = np.eye(3)[[0, 1, 2] * 5], np.array([0, 1, 2] * 5)
+    scores, y = np.diag([2.0, 1.0, 1.0])[[0, 1, 2] * 5], np.array([0, 1, 2] * 5)
     np.testing.assert_array_equal(best_offsets(scores, -np.eye(3)[y], np.ones(15)), np.zeros(3))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ from closecall.objective import Problem
 from closecall.paper.pages.figure5 import simulation_gains
 from closecall.paper.pages.figures import simulations
 from closecall.paper.pages.findings import findings, judge, result_rows
+from closecall.paper.pages.report import FIRST, first_of
 from closecall.paper.published import LOSSES, METHODS, get_table, table3_error
 from closecall.paper.scores import ALL_METHODS, Scores
 from closecall.report.formats import to_markdown
-from closecall.report.html import read, to_json
+from closecall.report.html import Chart, read, to_json
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
 from tests.paper.walk import ALPHA, STEPS, figure1_walks, walk
@@ -62,7 +64,7 @@ def test_a_headline_does_not_contradict_its_own_interval() -> None:
     assert verdict.outcome == "level"
 
 
-@pytest.mark.parametrize(("sign", "outcome"), [(1, "up"), (-1, "down")])
+@pytest.mark.parametrize(("sign", "outcome"), [(1, "lifted"), (-1, "pulled")])
 def test_a_gain_that_few_sets_carry_is_not_called_no_difference(sign: int, outcome: str) -> None:
     """Four large gains, eight small losses: the interval of the mean is away from zero, Wilcoxon is not sure."""
     scores = made(-0.002 * sign, 12)
@@ -73,6 +75,19 @@ def test_a_gain_that_few_sets_carry_is_not_called_no_difference(sign: int, outco
     assert float(verdict.sentences[1].rpartition("p = ")[2].rstrip(".")) >= 0.05
     assert verdict.outcome == outcome
     assert "a few data sets carry" in verdict.headline
+    styled = set(re.findall(r"\.([a-z]+)", read("style.css")))
+    assert outcome not in styled, "a card is of its outcome's class: no rule for something else may reach it"
+
+
+def test_the_first_picture_is_of_the_first_numbers() -> None:
+    captions = [f"{FIRST}, in points of test accuracy (linear model, {name} protocol, 5 splits)" for name in
+                ("paper", "sound")]  # fmt: skip
+    charts = [Chart(name, name, "", "") for name in ("Ranks", *captions)]
+    chosen = first_of(charts)
+    assert chosen is not None
+    assert "sound" in chosen.caption
+    assert first_of(charts[:2]) is charts[1]
+    assert first_of(charts[:1]) is None
 
 
 def test_the_interval_of_the_mean_gain_holds_the_mean_and_repeats() -> None:

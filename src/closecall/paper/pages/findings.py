@@ -40,8 +40,8 @@ HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
     "level": "No clear difference between close decay and average over all data sets",
-    "up": "Close decay gains on average, but a few data sets carry the gain",
-    "down": "Close decay loses on average, but a few data sets carry the loss",
+    "lifted": "Close decay gains on average, but a few data sets carry the gain",
+    "pulled": "Close decay loses on average, but a few data sets carry the loss",
     "few": "Too few data sets for a verdict",
 }
 
@@ -124,7 +124,7 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Jud
     interval = stats.mean_interval(gains)
     apart = interval[1] * interval[2] > 0
     sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0
-    outcome = (("ahead", "behind") if sure else ("up", "down"))[int(gains.mean() < 0)] if apart else "level"
+    outcome = (("ahead", "behind") if sure else ("lifted", "pulled"))[int(gains.mean() < 0)] if apart else "level"
     outcome = outcome if len(gains) >= FEWEST else "few"
     sentences = [
         _counted(wins, losses, len(gains), scores.splits),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +120,16 @@ _PARTS = {
 }
 
 
+def first_of(charts: Iterable[Chart]) -> Chart | None:
+    """The picture that stands before all numbers: of the sound protocol, as the first of them are, if there is one."""
+    gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
+    return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
+
+
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     """The whole report as one page without any reference to the outside; the pictures are those already written."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
-    first = next((c for each in charts.values() for c in each if c.caption.startswith(FIRST)), None)
+    first = first_of(chart for each in charts.values() for chart in each)
     parts = parts_of(sections)
     results = result_rows(parts)
     columns = _columns(results)

@@ -14,11 +14,11 @@ pytest.importorskip("distributed", reason="needs the extra dask")
 
 from closecall import Problem
 from closecall.cluster import DaskAggregateLossClassifier, ParquetSource
-from closecall.cluster.begin import Manner
 from closecall.cluster.blocks import make_block
 from closecall.cluster.fit import Fitted, fit_passes, make_frame
 from closecall.cluster.passes import InMemory, Passes
 from closecall.solvers import solve
+from closecall.solvers.large import Manner
 
 
 def table(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

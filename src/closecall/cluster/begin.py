@@ -5,7 +5,7 @@ Rare classes are drawn more often and weigh less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,12 @@ import numpy as np
 from .._names import Array
 from ..objective import Problem
 from ..solvers import solve
+from ..solvers.large import Manner
 from .blocks import Block, Frame, Survey
 from .rest import Asked
 
 #: Entries of a sample.
 SAMPLE = 1 << 22
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How problems are solved: parameters of the classifier."""
-
-    max_iter: int
-    tol: float
-    fit_intercept: bool
-    penalize_intercept: bool
 
 
 def shares_of(survey: Survey, room: int) -> dict[Any, float]:

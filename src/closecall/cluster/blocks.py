@@ -179,49 +179,14 @@ def uniform(X: Array) -> Array:
     >>> bool(abs((shares < 0.25).mean() - 0.25) < 0.04)
     True
     """
-    words = row_hashes(X)
+    return spread_out(row_hashes(X))
+
+
+def spread_out(words: Array) -> Array:
+    """Hashes as numbers in [0, 1)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finish of splitmix64
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
     return np.asarray(((words ^ (words >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-
-
-@dataclass
-class Draw:
-    """A sample of a partition, and sums over all of its rows: of ``z z'``, and of ``-y * z`` for each label.
-
-    Parameters
-    ----------
-    block : Block
-        Masses are raised by what each row stands for.
-    gram : array (coordinates, coordinates)
-    pulls : array (labels, coordinates)
-    """
-
-    block: Block
-    gram: Array
-    pulls: Array
-
-    def __add__(self, other: Draw) -> Draw:
-        pairs = ((getattr(self.block, name), getattr(other.block, name)) for name in ("X", "y", "mass"))
-        return Draw(Block(*map(np.concatenate, pairs)), self.gram + other.gram, self.pulls + other.pulls)
-
-
-def draw(frame: Frame, shares: dict[Any, float], labels: Sequence[Any], block: Block) -> Draw:
-    """Rows of a sample by the share of each label, and the sums."""
-    limits = np.ones(len(block))
-    for label, share in shares.items():
-        limits[block.y == label] = share
-    chosen = np.flatnonzero(uniform(block.X) < limits)
-    size = len(frame.mean) + frame.intercept
-    found = Draw(Block(block.X[chosen], block.y[chosen], block.mass[chosen] / limits[chosen]),
-                 np.zeros((size, size)), np.zeros((len(labels), size)))  # fmt: skip
-    for piece in block.pieces():
-        y, mass = block.y[piece], frame.masses(block.y[piece], block.mass[piece])
-        rows = frame.rows(block.X[piece], -np.ones(len(y)))
-        found.gram += (rows.T * mass) @ rows
-        for number, label in enumerate(labels):
-            found.pulls[number] += np.where(y == label, -mass, mass) @ rows
-    return found
 
 
 def whole(block: Block) -> Block:
@@ -260,6 +225,14 @@ class Look:
     margins: tuple[float, float] = (-np.inf, np.inf)
     share: float = 1.0
     second: bool = True
+
+    def empty(self, size: int) -> Sums:
+        """What no rows bring home."""
+        return Sums.zero(size, self.second)
+
+    def add(self, sums: Sums, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
+        """Add some rows to what was found."""
+        _add(sums, frame, self, X, signs, mass)
 
 
 @dataclass
@@ -318,17 +291,17 @@ class Sums:
         return np.asarray(self.across.sum(axis=0))
 
 
-def look_at(frame: Frame, looks: Sequence[Look], block: Block) -> list[Sums]:
+def look_at(frame: Frame, looks: Sequence[Any], block: Block) -> list[Any]:
     """Every request of one pass, on one partition."""
     size = len(frame.mean) + frame.intercept
-    found = [Sums.zero(size, look.second) for look in looks]
+    found = [look.empty(size) for look in looks]
     with np.errstate(all="ignore"):  # what comes out is looked at
         for piece in block.pieces():
             X, y = block.X[piece], block.y[piece]
             mass = frame.masses(y, block.mass[piece])
             for number, look in enumerate(looks):
                 signs = np.where(y == look.label, 1.0, -1.0)
-                _add(found[number], frame, look, X, signs, mass)
+                look.add(found[number], frame, X, signs, mass)
     return found
 
 

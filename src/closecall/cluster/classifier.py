@@ -14,7 +14,7 @@ from ..linear import AggregateLossClassifier, CloseKClassifier
 from ..linear.base import LinearClassifier
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
-from .begin import Manner
+from ..solvers.large import Manner
 from .blocks import joined
 from .dask_source import DaskSource, is_collection
 from .fit import Fitted, fit_passes, make_frame, select_by

@@ -1,7 +1,8 @@
 """Partitions on the workers of a Dask cluster: few, long tasks through futures; the data stay where they are.
 
 A partition whose worker dies is made again from what the collection was made of, and the pass repeats its task there;
-Dask does both. What cannot be made again, or a scheduler that is gone, is an error that says what to do.
+Dask does both. What cannot be made again, a scheduler that is gone, or workers of whom none comes back, is an error
+that says what to do.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ class ClusterError(RuntimeError):
     """The cluster, not the data, is the reason that a fit ended."""
 
 
-#: Seconds in which a lost scheduler shows.
-PATIENCE = 2.0
+#: Seconds in which a lost scheduler shows, that a look for results takes, and that a pass waits without any worker.
+PATIENCE, WHILE, LONGEST_ALONE = 2.0, 5.0, 300.0
 GONE = (
     "the Dask scheduler went away in the middle of a fit ({detail}); nothing of it is kept: start the scheduler and "
     "its workers again, connect a new Client and call fit again"
+)
+ALONE = (
+    "no Dask worker has been there for {seconds:g} seconds, and a nanny gives up where a start takes long; start "
+    "workers and call fit again"
 )
 LOST = (
     "the Dask workers lost a partition that cannot be made again, or died on it too often ({detail}); give fit a "
@@ -79,15 +84,28 @@ class DaskSource:
         """Run a task on every partition where it is; numbers and results as they come."""
         try:
             futures = self.client.map(task, self.blocks, pure=False)
-            number_of = {future.key: number for number, future in enumerate(futures)}
-            for future, result in distributed.as_completed(futures, with_results=True):
-                if isinstance(result, BaseException):  # a cancelled task comes as a result
-                    raise result
-                yield number_of[future.key], result
+            pending, alone = {future: number for number, future in enumerate(futures)}, 0.0
+            while pending:
+                ready = self._ready(list(pending))
+                for future, result in ready:
+                    yield pending.pop(future), result
+                alone = 0.0 if ready or self.client.nthreads() else alone or time.monotonic()
+                if alone and time.monotonic() - alone > LONGEST_ALONE:
+                    raise ClusterError(ALONE.format(seconds=LONGEST_ALONE))
         except distributed.KilledWorker as error:
             raise ClusterError(LOST.format(detail=error)) from error
         except (distributed.client.FutureCancelledError, OSError, TimeoutError) as error:
             raise ClusterError((LOST if self._answers() else GONE).format(detail=error)) from error
+
+    def _ready(self, pending: list[Any]) -> list[tuple[Any, Any]]:
+        """Futures that end within a while, and their results; none if a result was lost on the way with its worker."""
+        if self.client.status != "running":
+            raise OSError(f"the client is {self.client.status}")
+        try:
+            done = distributed.wait(pending, timeout=WHILE, return_when="FIRST_COMPLETED").done
+            return [(future, future.result(timeout=WHILE)) for future in done]
+        except TimeoutError:
+            return []
 
     def _answers(self) -> bool:
         """Whether the scheduler is still there; a lost task may be the first sign that it is not."""

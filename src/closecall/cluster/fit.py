@@ -16,11 +16,14 @@ from ..losses import get_loss
 from ..objective import Problem
 from ..solvers.certificate import counts
 from ..solvers.kernels import pull_close, pull_largest, pull_of
+from ..solvers.large import Manner
 from ..solvers.newton import LARGEST_RANK
-from .begin import SAMPLE, Manner, shares_of, start_of
-from .blocks import Draw, Frame, Look, Sums, Survey
+from .begin import SAMPLE, shares_of, start_of
+from .blocks import Frame, Look, Sums, Survey
+from .draw import Draw
 from .passes import Passes
 from .rest import Asked, Resting, rest, seen
+from .settled import serves, settled, share_of_first
 from .walk import rows_of, walk
 from .window import Selection, Window
 
@@ -104,7 +107,8 @@ def fit_passes(
     penalty = np.append(problem.alpha / frame.scale**2, [problem.alpha * manner.penalize_intercept] * frame.intercept)
     asked = [Asked(each, selection, penalty, survey.rows, manner.tol, max(room // size, 10 * size)) for each in labels]
     _check(problem, selection, size)
-    drawn = passes.draw(frame, shares_of(survey, max(sample // size, 50 * size)), labels)
+    first = share_of_first(survey.rows) if serves(asked[0], problem, size) else 0.0
+    drawn = passes.draw(frame, shares_of(survey, max(sample // size, 50 * size)), labels, first)
     if size > LARGEST_RANK:
         starts = [start_of(each, problem, frame, drawn.block, manner) for each in asked]
         return _collect(frame, [_quasi_newton(passes, frame, *each) for each in zip(asked, starts, strict=True)])
@@ -126,8 +130,15 @@ def _check(problem: Problem, selection: Selection, size: int) -> None:
 
 def _way(
     asked: Asked, problem: Problem, frame: Frame, drawn: Draw, pulls: Array, manner: Manner
-) -> Generator[Look, Sums, Resting]:
-    """Convex averages rest at their optimum; all others walk, from the optimum of the average or from least squares."""
+) -> Generator[Any, Any, Resting]:
+    """Convex averages rest at their optimum, close-k settles; all others, and what does not settle, walk.
+
+    They start from the optimum of the average or from least squares.
+    """
+    if serves(asked, problem, len(asked.penalty)):
+        end = yield from settled(asked, problem, frame, drawn, manner)
+        if end is not None:
+            return end
     loss, total = get_loss(problem.loss), asked.selection.total
     average = replace(problem, aggregate=ALL, k=None, m=None)
     root = replace(asked, selection=Selection(problem.loss, None, total, total))
@@ -141,7 +152,7 @@ def _way(
     return (yield from walk(asked, problem, drawn, rows_of(frame, drawn.block, asked), start, manner.max_iter))
 
 
-def lockstep(passes: Passes, frame: Frame, coroutines: Sequence[Generator[Look, Sums, Resting]]) -> list[Resting]:
+def lockstep(passes: Passes, frame: Frame, coroutines: Sequence[Generator[Any, Any, Resting]]) -> list[Resting]:
     """Run problems together: every pass answers all that still ask."""
     waiting = {number: next(each) for number, each in enumerate(coroutines)}
     found: dict[int, Resting] = {}

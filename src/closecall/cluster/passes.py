@@ -12,7 +12,8 @@ from functools import partial, reduce
 from operator import add
 from typing import Any, Protocol
 
-from .blocks import Block, Draw, Frame, Look, Sums, Survey, draw, look_at, survey, whole
+from .blocks import Block, Frame, Survey, look_at, survey, whole
+from .draw import Draw, draw
 
 
 class Source(Protocol):
@@ -103,11 +104,11 @@ class Passes:
         """All rows."""
         return [block for block in self.run("gather", whole) if len(block)]
 
-    def draw(self, frame: Frame, shares: dict[Any, float], labels: Sequence[Any]) -> Draw:
-        """A sample with these shares of each label, and sums over all rows."""
-        return reduce(add, self.run("sample", partial(draw, frame, shares, list(labels))))
+    def draw(self, frame: Frame, shares: dict[Any, float], labels: Sequence[Any], first: float = 0.0) -> Draw:
+        """A sample with these shares of each label, the share with the smallest hashes, and sums over all rows."""
+        return reduce(add, self.run("sample", partial(draw, frame, shares, list(labels), first)))
 
-    def look(self, frame: Frame, looks: Sequence[Look], phase: str = "sums") -> list[Sums]:
+    def look(self, frame: Frame, looks: Sequence[Any], phase: str = "sums") -> list[Any]:
         """One pass for several problems."""
         found = self.run(phase, partial(look_at, frame, list(looks)))
         return [reduce(add, each) for each in zip(*found, strict=True)]

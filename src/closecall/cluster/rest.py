@@ -14,6 +14,7 @@ import numpy as np
 
 from .._names import Array
 from ..losses import Loss
+from ..solvers.tally import margin_at
 from .blocks import Look, Sums
 from .window import Selection, Window
 
@@ -69,16 +70,9 @@ def margins_within(loss: Loss, threshold: float | None, high: float) -> tuple[fl
     least, most = (threshold - high, threshold + high) if threshold is not None else (-high, np.inf)
     ends = []
     for level, outside in ((most, -np.inf), (least, np.inf)):
-        margins = np.array([-1e9, 1e9])
-        inside = loss.value(margins)
-        if not inside[1] < level < inside[0]:
-            ends.append(outside)
-            continue
-        for _ in range(100):
-            middle = margins.mean()
-            margins[0 if loss.value(np.array([middle]))[0] > level else 1] = middle
-        end = float(margins[0 if outside < 0 else 1])
-        ends.append(end + float(np.sign(outside)) * 1e-9 * max(1.0, abs(end)))
+        inside = loss.value(np.array([-1e9, 1e9]))
+        end = margin_at(loss, level) if inside[1] < level < inside[0] else outside
+        ends.append(end + float(np.sign(outside)) * 1e-8 * max(1.0, abs(end)) if np.isfinite(end) else end)
     return ends[0], ends[1]
 
 

@@ -10,6 +10,7 @@ from .._names import Array
 from ..aggregates import take_smallest
 from ..losses import get_loss
 from ..solvers.certificate import NOTHING
+from ..solvers.stationary import held_bound
 from .blocks import Look, Sums, keys_of
 
 
@@ -81,13 +82,7 @@ class Window:
         tops = sums.heights + np.array([heights[~sides].sum(), heights[sides].sum()])
         along = sums.pulls + np.array([pull[~sides].sum(), pull[sides].sum()])
         across = sums.across + np.stack([pull[~sides] @ self.rows[~sides], pull[sides] @ self.rows[sides]])
-        factors = np.ones(2)
-        if self.penalty[-1] == 0:  # a free intercept: its pulls have to sum to zero
-            factors = along.min() / np.where(along > 0, along, 1.0)
         value = sums.value + float(self.weights @ self.losses + 0.5 * self.penalty @ self.c**2)
-        penalized, bound = self.penalty > 0, 0.0
-        if penalized.any():
-            pulled = (factors @ across)[penalized]
-            bound = max(float(factors @ tops - (pulled**2 / 2) @ (1 / self.penalty[penalized])), 0.0)
+        bound = held_bound(tops, along, across, self.penalty)
         gap = (value - bound) / max(value, NOTHING * self.loss.threshold * self.selection.k)
         return value, float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0

@@ -7,9 +7,6 @@ Work that is the same is done once: `close`, `close_decay` and `atk` with k = n 
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +24,9 @@ from . import compiled
 from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots
+from .crew import Crew
 from .finish import finish_averages, settle_all
+from .large import Manner, Settled, merge, nothing, settle_many
 from .prepared import NOT_FINITE, Prepared, prepare
 from .sample import descend_from, minimize_from
 from .steps import Rows
@@ -99,6 +98,7 @@ def solve(
     dtype: Any = None,
     memory_limit: int = 1 << 30,
     threads: int = 1,
+    shuffled: bool = False,
     callback: Callable[[Progress], None] | None = None,
 ) -> Solutions:
     """Solve a batch of problems on one training set.
@@ -119,7 +119,8 @@ def solve(
         this share of their size; 0 runs every step.
     settle : int
         Problems that end without their certificate then settle (:mod:`closecall.solvers.finish`): averages for at most
-        this many further steps, selections for at most a quarter of it, of which each costs about four others.
+        this many further steps, selections for at most a quarter of it, of which each costs about four others. On many
+        dense examples close selections of a smooth loss are solved by :mod:`closecall.solvers.large` instead.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool
@@ -136,6 +137,8 @@ def solve(
     threads : int
         Problems are shared out among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up,
         except that small products take one thread.
+    shuffled : bool
+        Whether the order of the rows means nothing, so that the first ones are a sample; drawn at random otherwise.
     callback : callable, optional
         Receives a :class:`Progress` now and then.
 
@@ -157,15 +160,24 @@ def solve(
     dtype = check_range(check_dtype(dtype, X), X, masses)
     options = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept, "dtype": dtype}
     prepared = prepare(X, y, masses, **options)
+    setting = Judged(X, y, prepared.design.intercept)
+    settled: dict[int, Settled] = {}
+    if settle and isinstance(init, str) and init == "least_squares" and prepared.sample is not None:
+        manner = Manner(max_iter, tol, fit_intercept, penalize_intercept)
+        settled = settle_many(setting, masses, prepared, problems, fold_of, manner, shuffled)
+    rest = np.array([row for row in range(len(problems)) if row not in settled], dtype=int)
+    some = [problems[row] for row in rest]
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
-    coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
-    setting, proven = Judged(X, y, prepared.design.intercept), None
+    coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how) if some else nothing(X.shape[1])
+    proven = None
     with np.errstate(all="ignore"):  # what comes out is looked at
         if settle:
-            proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)
+            proven = settle_all(prepared, some, fold_of[rest], coef, intercept, used, steps=settle, tol=tol)
         else:
             del prepared  # as large as X; the certificate looks at X itself
+        if settled:
+            coef, intercept, used, bounds, proven = merge(settled, rest, coef, intercept, used, bounds, proven)
         known: dict[str, Any] = {"tol": tol, "bounds": bounds, "proven": proven}
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
@@ -257,7 +269,7 @@ class _Batch:
         room = min(room, max(self.memory_limit // (6 * self.threads), bytes_per_row))
         self.block_rows = max(1, room // bytes_per_row)
         self.wide_rows = max(1, min(compiled.BLOCK_BYTES, self.memory_limit // (2 * self.threads)) // bytes_per_row)
-        self.stopped = threading.Event()
+        self.crew = Crew(self.threads)
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
         """Coordinates, steps used and lower bounds (0: none is known) of every problem."""
@@ -312,7 +324,9 @@ class _Batch:
         for budget in np.unique(passes):  # a root that only serves decay runs stops after the first third
             group = np.flatnonzero(passes == budget)
             parts = [part for part in np.array_split(group, self.threads) if part.size]
-            for part, result in zip(parts, self._map(self._root_task(rows, start, chosen, budget), parts), strict=True):
+            for part, result in zip(
+                parts, self.crew.map(self._root_task(rows, start, chosen, budget), parts), strict=True
+            ):
                 for local, root in enumerate(part):
                     mine = needed[root_of == root]
                     is_average = average[mine]
@@ -350,46 +364,11 @@ class _Batch:
                 beat=lambda step, active: self._beat("steps", step, active),
             )  # fmt: skip
 
-        for part, result in zip(parts, self._map(task, parts), strict=True):
+        for part, result in zip(parts, self.crew.map(task, parts), strict=True):
             C[part], used[part] = result
 
-    def _map(self, task: Callable[[Array], Any], parts: list[Array]) -> list[Any]:
-        if self.threads == 1 or len(parts) == 1:
-            return [task(part) for part in parts]
-        results: list[Any] = [None] * len(parts)
-        failures: list[BaseException] = []
-        todo = deque(enumerate(parts))
-
-        def work() -> None:
-            with np.errstate(all="ignore"), contextlib.suppress(IndexError):  # NumPy's error state is a thread's own
-                while not self.stopped.is_set():
-                    number, part = todo.popleft()
-                    try:
-                        results[number] = task(part)
-                    except BaseException as error:
-                        failures.append(error)
-                        self.stopped.set()  # the others see it at their next beat
-
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.threads, os.cpu_count() or 1))]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    # Not for ever: a signal that another thread received does not wake this one, which must answer it.
-                    thread.join(0.1)
-        except BaseException:
-            self.stopped.set()  # Ctrl-C reaches the main thread only; the workers see this flag
-            for thread in threads:
-                if thread.is_alive():
-                    thread.join()
-            raise
-        if failures:
-            raise failures[0]
-        return results
-
     def _beat(self, phase: str, step: int, active: int) -> None:
-        if self.stopped.is_set():
+        if self.crew.stopped.is_set():
             raise KeyboardInterrupt
         if self.callback is not None:
             self.callback(Progress(phase, step, self.steps, active))

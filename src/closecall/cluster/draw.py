@@ -1,0 +1,58 @@
+"""The second pass: samples by the hashes of the rows, and the sums that need no coordinates of a solution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from ..linear.training import row_hashes
+from .blocks import Block, Frame, joined, spread_out
+
+
+@dataclass
+class Draw:
+    """A sample of a partition, and sums over all of its rows: of ``z z'``, and of ``-y * z`` for each label.
+
+    Parameters
+    ----------
+    block : Block
+        Masses are raised by what each row stands for.
+    first : Block
+        The rows with the smallest hashes, about, as they are.
+    gram : array (coordinates, coordinates)
+    pulls : array (labels, coordinates)
+    """
+
+    block: Block
+    first: Block
+    gram: Array
+    pulls: Array
+
+    def __add__(self, other: Draw) -> Draw:
+        return Draw(joined([self.block, other.block]), joined([self.first, other.first]), self.gram + other.gram,
+                    self.pulls + other.pulls)  # fmt: skip
+
+
+def draw(frame: Frame, shares: dict[Any, float], labels: Sequence[Any], first: float, block: Block) -> Draw:
+    """Rows of a sample by the share of each label, the share ``first`` with the smallest hashes, and the sums."""
+    limits = np.ones(len(block))
+    for label, share in shares.items():
+        limits[block.y == label] = share
+    hashes = row_hashes(block.X)
+    chosen = np.flatnonzero(spread_out(hashes) < limits)
+    least = np.flatnonzero(hashes.astype(np.float64) * 2.0**-64 < first)
+    size = len(frame.mean) + frame.intercept
+    found = Draw(Block(block.X[chosen], block.y[chosen], block.mass[chosen] / limits[chosen]),
+                 Block(block.X[least], block.y[least], block.mass[least]),
+                 np.zeros((size, size)), np.zeros((len(labels), size)))  # fmt: skip
+    for piece in block.pieces():
+        y, mass = block.y[piece], frame.masses(block.y[piece], block.mass[piece])
+        rows = frame.rows(block.X[piece], -np.ones(len(y)))
+        found.gram += (rows.T * mass) @ rows
+        for number, label in enumerate(labels):
+            found.pulls[number] += np.where(y == label, -mass, mass) @ rows
+    return found

@@ -1,0 +1,76 @@
+"""Worker processes that are killed in the middle of a fit, and workers of whom none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("dask.array", reason="needs the extra dask")
+distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+
+from closecall.cluster import ClusterError, DaskCloseKClassifier, PassEvent, dask_source  # noqa: E402
+from tests.cluster.test_dask import as_arrays, expected_in_passes, table, workers  # noqa: E402
+
+
+def work(address: str) -> None:
+    """One worker in this process, without a nanny."""
+
+    async def live() -> None:
+        async with distributed.Worker(address, nthreads=1, dashboard=False, silence_logs=50) as worker:
+            await worker.finished()
+
+    asyncio.run(live())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are forked")
+def test_a_process_killed_in_each_phase_costs_a_repeat() -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["closecall.cluster"])  # imported once for all
+    data, lost = table(2, 600), list[str]()
+    settings: dict[str, Any] = {"k": 0.3, "max_iter": 12, "tol": 0.9, "max_gathered": 0}
+    cluster = distributed.LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
+    )
+    processes = [context.Process(target=work, args=(cluster.scheduler_address,), daemon=True) for _ in range(4)]
+
+    def kill(event: PassEvent) -> None:
+        if event.phase not in lost and event.partitions_done == 1:
+            os.kill(processes[len(lost)].pid or 0, signal.SIGKILL)
+            lost.append(event.phase)
+
+    try:
+        for process in processes:
+            process.start()
+        with distributed.Client(cluster) as client:
+            client.wait_for_workers(4)
+            model = DaskCloseKClassifier(callback=kill, client=client, **settings).fit(*as_arrays(data))
+    finally:
+        cluster.close()
+        for process in processes:
+            process.kill()
+            process.join()
+    again = expected_in_passes(data, settings)
+    assert lost == ["survey", "sample", "sums"]
+    assert [process.exitcode for process in processes[:3]] == [-signal.SIGKILL] * 3
+    assert np.array_equal(model.coef_, again.coef_)
+    assert model.n_passes_ == again.n_passes_
+
+
+def test_without_any_worker_a_fit_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_source, "WHILE", 0.1)
+    monkeypatch.setattr(dask_source, "LONGEST_ALONE", 0.3)
+
+    def lose(event: PassEvent) -> None:
+        if event.partitions_done == 1 and cluster.workers:
+            cluster.sync(cluster.workers[0].close, timeout=1, executor_wait=False)
+
+    with workers(1, processes=False) as cluster, distributed.Client(cluster) as client:
+        model = DaskCloseKClassifier(callback=lose, client=client)
+        with pytest.raises(ClusterError, match=r"no Dask worker has been there.*call fit again"):
+            model.fit(*as_arrays(table(3)))

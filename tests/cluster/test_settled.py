@@ -1,0 +1,63 @@
+"""Close-k in passes ends, certified, where the in-memory fit does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed", reason="needs the extra dask")
+
+from closecall import CloseKClassifier
+from closecall.cluster import DaskCloseKClassifier, fit
+from closecall.cluster.blocks import make_block
+from closecall.cluster.passes import InMemory
+from tests.solvers.test_large import draw, excess
+
+ROWS = 85_000
+
+
+def source(X: np.ndarray, y: np.ndarray, mass: np.ndarray) -> InMemory:
+    """Uneven partitions in another order than the rows, one of them empty."""
+    ends = np.sort(np.random.default_rng(2).integers(0, len(y), 4))
+    parts = np.split(np.random.default_rng(3).permutation(len(y)), [*ends, ends[-1]])
+    return InMemory([make_block(X[part], y[part], mass[part]) for part in parts])
+
+
+@pytest.mark.parametrize(
+    ("seed", "k", "room"),
+    [(0, 0.1, fit.ROOM), (1, 0.4, fit.ROOM), (2, 0.1, 0)],
+    ids=["few", "many", "nothing gathered"],
+)
+def test_the_answer_is_certified_and_the_one_in_memory(
+    monkeypatch: pytest.MonkeyPatch, seed: int, k: float, room: int
+) -> None:
+    X, y = draw(seed, ROWS, 3)
+    X = X.astype(np.float32) if seed == 1 else X
+    mass = np.random.default_rng(seed).integers(1, 4, ROWS).astype(float) if seed else np.ones(ROWS)
+    passes = fit.fit_passes
+
+    def smaller(*given: Any, **room_given: Any) -> Any:
+        return passes(*given, **{"room": room} | room_given)
+
+    monkeypatch.setattr("closecall.cluster.classifier.fit_passes", smaller)
+    model = DaskCloseKClassifier(k=k, max_gathered=0).fit_source(source(X, y, mass))
+    same = CloseKClassifier(k=k).fit(X, y, mass)
+    assert same.converged_
+    assert model.converged_
+    assert model.coef_ == pytest.approx(same.coef_, rel=1e-4)
+    assert model.intercept_ == pytest.approx(same.intercept_, rel=1e-4, abs=1e-4)
+    assert np.count_nonzero(model.predict(X) != same.predict(X)) <= 2
+    assert excess(X.astype(float), y, mass, model, k * mass.sum()) < 1e-4  # type: ignore[arg-type]
+    assert model.n_passes_ <= 62
+
+
+def test_labels_of_classes_and_their_weights_count_in_passes() -> None:
+    X, y = draw(4, ROWS, 2)
+    names = np.where(y > 0, "yes", "no").astype(object)
+    settings: dict[str, Any] = {"k": 0.2, "class_weight": {"yes": 2.0, "no": 1.0}, "penalize_intercept": True}
+    model = DaskCloseKClassifier(max_gathered=0, **settings).fit_source(source(X, names, np.ones(ROWS)))
+    same = CloseKClassifier(**settings).fit(X, names)
+    assert model.converged_
+    assert model.coef_ == pytest.approx(same.coef_, rel=1e-4)

@@ -259,9 +259,9 @@ def page(rows: list[Row], figure: Path) -> str:
     found = overall([row for row in rows if row["base"] == BASE], BASE)
     shown = [row | {"label": LABELS[row["method"]]} for row in found[1:]]
     save_chart(interval_chart(shown, label="label", title="mean gain over LogisticRegression (points)"), figure)
-    splits = int(min(row["splits"] for row in rows if row["method"] == "cv_top_two"))
     duels = [duel(rows, *pair) for pair in DUELS]
     rows = [row for row in rows if row["base"] == BASE]
+    splits = int(min(row["splits"] for row in rows if row["method"] == "cv_top_two"))
     return "\n".join(
         [
             "# More than two classes: top two, one against the rest, softmax\n",

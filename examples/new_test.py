@@ -4,7 +4,7 @@ The tables compare accuracies over splits. With the prediction of every test exa
 about the first split of each data set: of the examples on which close decay and average disagree, does one of the two
 have more of them right than chance would give it? Exact two-sided p-values, Holm's correction over the sets.
 
-Run it as ``python examples/new_test.py``, with a suite and a protocol if not ``pmlb94`` and ``sound``.
+Run it as ``python examples/new_test.py``, with a suite and a protocol if not ``pmlb94`` and ``paper``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mcnemar(frame: pd.DataFrame, loss: str, split: int = 0) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    suite, protocol = [*sys.argv[1:], "pmlb94", "sound"][:2] if len(sys.argv) > 2 else ("pmlb94", "sound")
+    suite, protocol = sys.argv[1:3] if len(sys.argv) > 2 else ("pmlb94", "paper")
     frame = read_predictions(FOLDER, suite, protocol)
     for loss in ("logistic", "hinge"):
         found = mcnemar(frame, loss)

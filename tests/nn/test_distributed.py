@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import multiprocessing
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
@@ -13,6 +16,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
+from closecall.aggregates import AGGREGATES, spectrum  # noqa: E402
 from closecall.nn import (  # noqa: E402
     Average,
     AverageTopK,
@@ -50,6 +54,7 @@ REDUCERS = {
 }
 
 
+OWN = "my_spectrum"
 #: Every option beyond them: name -> what makes it, given the group. Losses are (samples, 6), or 5 classes on a line.
 OPTIONS: dict[str, Any] = {
     "each sample": lambda group: AverageTopK(k=2, dim=1, group=group),
@@ -65,6 +70,7 @@ OPTIONS: dict[str, Any] = {
     "tilted each column": lambda group: Tilted(1.5, dim=0, group=group),
     "human": lambda group: Spectrum("human(0.4,0.3)", group=group),
     "superquantile each column": lambda group: Spectrum("superquantile(0.6,0.2)", dim=0, group=group),
+    "own spectrum": lambda group: Spectrum(OWN, group=group),
     "soft atk": lambda group: AverageTopK(k=0.2, temperature=0.1, group=group),
     "soft close": lambda group: CloseK(k=0.2, threshold=LOG2, temperature=0.1, group=group),
     "soft trimmed each column": lambda group: Trimmed(m=3, temperature=0.1, dim=0, group=group),
@@ -77,6 +83,15 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+@contextlib.contextmanager
+def own_spectrum() -> Iterator[None]:
+    """A spectrum of one's own among the aggregates of this process, and away again."""
+    AGGREGATES[OWN] = spectrum(OWN, lambda u: np.minimum(u / 0.4, 1.0), convex=True)
+    yield
+    del AGGREGATES[OWN]
+
+
+@own_spectrum()
 def option(name: str, world: int, rank: int | None = None, group: Any = None) -> tuple[list[float], Any]:
     """Values and gradients of one option on random batches, as one of several processes or alone."""
     reducer, values, gradients = OPTIONS[name](group), [], []

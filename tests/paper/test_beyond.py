@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,15 +18,15 @@ from closecall.paper import beyond
 from closecall.paper.beyond import BOUND, EXACT, STUDIES
 from closecall.paper.cell import run_cell
 from closecall.paper.compact import CompactError, Line, from_text, header_of, to_text
-from closecall.paper.engines import Happening, Work
 from closecall.paper.exchange import export_store, import_folder
 from closecall.paper.jobs import Job, prepare
 from closecall.paper.pages.exact01 import exact01_shown
 from closecall.paper.pages.sorr import sorr_records, sorr_shown
-from closecall.paper.plan import Cell, RunOptions, Task, get_targets, rng_for
+from closecall.paper.plan import Cell, RunOptions, get_targets, rng_for
 from closecall.paper.record import Record
 from closecall.paper.run import drive
 from closecall.paper.store import Store
+from tests.stress.fault_helpers import inline
 
 NAME = "embedded:monk3"
 
@@ -36,12 +35,6 @@ NAME = "embedded:monk3"
 def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beyond, "RANGE_ALPHAS", (0.1, 10.0))
     monkeypatch.setattr(beyond, "RANGE_COUNTS", {name: counts[:2] for name, counts in beyond.RANGE_COUNTS.items()})
-
-
-def here(tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
-    """An engine without processes."""
-    for task in tasks:
-        yield Happening("done", task, work(task.cell))
 
 
 def ranges(split: int, max_iter: int = 60) -> Cell:
@@ -103,7 +96,7 @@ def test_what_is_done_is_not_run_again_and_travels(tmp_path: Path) -> None:
         for splits in (1, 3):
             job = job_of("sorr", splits)
             assert {task.cell.model for task in job.tasks()} == {"ranges"}
-            events = list(drive(job.tasks(), store, here, run_cell, {"jobs": [job.as_json()]}))
+            events = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
             assert events[0].done == (0 if splits == 1 else 1), "the first split was there"
         export_store(store, tmp_path / "cells")
         whole = [replace(each, rows=choose(each.rows, "sound")) for each in store.records(c.key for c in job.cells())]
@@ -180,7 +173,7 @@ def test_their_pages_and_numbers_are_published(tmp_path: Path, monkeypatch: pyte
     jobs = prepare(["sorr", "exact01"], RunOptions(2, 30), download=False)
     with Store(tmp_path / "store.sqlite", write=True) as store:
         tasks = [task for job in jobs for task in job.tasks()]
-        list(drive(tasks, store, here, run_cell, {"arguments": [], "jobs": [job.as_json() for job in jobs]}))
+        list(drive(tasks, store, inline, run_cell, {"arguments": [], "jobs": [job.as_json() for job in jobs]}))
         *_, page = write_report(store, tmp_path / "report")
         export_store(store, tmp_path / "site" / "cells")
     content = page.read_text(encoding="utf-8")

@@ -115,6 +115,27 @@ def test_a_pass_proves_its_target_and_no_more():
     assert cones._pass(vectors, weights, truth, 0.0, lambda free: 60.0)[0] is None
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_cones_equal_enumeration_whatever_the_weights(seed):
+    """Neither a unit of weight nor a fraction of it is lost where cones are left: far start, no row twice."""
+    rng = np.random.default_rng([7, seed])
+    X, y = rng.normal(size=(36, 3)), rng.choice([-1, 1], 36)
+    for mass in (np.ones(36), rng.random(36) / 100):
+        found = minimum_errors(X, y, mass, method="cones", start=rng.normal(size=3))
+        exact = minimum_errors(X, y, mass, method="enumeration")
+        assert (found.proven, exact.proven) == (True, True)
+        assert found.errors == pytest.approx(exact.errors, rel=1e-9)
+
+
+def test_few_rows_are_enumerated():
+    """Ten and twelve values of two columns: cones take a thousand times as long as the sixty rows in all threes."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.integers(0, 10, 60), rng.integers(0, 2, 60), rng.integers(0, 12, 60)])
+    found = minimum_errors(X, rng.choice([-1, 1], 60))
+    assert (found.method, found.proven) == ("enumeration", True)
+    assert minimum_errors(rng.normal(size=(300, 3)), rng.choice([-1, 1], 300), time_limit=0.01).method == "cones"
+
+
 def test_a_start_is_an_upper_bound():
     """Without time only the start is known, and least squares, which six far examples turn away, if it is better."""
     rng = np.random.default_rng(2)
@@ -122,9 +143,11 @@ def test_a_start_is_an_upper_bound():
     y = np.where(X[:, 0] > 0, 1, -1)
     y[60:] = -1
     least_squares, begun, bad = (
-        minimum_errors(X, y, time_limit=1e-9, start=start) for start in (None, [1.0, 0, 0], [-1.0, 0, 0])
+        minimum_errors(X, y, method="cones", time_limit=1e-9, start=start)
+        for start in (None, [1.0, 0, 0], [-1.0, 0, 0])
     )
     assert begun.lower_bound <= begun.errors == 6 < least_squares.errors == bad.errors
+    assert begun.lower_bound == bad.lower_bound == 0, "nothing is proven without time"
 
 
 @pytest.mark.shared_data

@@ -22,6 +22,9 @@ from .intercept import best_intercept
 TOLERANCES = (1e-9, 1e-6)
 #: ``auto`` enumerates in the plane up to this many (rows ** features); at about 150 ns each, half a minute.
 ENUMERATION_LIMIT = 2e8
+#: And in any space up to this many, which takes a fraction of a second: few rows of many equal values, on which cones
+#: would be split for long.
+FEW = 2e6
 #: ``auto`` splits cones up to this many features; beyond it covers conflicts.
 CONES_LIMIT = 5
 
@@ -70,7 +73,7 @@ def minimum_errors(
         ``enumeration`` takes rows ** features steps and proves its answer. ``cones`` is a branch and bound over the
         classifiers and ``milp`` covers conflicts with HiGHS; both have a lower bound at any time, the first for few
         features and any number of errors, the second for many features and few errors. ``auto`` enumerates up to two
-        features (those that depend on others do not count), splits cones up to five and covers beyond.
+        features (those that depend on others do not count) and few rows, splits cones up to five and covers beyond.
     time_limit : float
         Seconds for ``cones`` and ``milp``, which a last step may exceed; enumeration runs to its end.
     start : array (features,), optional
@@ -102,7 +105,7 @@ def minimum_errors(
 
 def _choose(task: _Task) -> str:
     features = len(task.columns)
-    if features <= 2 and float(len(task.weights)) ** features <= ENUMERATION_LIMIT:
+    if float(len(task.weights)) ** features <= (ENUMERATION_LIMIT if features <= 2 else FEW):
         return "enumeration"
     return "cones" if features <= CONES_LIMIT else "milp"
 

@@ -13,7 +13,7 @@ from ..scores import title
 _READ = (
     "from closecall.paper.predictions import read_predictions",
     "",
-    'frame = read_predictions("docs/results/predictions", "pmlb94", "sound")',
+    'frame = read_predictions("docs/results/predictions", "{suite}", "{protocol}")',
     'right = frame[["logistic.average", "logistic.close_decay"]].eq(frame["truth"], axis=0)',
     'print(right.groupby([frame["dataset"], frame["split"]], observed=True).mean())',
 )
@@ -49,7 +49,7 @@ def predictions_page(folder: Path) -> list[Block]:
             "cell has, it is listed below and in index.json. The reader refuses a file whose SHA-256 is not the "
             "index's."
         ),
-        Code(_READ),
+        Code(tuple(line.format_map(next(iter(files.values()))) if "{" in line else line for line in _READ)),
     ]
     differing = [
         f"{title(dataset)}, {facts['protocol']}, split {split}, {name}: {ours} right, {stored} in the cell"

@@ -14,7 +14,9 @@ pytest.importorskip("pandas", reason="install closecall[bench]")
 
 from scipy.optimize import minimize
 from scipy.special import expit
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from closecall import cli
@@ -23,10 +25,12 @@ from closecall.tabular.closecalls import close_calls
 from closecall.tabular.compare import ComparePlan, diagnosis_of, run_splits
 from closecall.tabular.conclude import conclude
 from closecall.tabular.divide import Order
+from closecall.tabular.measure import METRICS
 from closecall.tabular.model import TableModel
 from closecall.tabular.report import Findings, _lead
 from closecall.tabular.table import read
 from closecall.tabular.train import ALPHAS, How, _pairs, train
+from closecall.tabular.tuning import SplitData, judged as judged_as
 from tests.tabular.helpers import Run
 from tests.tabular.test_compare import LINEAR, QUICK, by_method
 from tests.tabular.test_keep import judged
@@ -159,6 +163,21 @@ def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
     ).fit(X, y)  # fmt: skip
     assert np.ptp(search.cv_results_["mean_test_score"]) > 0
     assert train("linear_svc", X, y, How(metric="auc")).alpha == pytest.approx(1 / search.best_params_["C"])
+
+
+def test_auc_ranks_what_is_nearly_impossible() -> None:
+    """Naive Bayes on many columns says 1e-30: such probabilities are not all the same."""
+    rng = np.random.default_rng(8)
+    y = np.arange(90) % 3
+    X = np.tile(rng.normal(size=(90, 2)) + 0.7 * y[:, None], 40)  # copies, so that it is far too sure
+    parts = [np.flatnonzero(np.arange(90) // 30 == part) for part in range(3)]
+    data = SplitData([X[part] for part in parts], [y[part] for part in parts], 3)
+    model = GaussianNB().fit(*data.known)
+    chances = model.predict_proba(data.X[2])
+    assert (chances < 1e-6).mean() > 0.2
+    expected = roc_auc_score(data.y[2], chances, multi_class="ovr")
+    found = METRICS["auc"].value(data.y[2], judged_as(model, data, 2, METRICS["auc"]))
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[Any], Order]:

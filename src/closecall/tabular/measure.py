@@ -105,6 +105,11 @@ class Metric:
     probabilities: bool = False
     digits: int = 2
 
+    @property
+    def least(self) -> float:
+        """The least probability that counts: log loss stays finite, AUC ranks the small ones, too."""
+        return 1e-6 if self.probabilities else 1e-300
+
     def shown(self, value: float) -> float:
         """A value as a reader sees it."""
         return self.factor * value
@@ -175,9 +180,9 @@ def log_probabilities(scores: Array, slope: Array, offset: Array) -> Array:
     return np.log(chance / chance.sum(axis=-1, keepdims=True))
 
 
-def logs_of(probabilities: Array) -> Array:
+def logs_of(probabilities: Array, least: float = 1e-6) -> Array:
     """Logarithms of a model's own probabilities, away from minus infinity."""
-    return np.log(np.clip(probabilities, 1e-6, 1.0))
+    return np.log(np.clip(probabilities, least, 1.0))
 
 
 def prior_scores(counts: Array, samples: int) -> Array:

@@ -70,7 +70,7 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
 
     Of probabilities that come with the calibration, later, nothing is known here: accuracy decides instead.
     """
-    scores, logs = scores_of(model, X)
+    scores, logs = scores_of(model, X, metric.least)
     counted = METRICS["accuracy"] if metric.probabilities and not logs else metric
     return float(counted.value(np.searchsorted(model.classes_, y), wide(scores)))
 

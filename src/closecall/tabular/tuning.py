@@ -45,10 +45,10 @@ class SplitData:
         return np.concatenate(self.X[:2]), np.concatenate(self.y[:2])
 
 
-def scores_of(model: Any, X: Array) -> tuple[Array, bool]:
+def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
     """Scores (samples, 1 or classes) of a fitted model, and whether they are logarithms of probabilities."""
     if hasattr(model, "predict_proba"):
-        return logs_of(model.predict_proba(X)), True
+        return logs_of(model.predict_proba(X), least), True
     if hasattr(model, "decision_function"):
         scores = np.asarray(model.decision_function(X), dtype=float)
         return (scores[:, None] if scores.ndim == 1 else scores), False
@@ -57,7 +57,7 @@ def scores_of(model: Any, X: Array) -> tuple[Array, bool]:
 
 def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
     """Scores (samples, classes) of a part as the metric wants them; ``sigmoid`` makes raw scores probabilities."""
-    scores, logs = scores_of(model, data.X[part])
+    scores, logs = scores_of(model, data.X[part], metric.least)
     if metric.probabilities and not logs:
         if sigmoid is None:
             sigmoid = sigmoids(scores[None], data.y[part])
@@ -101,7 +101,7 @@ class Boosting(Grid):
             model = _boosted(leaves, ROUNDS[-1]).fit(data.X[0], data.y[0])
             for rounds, probabilities in enumerate(model.staged_predict_proba(data.X[1]), 1):
                 if rounds in ROUNDS:
-                    values[place, ROUNDS.index(rounds)] = metric.value(data.y[1], logs_of(probabilities))
+                    values[place, ROUNDS.index(rounds)] = metric.value(data.y[1], logs_of(probabilities, metric.least))
         return values.ravel(), None
 
 

@@ -1,23 +1,19 @@
-"""Predictions of every test example: made, resumed and read back; README's headline from them, by code of its own."""
+"""Predictions of every test example: made, resumed and read back, and asked a new question."""
 
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 pytest.importorskip("pyarrow", reason="install closecall[bench]")
 pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
-
-import pyarrow.parquet
 
 from closecall import cli
 from closecall.data import load_dataset
@@ -34,7 +30,6 @@ from tests import ROOT
 from tests.stress.fault_helpers import inline
 
 SETS = ("embedded:corral", "embedded:monk3")
-PUBLISHED = ROOT / "docs" / "results" / "predictions"
 
 
 @pytest.fixture(scope="module")
@@ -115,44 +110,6 @@ def test_the_page_names_the_files(site: Path) -> None:
     assert 'read_predictions("docs/results/predictions", "embedded", "paper")' in page
 
 
-def accuracies(protocol: str, suite: str, *, as_in_the_cells: bool) -> dict[str, np.ndarray]:
-    """Column -> accuracies (sets, splits), from the file; where the index lists the cell's count, that if asked for."""
-    name = f"{suite}-{protocol}-linear.parquet"
-    table = pyarrow.parquet.read_table(PUBLISHED / name)
-    codes = table.column("dataset").combine_chunks()
-    sets = codes.dictionary.to_pylist()
-    place = codes.indices.to_numpy().astype(int) * 25 + table.column("split").to_numpy()
-    truth, count = table.column("truth").to_numpy(), np.bincount(place)
-    assert len(count) == 25 * len(sets)
-    names = [name for name in table.column_names if "." in name]
-    right = {name: np.bincount(place, table.column(name).to_numpy() == truth) for name in names}
-    listed = json.loads((PUBLISHED / INDEX).read_text())["files"][name]["datasets"]
-    for dataset, facts in listed.items() if as_in_the_cells else ():
-        for split, column, ours, stored in facts["differs"]:
-            at = sets.index(dataset) * 25 + split
-            assert right[column][at] == ours, "the index counts what the file holds"
-            right[column][at] = stored
-    return {name: (right[name] / count).reshape(-1, 25) for name in names}
-
-
-def significant(close: np.ndarray, average: np.ndarray, protocol: str) -> np.ndarray:
-    """By the paper's test for independent samples, or by Nadeau and Bengio's with Holm's correction over the sets."""
-    gain, paper = close - average, protocol == "paper"
-    variances = close.var(axis=1, ddof=1) + average.var(axis=1, ddof=1)
-    spread = np.sqrt(variances / 25 if paper else gain.var(axis=1, ddof=1) * (1 / 25 + 1 / 3))
-    t = np.divide(np.abs(gain.mean(axis=1)), spread, out=np.zeros(len(gain)), where=spread > 1e-12)
-    p = 2 * stats.t.sf(t, 48 if paper else 24)
-    rejected = np.zeros(len(p), dtype=bool)
-    for rank, place in enumerate(np.argsort(p)):
-        if p[place] >= (0.05 if paper else 0.05 / (len(p) - rank)):
-            break
-        rejected[place] = True
-    return rejected
-
-
-HEADLINE = re.compile(r"^\| (\w+), linear \| 25 \| (\w+) \| (\w+) \| (\d+) of (\d+): .*?\| (\d+) of \d+: ", re.M)
-
-
 def test_the_example_of_a_new_test_counts_disagreements(site: Path) -> None:
     """Its table against a count example by example."""
     mcnemar = runpy.run_path(str(ROOT / "examples" / "new_test.py"))["mcnemar"]
@@ -166,18 +123,3 @@ def test_the_example_of_a_new_test_counts_disagreements(site: Path) -> None:
             alone[1] += average and not close
         assert [row["close_decay"], row["average"]] == alone
         assert 0 <= row["p"] <= 1
-
-
-@pytest.mark.parametrize("as_in_the_cells", [True, False])
-def test_the_headline_of_the_readme_follows_from_the_predictions(as_in_the_cells: bool) -> None:
-    """Every row of the README whose predictions are published; solved again, one set may fall on the other side."""
-    told = HEADLINE.findall((ROOT / "README.md").read_text())
-    here = [row for row in told if (PUBLISHED / f"{row[0]}-{row[1]}-linear.parquet").exists()]
-    assert ("pmlb94", "paper") in {row[:2] for row in here}
-    for suite, protocol, loss, wins, sets, losses in here:
-        found = accuracies(protocol, suite, as_in_the_cells=as_in_the_cells)
-        close, average = found[f"{loss}.close_decay"], found[f"{loss}.average"]
-        assert len(close) == int(sets)
-        sure, gain = significant(close, average, protocol), (close - average).mean(axis=1)
-        counts = np.array([(sure & (gain > 0)).sum(), (sure & (gain < 0)).sum()])
-        assert np.abs(counts - [int(wins), int(losses)]).max() <= (0 if as_in_the_cells else 1), (suite, protocol, loss)

@@ -28,6 +28,7 @@ LAWS, CLASSES = "tests/linear/test_laws.py", "tests/linear/test_multiclass.py"
 PARAMETERS, ESTIMATORS = "tests/linear/test_parameters.py", "tests/linear/test_estimators.py"
 WARNINGS, PATHS = "tests/linear/test_warnings.py", "tests/linear/test_every_path.py"
 SETTLE, HARD = "tests/solvers/test_settle.py", "tests/solvers/test_hard.py"
+SETTLED, PASSES = "tests/cluster/test_settled.py", "tests/cluster/test_passes.py"
 
 
 @dataclass(frozen=True)
@@ -263,9 +264,25 @@ FAULTS = [
     Fault("joint settling counts mass, not rows", "linear/settling.py",
           "float(weights.sum()) / surface.choice.total * len(weights))", "float(weights.sum()))", (WARNINGS,)),
     Fault("nothing settles", "linear/fitting.py",
-          "settle=options.settle or options.max_iter, **data, **how", "**data, **how", (WARNINGS,)),
+          "settle=options.settle or options.max_iter, shuffled=True, **data, **how", "**data, **how", (WARNINGS,)),
     Fault("silent: no warning", "linear/fitting.py",
           "if bool(models.converged.all()):", "if True:", (WARNINGS,)),
+    # --- partitions
+    Fault("partitions: the last is dropped", "cluster/passes.py",
+          "return [found[number] for number in sorted(found)]", "return [found[number] for number in sorted(found)[:-1] or found]",
+          (SETTLED, PASSES)),
+    Fault("partitions: a doubled weight", "cluster/settled.py",
+          "near.mass.append(mass[kept])", "near.mass.append(2 * mass[kept])", (SETTLED,)),
+    Fault("partitions: weights count once more", "cluster/blocks.py",
+          "return mass if self.factors is None else", "return mass * mass if self.factors is None else", (SETTLED, PASSES)),
+    Fault("partitions: stale margins, of the rows that were kept last", "solvers/stationary.py",
+          "goal.length(c - self.center) <= far", "goal.length(c - self.center) <= np.inf", (SETTLED, "tests/solvers/test_large.py")),
+    Fault("partitions: stale margins, an end that is not confirmed", "solvers/stationary.py",
+          "if here.sums.full or not confirm:", "if True:", (SETTLED, "tests/solvers/test_large.py")),
+    Fault("partitions: the k-th place is one off", "cluster/window.py",
+          "left, there = selection.k - sums.mass,", "left, there = selection.k + 1 - sums.mass,", (PASSES,)),
+    Fault("partitions: the k of a search is one off", "cluster/settled.py",
+          "Goal(loss, asked.selection.k, asked.penalty", "Goal(loss, asked.selection.k + 1, asked.penalty", (SETTLED,)),
 ]  # fmt: skip
 
 

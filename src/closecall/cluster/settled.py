@@ -92,7 +92,7 @@ def share_of_first(rows: int) -> float:
     (1.0, 0.064)
     """
     size = large.sample_size(rows)
-    return min(1.0, (size + SURPLUS * np.sqrt(size)) / rows)
+    return min(1.0, float(size + SURPLUS * np.sqrt(size)) / rows)
 
 
 def settled(

@@ -12,6 +12,7 @@ from ..losses import Loss
 
 #: Rows are kept that are by this share of the seen margins' range, or of 1, outside of it.
 BEYOND = 0.25
+_BLOCK = 1 << 16  # entries of rows that are worked on at a time: they stay in cache
 PLACES = -5.0, 600.0  # between which the place is looked for
 _SEEN = 0.01  # rows this near the edge are seen, whatever the ramp
 _STEP = 1e-4  # between the slopes whose difference is the curvature
@@ -121,7 +122,16 @@ def tally(loss: Loss, aim: Aim, margins: Array, mass: Array, rows: Callable[[Arr
     The margins, which may be rounded, say which rows are seen.
     """
     near = np.flatnonzero((margins > aim.seen[0]) & (margins < aim.seen[1]))
-    signed, weight = rows(near), mass[near]
+    size = max(1, _BLOCK // len(aim.c))
+    found = Tally.zero(len(aim.c))
+    for begin in range(0, len(near), size):
+        some = near[begin : begin + size]
+        found = found + _tally(loss, aim, rows(some), mass[some])
+    return found
+
+
+def _tally(loss: Loss, aim: Aim, signed: Array, weight: Array) -> Tally:
+    """Of rows that stay in cache."""
     margins = -(signed @ aim.c)
     losses, pull = loss.value(margins), -loss.slope(margins)
     shares, by_loss, by_place = ramp(loss.threshold, aim, losses)
@@ -167,9 +177,12 @@ def place_of(loss: Loss, losses: Array, mass: Array, k: float, width: float) -> 
     >>> bool(0.1 < np.exp(-place) < 0.2)
     True
     """
-    low, high = PLACES
-    for _ in range(60):
-        aim = Aim(np.empty(0), (low + high) / 2, width, (0.0, 0.0))
-        taken = float(mass @ np.clip(ramp(loss.threshold, aim, losses)[0], 0.0, 1.0))
-        low, high = (aim.place, high) if taken < k else (low, aim.place)
+    threshold, (low, high), wrong = loss.threshold, PLACES, losses >= loss.threshold
+    far, heavy = (2 * threshold - losses[wrong]) / width + 0.5, mass[wrong]
+    near, light = threshold * np.log(np.maximum(losses[~wrong], 1e-300)) / width + 0.5, mass[~wrong]
+    while high - low > 1e-12 * max(1.0, abs(high)):
+        place = (low + high) / 2
+        taken = heavy @ np.clip(far - np.exp(-place) / width, 0.0, 1.0)
+        taken += light @ np.clip(near + threshold * place / width, 0.0, 1.0)
+        low, high = (place, high) if taken < k else (low, place)
     return high if high < PLACES[1] - 1 else None

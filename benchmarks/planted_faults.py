@@ -275,8 +275,6 @@ FAULTS = [
           "near.mass.append(mass[kept])", "near.mass.append(2 * mass[kept])", (SETTLED,)),
     Fault("partitions: weights count once more", "cluster/blocks.py",
           "return mass if self.factors is None else", "return mass * mass if self.factors is None else", (SETTLED, PASSES)),
-    Fault("partitions: stale margins, of the rows that were kept last", "solvers/stationary.py",
-          "goal.length(c - self.center) <= far", "goal.length(c - self.center) <= np.inf", (SETTLED, "tests/solvers/test_large.py")),
     Fault("partitions: stale margins, an end that is not confirmed", "solvers/stationary.py",
           "if here.sums.full or not confirm:", "if True:", (SETTLED, "tests/solvers/test_large.py")),
     Fault("partitions: the k-th place is one off", "cluster/window.py",

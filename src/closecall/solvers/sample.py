@@ -19,7 +19,7 @@ from .convex import Roots, minimize
 from .design import Design
 from .kernels import PULLS, Mass, make_mass
 from .newton import Found
-from .steps import Rows, carried_mass, descend
+from .steps import Rows, alike, carried_mass, descend
 
 #: From how many examples on, how many of them are taken at least, and which share of them.
 FROM_SAMPLES, LEAST, SHARE = 80_000, 25_000, 1 / 16
@@ -65,7 +65,8 @@ class Sample:
         """The problems in proportion, alpha to what their weights sum to: 1 for `top`, however many there are."""
         share = self.shares[rows.fold]
         k, m = rows.k * share, rows.m * share
-        carried = carried_mass(rows.aggregate, k, m) / carried_mass(rows.aggregate, rows.k, rows.m)
+        groups = alike(rows.aggregate)
+        carried = carried_mass(groups, k, m) / carried_mass(groups, rows.k, rows.m)
         return replace(rows, k=k, m=m, alpha=rows.alpha * carried)
 
 

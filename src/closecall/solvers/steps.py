@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._names import Array
-from ..aggregates import get_aggregate
+from ..aggregates import Aggregate, get_aggregate
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
 from . import candidates, compiled
@@ -96,19 +96,26 @@ def within_reach(length: Array | float, size: Array | float, total: Array | floa
     return np.where(length > reach, reach / np.maximum(length, reach), 1.0)
 
 
-def carried_mass(aggregates: Array, k: Array, m: Array) -> Array:
-    """What the weights of each row sum to, for k (..., rows)."""
-    found = np.maximum(k - m, 0.0)
-    for name in np.unique(aggregates):
-        same = aggregates == name
-        found[..., same] = get_aggregate(name).carried(k[..., same], m[same])
+Groups = list[tuple[Aggregate, Array]]
+
+
+def alike(aggregates: Array) -> Groups:
+    """Each aggregate and which rows have it."""
+    return [(get_aggregate(name), aggregates == name) for name in np.unique(aggregates)]
+
+
+def carried_mass(groups: Groups, k: Array, m: Array) -> Array:
+    """What the weights of each row sum to."""
+    found = np.empty_like(k)
+    for aggregate, same in groups:
+        found[same] = aggregate.carried(k[same], m[same])
     return found
 
 
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """k of every decaying row over the steps up to the last third: (steps + 1, rows) and which rows decay."""
+    """k of every row over the steps up to the last third, (steps + 1, rows), (1, rows) if none decays; and which do."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
-    last = first_final_step(steps)
+    last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
     for k_star, total in sorted({(k, totals[fold]) for k, fold in zip(rows.k[decays], rows.fold[decays], strict=True)}):
         same = decays & (rows.k == k_star) & (totals[rows.fold] == total)
@@ -240,9 +247,7 @@ class _Walk:
         self.table, self.decays = schedule_table(rows, np.array([mass.total for mass in masses]), steps)
         self.last = len(self.table) - 1
         self.total = float(design.masses.max(axis=0).sum())
-        pulling = carried_mass(rows.aggregate, self.table, rows.m)
-        share = share_of_gram(pulling, design.rank, self.total)
-        self.carried = np.array([step_curvature(loss) for loss in rows.loss]) * share
+        self.curvature = np.array([step_curvature(loss) for loss in rows.loss])
         self.scouts = Scouts(design, masses)
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
@@ -269,13 +274,15 @@ class _Walk:
         ]  # the hints are a view of ours where the rows are neighbours
         self.steep = np.flatnonzero(np.isin(self.rows.loss, self.steep_losses))
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
+        self.groups = alike(self.rows.aggregate)
         self.cut()
 
     def cut(self) -> None:
         """k of this step, and the majoriser that goes with it."""
-        place = np.minimum(self.step, self.last), self.active
-        self.k = self.table[place]
-        self.divisor = self.carried[place][:, None] * self.design.spectrum + self.shrink
+        self.k = self.table[np.minimum(self.step, self.last), self.active]
+        pulling = carried_mass(self.groups, self.k, self.rows.m)
+        carried = self.curvature * share_of_gram(pulling, self.design.rank, self.total)
+        self.divisor = carried[:, None] * self.design.spectrum + self.shrink
 
     def pause(self, limit: int) -> int:
         """Steps that can be taken before a window is full, opens or a row has to leave."""
@@ -337,7 +344,8 @@ class _Walk:
 
     def keep(self, rows: Array) -> None:
         """Go on with these rows only."""
-        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "fast", "hints"):  # fmt: skip
+        for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature",
+                     "fast", "hints"):  # fmt: skip
             setattr(self, name, getattr(self, name)[rows])
         self.rows, self.codes = self.rows.take(rows), self.codes[:, rows]
         self.arrange()

@@ -27,6 +27,7 @@ import skops.io as skops_io
 
 from closecall import AggregateLossClassifier, cli
 from closecall._budget import Budget
+from closecall.data.dataset import DataError
 from closecall.tabular import keep
 from closecall.tabular.divide import Order
 from closecall.tabular.keep import TREE, check_trees
@@ -236,3 +237,19 @@ def test_skops_keeps_the_pipeline(run: Run) -> None:
     assert all(name.startswith(("closecall.", "numpy.")) for name in unknown), unknown
     again = skops_io.loads(content, trusted=unknown)
     np.testing.assert_array_equal(again.predict(frame), pipeline.predict(frame))
+
+
+def test_what_is_no_archive_of_skops_is_still_explained(tmp_path: Path) -> None:
+    """Looking for skops swallows why a file cannot be opened; the reader of the other models says it."""
+    with zipfile.ZipFile(tmp_path / "later", "w") as archive:
+        archive.writestr("schema.json", "{}")
+    content = bytearray((tmp_path / "later").read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 99  # made by a version of zip that nobody can read
+    (tmp_path / "later").write_bytes(content)
+    (tmp_path / "empty").touch()
+    for name, why in {"later": r"zip file version 9\.9", "empty": "not a zip file"}.items():
+        with pytest.raises(ValueError, match=why):
+            TableModel.load(tmp_path / name)
+    for path, why in {tmp_path / "missing": "No such file", tmp_path: "Is a directory"}.items():
+        with pytest.raises(DataError, match=why):
+            TableModel.load(path)

@@ -35,7 +35,7 @@ def is_skops(path: str | os.PathLike[str]) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return _SCHEMA in archive.namelist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
         return False
 
 

@@ -80,6 +80,20 @@ def test_targets_share_cells_and_coverage_says_what_is_missing(tmp_path: Path) -
     assert (paper["cells"], sound["cells"], everything["core_hours"]) == (9, 8, pytest.approx(0.17))
 
 
+def test_what_one_model_left_out_for_its_size_is_no_missing_cell_of_that_model(tmp_path: Path) -> None:
+    linear, network = job_of("table1", NAMES), job_of("table1", NAMES[:2])
+    large = Hole.too_large(NAMES[2], 2e9, 1e9)
+    options = replace(network.options, models=("network",))
+    network = replace(network, options=options, holes=(*network.holes, large))
+    campaign = read_campaign(save(tmp_path, (linear, linear.cells()), (network, network.cells()[:-1])) / "cells")
+    jobs = {each.models[0]: each for each in jobs_of(campaign) if each.target.name == "table1"}
+    assert len(jobs["linear"].sizes) == 3
+    assert [hole.because for hole in jobs["network"].holes if hole.dataset == NAMES[2]] == [large.because]
+    rows = {row["model"]: row for row in coverage(list(jobs.values()), campaign) if row["protocol"] == "sound"}
+    assert (rows["linear"]["cells"], rows["network"]["cells"]) == (9, 6)
+    assert NAMES[2] not in rows["network"]["missing"]
+
+
 def test_the_way_of_running_with_the_most_cells_counts(tmp_path: Path) -> None:
     full, trial = job_of("table1", NAMES), job_of("table1", NAMES, splits=5)
     trial = replace(trial, options=replace(trial.options, max_iter=10))
@@ -197,7 +211,7 @@ def test_pages_say_how_they_came_about_and_what_is_missing(site: Path) -> None:
         assert generated == (path.name != "reading.md")
     page = (site / "table1.md").read_text()
     assert '??? note "1 not complete yet: pmlb94, sound, linear"\n\n    flare.' in page
-    assert "Not available locally, and left out: titanic." in page
+    assert "Not available locally: titanic." in page
     assert re.search(r"pmlb94, sound, linear *\| *2 of 94 \| *6 of 9 ", page)
     index = (site / "index.md").read_text()
     assert "3 of 18 planned cells are still to be run" in " ".join(index.split())

@@ -81,13 +81,26 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     suite was run in several ways (fewer steps to try it out, say), one way counts: see :func:`_best`.
     """
     asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
-    sizes, holes = _at_hand(asked)
-    variants = _variants(campaign, asked, sizes)
+    variants = _variants(campaign, asked, _at_hand(asked)[0])
     jobs = []
     for target in TARGETS.values():
         for model in (target.model,) if target.model else MODELS if target.protocols else MODELS[:1]:
-            jobs += list(_jobs(target, model, sizes, holes, variants))
+            jobs += list(_jobs(target, model, *_asked_of(asked, model), variants))
     return jobs
+
+
+def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
+    """As :func:`_at_hand`, less what every run of this model left out, by a rule for its cost for example."""
+    sizes, holes = _at_hand(asked)
+    mine = [job for job in asked if model in job.models]
+    had = {(size.suite, size.name) for job in mine for size in job.sizes}
+    for job in mine:
+        for hole in job.holes:
+            for suite in job.suites:
+                if hole.dataset in sizes.get(suite, {}) and (suite, hole.dataset) not in had:
+                    del sizes[suite][hole.dataset]
+                    holes.setdefault(suite, {})[hole.dataset] = hole
+    return sizes, holes
 
 
 def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:

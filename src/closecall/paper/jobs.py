@@ -212,7 +212,7 @@ def _look(name: str, suite: str, data_dir: str | None, download: bool, largest: 
         positives = int((data.signs() > 0).sum())
         work = 0 if math.isinf(largest) else len(data.y) * data.encode(np.arange(len(data.y)))[0].shape[1] ** 2
         if work > largest:
-            return Hole(name, f"left out by request: rows x columns^2 is {work:.2g}, more than {largest:.2g}")
+            return Hole.too_large(name, work, largest)
     except DataError as error:
         return Hole(name, str(error))
     except OSError as error:  # a disk or a network that fails is this set's hole, not the run's end

@@ -54,12 +54,36 @@ class Results(Protocol):
     def records(self, keys: Iterable[str]) -> Iterator[Record]: ...
 
 
+#: How the reason begins if a run was told to leave out the largest data sets.
+_BY_REQUEST = "left out by request"
+
+
 @dataclass(frozen=True)
 class Hole:
     """A data set that is left out of a table, and why."""
 
     dataset: str
     why: str
+
+    @classmethod
+    def too_large(cls, dataset: str, work: float, largest: float) -> Hole:
+        """A data set that a run was told to leave out because of its size."""
+        return cls(dataset, f"{_BY_REQUEST}: rows x columns^2 is {work:.2g}, more than {largest:.2g}")
+
+    @property
+    def because(self) -> str:
+        """What it shares with others that are left out for the same reason.
+
+        Examples
+        --------
+        >>> Hole.too_large("clean2", 1.9e8, 1.5e7).because
+        'Left out by request, rows x columns^2 more than 1.5e+07'
+        >>> Hole("higgs", "no such file").because
+        'Not available locally'
+        """
+        if not self.why.startswith(_BY_REQUEST):
+            return "Not available locally"
+        return f"{_BY_REQUEST.capitalize()}, rows x columns^2 {self.why.rpartition(', ')[2]}"
 
 
 @dataclass(frozen=True, eq=False)

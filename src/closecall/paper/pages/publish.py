@@ -238,9 +238,11 @@ def _coverage_blocks(parts: Sequence[Part], covered: Sequence[Row]) -> Iterator[
     mine = [row for row in covered if (row["suite"], row["model"]) in suites and row["what"] == what]
     if parts[0].job.target.protocols and mine:
         yield from coverage_blocks(mine)
-    absent = dict.fromkeys(title(hole.dataset) for part in parts for hole in part.job.holes)
-    if absent:
-        yield Paragraph(f"Not available locally, and left out: {', '.join(absent)}.")
+    absent: dict[str, dict[str, None]] = {}
+    for hole in (hole for part in parts for hole in part.job.holes):
+        absent.setdefault(hole.because, {})[title(hole.dataset)] = None
+    for because, names in absent.items():
+        yield Paragraph(f"{because}: {', '.join(names)}.")
 
 
 def _cells_table(rows: Sequence[Row], protocol: str) -> Table:

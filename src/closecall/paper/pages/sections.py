@@ -96,7 +96,7 @@ def build(job: Job, results: Results | Archive) -> Section:
         for add in _PARTS[job.target.name]:
             add(section, job, archive)
     for hole in job.holes:
-        section.notes.append(f"Not available locally: {title(hole.dataset)}: {hole.why}")
+        section.notes.append(f"{hole.because}: {title(hole.dataset)}: {hole.why}")
     return section
 
 

@@ -4,5 +4,13 @@ from .classifier import DaskAggregateLossClassifier, DaskCloseKClassifier
 from .dask_source import ClusterError
 from .parquet_source import ParquetSource
 from .passes import PassEvent
+from .search import DaskCloseKClassifierCV
 
-__all__ = ["ClusterError", "DaskAggregateLossClassifier", "DaskCloseKClassifier", "ParquetSource", "PassEvent"]
+__all__ = [
+    "ClusterError",
+    "DaskAggregateLossClassifier",
+    "DaskCloseKClassifier",
+    "DaskCloseKClassifierCV",
+    "ParquetSource",
+    "PassEvent",
+]

@@ -19,6 +19,8 @@ from ..losses import Loss, get_loss
 
 #: Entries of X that are float64 at a time: they stay in cache.
 PIECE = 1 << 17
+#: Between the number that says which rows a sample has and the one of their folds: the step of splitmix64.
+STEP = np.uint64(0x9E3779B97F4A7C15)
 #: Margins between which slopes are compared.
 NEAR = 1e-4
 
@@ -189,6 +191,19 @@ def spread_out(words: Array) -> Array:
     return np.asarray(((words ^ (words >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
+def fold_of(hashes: Array, folds: int) -> Array:
+    """The fold (rows,) of rows with these hashes: wherever a row is; it says nothing about which a sample has.
+
+    Examples
+    --------
+    >>> hashes = row_hashes(np.arange(5000.0)[:, None])
+    >>> found = fold_of(hashes, 5)
+    >>> bool((np.bincount(found) > 900).all()), bool((np.bincount(found[spread_out(hashes) < 0.2]) > 160).all())
+    (True, True)
+    """
+    return np.asarray((spread_out(hashes + STEP) * folds).astype(int))
+
+
 def whole(block: Block) -> Block:
     """The partition itself."""
     return block
@@ -299,9 +314,12 @@ def look_at(frame: Frame, looks: Sequence[Any], block: Block) -> list[Any]:
         for piece in block.pieces():
             X, y = block.X[piece], block.y[piece]
             mass = frame.masses(y, block.mass[piece])
+            folds = max((look.folds for look in looks if hasattr(look, "folds")), default=0)
+            fold = fold_of(row_hashes(X), folds) if folds else None
             for number, look in enumerate(looks):
                 signs = np.where(y == look.label, 1.0, -1.0)
-                look.add(found[number], frame, X, signs, mass)
+                rows: Any = slice(None) if not hasattr(look, "folds") else np.flatnonzero(fold != look.fold)
+                look.add(found[number], frame, X[rows], signs[rows], mass[rows])
     return found
 
 

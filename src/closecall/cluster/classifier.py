@@ -15,9 +15,9 @@ from ..linear.base import LinearClassifier
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
 from ..solvers.large import Manner
-from .blocks import joined
+from .blocks import Frame, Survey, joined
 from .dask_source import DaskSource, is_collection
-from .fit import Fitted, fit_passes, make_frame, select_by
+from .fit import Fitted, fit_passes, make_frame, select_by, total_mass
 from .passes import Passes, PassEvent, Source
 
 #: Entries of X up to which a fit gathers them and is the in-memory fit.
@@ -26,7 +26,7 @@ MAX_GATHERED = 1 << 24
 TAKEN = ("classes_", "coef_", "intercept_", "gap_", "converged_", "k_", "n_features_in_")
 
 
-class _OverPartitions(LinearClassifier):
+class OverPartitions(LinearClassifier):
     """Fitting of one (loss, aggregate, k, alpha) over partitions."""
 
     loss: str
@@ -44,6 +44,7 @@ class _OverPartitions(LinearClassifier):
     client: Any
     callback: Callable[[PassEvent], None] | None
     local: type[Any]
+    taken: tuple[str, ...] = TAKEN
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the classifier where the partitions are.
@@ -76,8 +77,7 @@ class _OverPartitions(LinearClassifier):
 
     def fit_source(self, source: Source) -> Any:
         """Fit to any source of partitions, such as :class:`closecall.cluster.ParquetSource`; returns self."""
-        problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
-        lookup(MULTICLASS, self.multiclass, "multiclass")
+        self._check()
         passes = Passes(source, self.callback)
         survey = passes.survey()
         if survey.rows * survey.features <= self.max_gathered:
@@ -90,33 +90,46 @@ class _OverPartitions(LinearClassifier):
             )
         free = bool(self.fit_intercept) and not self.penalize_intercept
         frame = make_frame(survey, classes, self.class_weight, intercept=bool(self.fit_intercept), centred=free)
-        manner = Manner(self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept))
         labels = [classes[1]] if len(classes) == 2 else list(classes)
-        found = fit_passes(passes, survey, frame, problem, labels, manner)
-        self.classes_, self.n_features_in_, self.n_passes_ = classes, survey.features, passes.number
-        self._keep(found, np.dtype(survey.kind), problem)
-        masses = np.array([survey.labels[name][1] for name in classes.tolist()])
-        total = float(masses.sum() if frame.factors is None else masses @ frame.factors)
-        self.k_ = get_aggregate(self.aggregate).counts(self.k, self.m, total)[0]
-        self._warn(found, problem, select_by(problem, total).whole, passes.number)
+        self.classes_, self.n_features_in_ = classes, survey.features
+        self._in_passes(passes, survey, frame, labels)
+        self.n_passes_ = passes.number
         return self
 
-    def _keep(self, found: Fitted, kind: Any, problem: Problem) -> None:
+    def _check(self) -> None:
+        """Complain before the data are looked at."""
+        lookup(MULTICLASS, self.multiclass, "multiclass")
+        Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+
+    @property
+    def _manner(self) -> Manner:
+        return Manner(self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept))
+
+    def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
+        problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        found = fit_passes(passes, survey, frame, problem, labels, self._manner)
+        self._keep(found, survey, frame, problem, passes.number)
+
+    def _keep(self, found: Fitted, survey: Survey, frame: Frame, problem: Problem, passes: int) -> None:
+        kind, total = np.dtype(survey.kind), total_mass(survey, frame)
         self.coef_, self.intercept_ = found.coef.astype(kind), found.intercept.astype(kind)
         self.gap_, self.converged_ = found.gap, bool((found.gap <= self.tol).all())
+        self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)[0]
+        self._warn(found, problem, select_by(problem, total).whole, passes)
 
     def _warn(self, found: Fitted, problem: Problem, convex: bool, passes: int) -> None:
         models = Models(found.coef[None], found.intercept[None], np.full((1, 1), passes), found.gap[None],
                         (found.gap <= self.tol)[None])  # fmt: skip
         options = Options(self.max_iter, self.tol, True, False, self.multiclass)
-        warn_unsettled(type(self).__name__, problem, models, options, convex, depth=5)
+        warn_unsettled(type(self).__name__, problem, models, options, convex, depth=7)
 
     def _in_memory(self, passes: Passes) -> Any:
         """The same classifier in memory, on all rows."""
         rows = joined(passes.gather())
         inner = self.to_local().fit(rows.X, rows.y, rows.mass)
-        for name in TAKEN:
-            setattr(self, name, getattr(inner, name))
+        for name in self.taken:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
         self.n_passes_ = passes.number
         return self
 
@@ -124,7 +137,7 @@ class _OverPartitions(LinearClassifier):
         """The in-memory classifier with the same parameters, fitted if this one is."""
         own = self.local().get_params()
         model = self.local(**{name: value for name, value in self.get_params().items() if name in own})
-        for name in (*TAKEN, "feature_names_in_"):
+        for name in (*self.taken, "feature_names_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
         return model
@@ -132,35 +145,32 @@ class _OverPartitions(LinearClassifier):
     def decision_function(self, X: Any) -> Any:
         """Scores, as in memory; of a Dask collection a Dask array."""
         check_is_fitted(self, "coef_")
-        return self._each(X, super().decision_function, np.float64, len(self.classes_) > 2)
+        return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
 
     def predict(self, X: Any) -> Any:
         """Class labels (samples,); of a Dask collection a Dask array."""
         check_is_fitted(self, "coef_")
-        return self._each(X, super().predict, self.classes_.dtype, False)
+        return self.each(X, "predict", self.classes_.dtype, False)
 
-    def _each(self, X: Any, method: Callable[[Any], Array], kind: Any, wide: bool) -> Any:
+    def each(self, X: Any, method: str, kind: Any, wide: bool) -> Any:
+        """A method of the model in memory, on X or on every partition of it."""
         if not is_collection(X):
-            return method(X)
-        how: dict[str, Any] = {"model": self.to_local(), "method": method.__name__}
-        how["meta"] = np.empty((0,) * (1 + wide), kind)
+            return getattr(LinearClassifier, method)(self, X)
+        how: dict[str, Any] = {"model": self.to_local(), "method": method}
+        how["meta"] = np.empty((0, len(self.classes_)) if wide else 0, kind)
         if not hasattr(X, "rechunk"):
-            return X.map_partitions(_call, **how)
+            return X.map_partitions(_call, none=how["meta"], **how)
         X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         shape = {"chunks": (X.chunks[0], (len(self.classes_),))} if wide else {"drop_axis": 1}
-        return X.map_blocks(_call, dtype=kind, **how, **shape)
+        return X.map_blocks(_call, none=how["meta"], dtype=kind, **how, **shape)
 
 
-def _call(X: Any, model: Any, method: str) -> Array:
-    """A method of a fitted model on one partition, which may be empty."""
-    if not len(X):
-        scores = method == "decision_function"
-        shape = (0, len(model.classes_)) if scores and len(model.classes_) > 2 else (0,)
-        return np.empty(shape, np.float64 if scores else model.classes_.dtype)
-    return np.asarray(getattr(model, method)(X))
+def _call(X: Any, model: Any, method: str, none: Array) -> Array:
+    """A method of a fitted model on one partition; ``none`` of an empty one."""
+    return np.asarray(getattr(model, method)(X)) if len(X) else none
 
 
-class DaskAggregateLossClassifier(_OverPartitions):
+class DaskAggregateLossClassifier(OverPartitions):
     """:class:`closecall.AggregateLossClassifier` on Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and fitted in memory: the same model, bit for bit. A larger
@@ -221,7 +231,7 @@ class DaskAggregateLossClassifier(_OverPartitions):
         keep(self, locals())
 
 
-class DaskCloseKClassifier(_OverPartitions):
+class DaskCloseKClassifier(OverPartitions):
     """:class:`closecall.CloseKClassifier` on Dask collections; see :class:`DaskAggregateLossClassifier`.
 
     Parameters

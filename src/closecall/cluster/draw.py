@@ -37,7 +37,7 @@ class Draw:
                     self.pulls + other.pulls)  # fmt: skip
 
 
-def draw(frame: Frame, shares: dict[Any, float], labels: Sequence[Any], first: float, block: Block) -> Draw:
+def draw(frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], block: Block) -> Draw:
     """Rows of a sample by the share of each label, the share ``first`` with the smallest hashes, and the sums."""
     limits = np.ones(len(block))
     for label, share in shares.items():

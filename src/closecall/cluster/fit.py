@@ -100,20 +100,52 @@ def fit_passes(
     -------
     Fitted
     """
-    size = len(frame.mean) + frame.intercept
-    masses = np.array([survey.labels[name][1] for name in frame.classes.tolist()])
-    total = float(masses.sum() if frame.factors is None else masses @ frame.factors)
+    asked = ask(survey, frame, problem, labels, manner, room=room)
+    drawn = passes.draw(frame, *draw_for(survey, frame, asked[0], problem, sample=sample), labels)
+    return fit_drawn(passes, frame, problem, asked, drawn, manner)
+
+
+def ask(
+    survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], manner: Manner, *, room: int = ROOM
+) -> list[Asked]:
+    """The problem of each label against the rest; an error if passes cannot solve it."""
+    size, total = len(frame.mean) + frame.intercept, total_mass(survey, frame)
     selection = select_by(problem, total)
     penalty = np.append(problem.alpha / frame.scale**2, [problem.alpha * manner.penalize_intercept] * frame.intercept)
-    asked = [Asked(each, selection, penalty, survey.rows, manner.tol, max(room // size, 10 * size)) for each in labels]
     _check(problem, selection, size)
-    first = share_of_first(survey.rows) if serves(asked[0], problem, size) else 0.0
-    drawn = passes.draw(frame, shares_of(survey, max(sample // size, 50 * size)), labels, first)
-    if size > LARGEST_RANK:
+    return [Asked(each, selection, penalty, survey.rows, manner.tol, max(room // size, 10 * size)) for each in labels]
+
+
+def total_mass(survey: Survey, frame: Frame) -> float:
+    """Of all rows, times the weights of their classes."""
+    masses = np.array([survey.labels[name][1] for name in frame.classes.tolist()])
+    return float(masses.sum() if frame.factors is None else masses @ frame.factors)
+
+
+def draw_for(
+    survey: Survey, frame: Frame, asked: Asked, problem: Problem, *, sample: int = SAMPLE
+) -> tuple[dict[Any, float], float]:
+    """Which share of each label a problem begins on, and which share of the rows with the smallest hashes."""
+    size = len(frame.mean) + frame.intercept
+    first = share_of_first(survey.rows) if serves(asked, problem, size) else 0.0
+    return shares_of(survey, max(sample // size, 50 * size)), first
+
+
+def fit_drawn(
+    passes: Passes, frame: Frame, problem: Problem, asked: Sequence[Asked], drawn: Draw, manner: Manner
+) -> Fitted:
+    """Fit from what was drawn."""
+    if len(frame.mean) + frame.intercept > LARGEST_RANK:
         starts = [start_of(each, problem, frame, drawn.block, manner) for each in asked]
-        return _collect(frame, [_quasi_newton(passes, frame, *each) for each in zip(asked, starts, strict=True)])
-    ways = [_way(each, problem, frame, drawn, drawn.pulls[number], manner) for number, each in enumerate(asked)]
-    return _collect(frame, lockstep(passes, frame, ways))
+        return collect(frame, [_quasi_newton(passes, frame, *each) for each in zip(asked, starts, strict=True)])
+    return collect(frame, lockstep(passes, frame, ways(frame, problem, asked, drawn, manner)))
+
+
+def ways(
+    frame: Frame, problem: Problem, asked: Sequence[Asked], drawn: Draw, manner: Manner
+) -> list[Generator[Any, Any, Resting]]:
+    """A coroutine for each label."""
+    return [_way(each, problem, frame, drawn, drawn.pulls[number], manner) for number, each in enumerate(asked)]
 
 
 def _check(problem: Problem, selection: Selection, size: int) -> None:
@@ -185,7 +217,8 @@ def _quasi_newton(passes: Passes, frame: Frame, asked: Asked, start: Array) -> R
     return replace(here, rests=here.gap <= asked.tol)
 
 
-def _collect(frame: Frame, found: Sequence[Resting]) -> Fitted:
+def collect(frame: Frame, found: Sequence[Resting]) -> Fitted:
+    """Where the problems of all labels ended, as models of X as it is."""
     models = [frame.to_parameters(each.c) for each in found]
     if not all(np.isfinite(coef).all() and np.isfinite(intercept) for coef, intercept in models):
         raise FloatingPointError("a solution is not finite; scale the features or raise alpha")

@@ -104,9 +104,9 @@ class Passes:
         """All rows."""
         return [block for block in self.run("gather", whole) if len(block)]
 
-    def draw(self, frame: Frame, shares: dict[Any, float], labels: Sequence[Any], first: float = 0.0) -> Draw:
+    def draw(self, frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any]) -> Draw:
         """A sample with these shares of each label, the share with the smallest hashes, and sums over all rows."""
-        return reduce(add, self.run("sample", partial(draw, frame, shares, list(labels), first)))
+        return reduce(add, self.run("sample", partial(draw, frame, shares, first, list(labels))))
 
     def look(self, frame: Frame, looks: Sequence[Any], phase: str = "sums") -> list[Any]:
         """One pass for several problems."""

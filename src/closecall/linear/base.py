@@ -43,7 +43,7 @@ class OptimalityGap:
     proven: bool
 
 
-def _is_calibrated(estimator: Any) -> bool:
+def is_calibrated(estimator: Any) -> bool:
     if getattr(estimator, "calibration", None) is None:
         raise AttributeError(
             f"{type(estimator).__name__} minimises errors and has no probabilities of its own; set "
@@ -88,7 +88,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[codes]
 
-    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    @available_if(is_calibrated)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities (samples, classes); only with ``calibration=``.
 

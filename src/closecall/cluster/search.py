@@ -1,0 +1,241 @@
+"""The search over partitions: a sample chooses the contenders, the other rows judge them, all rows fit the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+
+from .._names import Array, keep, lookup
+from ..aggregates import get_aggregate
+from ..linear import CloseKClassifierCV
+from ..linear.base import is_calibrated
+from ..linear.calibration import fit_calibrators
+from ..linear.fitting import MULTICLASS, scores_of
+from ..linear.guard import Setting, compare, order, paired_examples
+from ..linear.race import FINAL_TESTS
+from ..linear.search import ALPHAS, GUARD, KS
+from ..linear.splits import FOLDS
+from ..linear.training import row_hashes
+from .blocks import Frame, Survey, fold_of
+from .classifier import MAX_GATHERED, TAKEN, OverPartitions
+from .fit import ask, collect, draw_for, fit_drawn, lockstep, total_mass, ways
+from .folds import Contest, Dealt, apart, deal, judged
+from .passes import Passes, PassEvent
+
+#: Rows of at most this share choose; the others judge.
+MOST = 0.5
+#: What the search in memory says of itself, too.
+SEARCHED = (
+    "alpha_", "loss_", "aggregate_", "multiclass_", "m_", "cv_results_", "best_params_", "best_index_", "best_score_",
+    "guard_report_", "n_training_mass_", "n_iter_", "calibrators_",
+)  # fmt: skip
+
+
+class DaskCloseKClassifierCV(OverPartitions):
+    """:class:`closecall.CloseKClassifierCV` on Dask collections.
+
+    A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. Of a
+    larger one a sample is gathered, at most half of the rows, and chooses alpha for logistic regression, and alpha and
+    k for close-k. Both are then fitted in passes without one fold, and without another (more where folds are small),
+    and compared on the rows of that fold that did not choose: the paired gain, its standard error and the guard are
+    those of the search in memory. The choice is fitted to all rows. An exact intercept does not race here.
+
+    Parameters
+    ----------
+    alphas, ks, loss, guard, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, \
+random_state
+        As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on the sample, by models that have not
+        seen its rows.
+    cv : int or None
+        Folds by the hashes of the rows, so that equal rows are in the same one; five by default.
+    scoring : str or None
+        Accuracy; others only where the rows are gathered.
+    max_gathered, client, callback
+        As in :class:`DaskAggregateLossClassifier`.
+
+    Attributes
+    ----------
+    cv_results_
+        Of the sample.
+    best_params_, best_index_, best_score_
+        The setting taken, and its accuracy on the rows that judged.
+    guard_report_ : dict
+        As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
+    alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
+        Of the setting taken, fitted on all rows.
+    n_passes_ : int
+        How often the data were looked at.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from distributed import Client
+    >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
+    >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])
+    >>> client = Client(processes=False, dashboard_address="127.0.0.1:0")
+    >>> model = DaskCloseKClassifierCV().fit(da.from_array(X, chunks=100), da.from_array(y, chunks=100))
+    >>> client.close()
+    >>> model.aggregate_, round(model.score(X, y), 2)
+    ('close_decay', 0.88)
+    """
+
+    local = CloseKClassifierCV
+    taken = (*TAKEN, *SEARCHED)
+    alphas: Any
+    ks: Any
+    cv: Any
+    scoring: Any
+    guard: float
+    calibration: str | None
+    random_state: Any
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = ALPHAS,
+        ks: Any = KS,
+        cv: Any = None,
+        scoring: Any = None,
+        guard: float = GUARD,
+        loss: str = "logistic",
+        max_iter: int = 150,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        class_weight: Any = None,
+        multiclass: str = "top_two",
+        calibration: str | None = None,
+        random_state: Any = None,
+        max_gathered: int = MAX_GATHERED,
+        client: Any = None,
+        callback: Callable[[PassEvent], None] | None = None,
+    ) -> None:
+        keep(self, locals())
+
+    def _check(self) -> None:
+        lookup(MULTICLASS, self.multiclass, "multiclass")
+
+    def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
+        folds = self._folds()
+        self.n_training_mass_ = total_mass(survey, frame)
+        probe = Setting("logistic", CloseKClassifierCV.aggregate, self.ks[0], 1.0).problem
+        shares, first = draw_for(survey, frame, ask(survey, frame, probe, labels, self._manner)[0], probe)
+        shares = {label: min(MOST, share) for label, share in shares.items()}
+        dealt = deal(passes, frame, shares, first, labels, folds)
+        contenders = self._heat(dealt, frame, folds)
+        models = self._fold_models(passes, survey, frame, labels, dealt, contenders)
+        contest = Contest(models, folds, shares)
+        taken = self._decide(contenders, reduce(add, passes.run("judge", partial(judged, frame, contest))))
+        chosen = contenders[taken]
+        self.alpha_, self.loss_, self.aggregate_ = chosen.alpha, chosen.loss, chosen.aggregate
+        self.multiclass_ = chosen.multiclass or self.multiclass
+        asked = ask(survey, frame, chosen.problem, labels, self._manner)
+        found = fit_drawn(passes, frame, chosen.problem, asked, dealt.drawn, self._manner)
+        self._keep(found, survey, frame, chosen.problem, passes.number)
+        if self.calibration is not None:
+            self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
+
+    @available_if(is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Calibrated probabilities (samples, classes), as in memory; of a Dask collection a Dask array."""
+        return self.each(X, "predict_proba", np.float64, True)
+
+    def _folds(self) -> int:
+        """How many; an error for what only a search in one place can do."""
+        only = "only where the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
+        if self.scoring not in (None, "accuracy"):
+            raise ValueError(f"scoring={self.scoring!r} is possible {only}")
+        if self.cv is not None and not isinstance(self.cv, int | np.integer):
+            raise ValueError(f"cv={self.cv!r} is possible {only}; a number of folds is possible everywhere")
+        folds = FOLDS if self.cv is None else int(self.cv)
+        if folds < 2:
+            raise ValueError(f"cv={self.cv} must be at least 2")
+        return folds
+
+    def _heat(self, dealt: Dealt, frame: Frame, folds: int) -> list[Setting]:
+        """The best settings of logistic regression and of close-k on the sample, by the search in memory."""
+        sample = dealt.drawn.block
+        group = fold_of(row_hashes(sample.X), folds)
+        pairs = [(np.flatnonzero(group != fold), np.flatnonzero(group == fold)) for fold in range(folds)]
+        weights = None if frame.factors is None else dict(zip(frame.classes.tolist(), frame.factors, strict=True))
+        inner = CloseKClassifierCV(
+            alphas=self.alphas, ks=self.ks, cv=pairs, guard=self.guard, refit=False, loss=self.loss,
+            max_iter=self.max_iter, tol=self.tol, fit_intercept=self.fit_intercept,
+            penalize_intercept=self.penalize_intercept, class_weight=weights, multiclass=self.multiclass,
+        )  # fmt: skip
+        inner.fit(sample.X, sample.y, sample.mass)
+        self.cv_results_ = inner.cv_results_
+        many = "ovr" if len(frame.classes) > 2 else None
+        settings = [
+            Setting(**each | {"multiclass": many if each["multiclass"] else None})
+            for each in inner.cv_results_["params"]
+        ]
+        plain = np.arange(len(settings)) < len({float(alpha) for alpha in self.alphas})  # the baselines come first
+        moved = inner.cv_results_["param_exact_intercept"]
+        return [self._best(settings, np.flatnonzero(group & ~moved)) for group in (plain, ~plain)]
+
+    def _best(self, settings: Sequence[Setting], places: Array) -> Setting:
+        """The best of those that ran on the most folds."""
+        ran, means = (self.cv_results_[name][places] for name in ("n_folds", "mean_test_score"))
+        kept = places[ran == ran.max()]
+        total, chosen = self.n_training_mass_, [settings[place] for place in kept]
+        counts = np.array([get_aggregate(each.aggregate).counts(each.k, each.m, total)[0] for each in chosen])
+        return chosen[order(chosen, means[ran == ran.max()], counts)[0]]
+
+    def _fold_models(
+        self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any], dealt: Dealt,
+        contenders: Sequence[Setting],
+    ) -> list[Array]:  # fmt: skip
+        """Coordinates (contenders, scores, coordinates) of models without each of the first folds."""
+        folds = len(dealt.counts)
+        used = min(folds, max(2, -(-FINAL_TESTS // max(1, survey.rows // folds))))
+        coroutines = []
+        for fold in range(used):
+            some, drawn = dealt.outside(survey, frame, fold)
+            for setting in contenders:
+                problem = setting.within(total_mass(some, frame), self.n_training_mass_)
+                asked = ask(some, frame, problem, labels, self._manner)
+                coroutines += [apart(way, fold, folds) for way in ways(frame, problem, asked, drawn, self._manner)]
+        ends = lockstep(passes, frame, coroutines)
+        collect(frame, ends)  # an error if one is not finite
+        found = np.stack([end.c for end in ends])
+        return list(found.reshape(used, len(contenders), len(labels), -1))
+
+    def _decide(self, contenders: Sequence[Setting], masses: Array) -> int:
+        """Which contender is taken: 0 is logistic regression, 1 its challenger."""
+        both, first, second, none = masses.sum(axis=0)
+        gain, error = paired_examples(np.array([1.0, -1.0, 0.0]), np.array([second, first, both + none]))
+        outcome = compare(contenders[1], contenders[0], gain, error, float(self.guard))
+        taken = int(outcome.taken)
+        total = float(masses.sum())
+        chosen = contenders[taken]
+        self.best_params_ = asdict(chosen)
+        self.best_index_ = next(
+            place for place, each in enumerate(self.cv_results_["params"])
+            if (each["loss"], each["aggregate"], each["k"], each["alpha"], each["exact_intercept"])
+            == (chosen.loss, chosen.aggregate, chosen.k, chosen.alpha, False)
+        )  # fmt: skip
+        self.best_score_ = float((both + (second if taken else first)) / total)
+        self.guard_report_ = {
+            "guard": float(self.guard), "baseline": contenders[0].peer, "fresh_folds": 0, "judged": total,
+            "comparisons": [asdict(outcome)], "reason": str(outcome),
+        }  # fmt: skip
+        return taken
+
+    def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array], folds: int) -> list[Array]:
+        """Of scores of rows of the sample, each by the model that has not seen its fold."""
+        sample = dealt.drawn.block
+        group, codes = fold_of(row_hashes(sample.X), folds), np.searchsorted(frame.classes, sample.y)
+        rows = [np.flatnonzero(group == fold) for fold in range(len(models))]
+        scores = []
+        for mine, model in zip(rows, models, strict=True):
+            coef, intercept = zip(*map(frame.to_parameters, model), strict=True)
+            scores.append(scores_of(sample.X[mine], np.array(coef), np.array(intercept)))
+        some = np.concatenate(rows)
+        return fit_calibrators(str(self.calibration), np.concatenate(scores), codes[some], sample.mass[some])

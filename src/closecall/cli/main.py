@@ -11,7 +11,7 @@ import typer
 from closecall import __version__
 from closecall._signals import stoppable
 
-from . import exits, maintenance, models, paper, tables
+from . import exits, maintenance, models, paper, streams, tables
 from .console import err, plain
 
 app = typer.Typer(
@@ -55,7 +55,7 @@ def main() -> None:
     """The entry point: runs the command and turns what went wrong into a message and an exit code."""
     with stoppable():
         try:
-            code = exits.finish(app(standalone_mode=False))
+            code = exits.finish(app(streams.with_values(sys.argv[1:]), standalone_mode=False))
             sys.stdout.flush()  # here a reader that went away can still be answered
         except BaseException as error:
             message, code = exits.explain(error)

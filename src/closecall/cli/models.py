@@ -16,10 +16,12 @@ from closecall._names import lookup
 from closecall.tabular.output import opened, write_rows
 
 from .console import DataDir, Json, err, out, plain, print_notes, say
+from .streams import are_streamed, fit_files, tables_of
 from .tables import (
     Data,
     Drop,
     Encoding,
+    Files,
     Groups,
     Keep,
     Metric,
@@ -43,7 +45,7 @@ LARGEST = 5
 
 
 def fit(
-    data: Data,
+    data: Files,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
     model: Annotated[str, typer.Option("--model", "--classifier", help="A contender of compare: close_k, "
@@ -63,6 +65,12 @@ def fit(
     encoding: Encoding = "",
     seed: Seed = 0,
     onnx: Annotated[Path | None, typer.Option(help="Write the model as ONNX, too.", show_default=False)] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; so are several, "
+                                         "a folder, and what is too large for memory.")] = False,
+    cluster: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help="Fit Parquet files on this Dask scheduler; "
+                                                "without an address, on Dask workers started here.",
+                                                show_default=False)] = None,
+    jobs: Annotated[int, typer.Option(help="Processes that read Parquet files in passes.", min=1)] = 1,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -84,7 +92,12 @@ def fit(
     lookup(MULTICLASS, multiclass, "multiclass")
     if onnx:
         check_onnx(model)
-    table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
+    if are_streamed(data, stream, cluster):
+        refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
+        fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
+                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json, refused=refused)  # fmt: skip
+        return
+    table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
     fitted = TableModel.fit(table, model, loss=loss, multiclass=multiclass, metric=metric, order=order)
@@ -130,7 +143,7 @@ def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: 
 
 def predict(
     model: ModelFile,
-    data: Data,
+    data: Files,
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
@@ -149,10 +162,11 @@ def predict(
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:
-            for first, frame in enumerate(stream(data, chunk, reading, data_dir=data_dir)):
-                if not first:
-                    tally.notes = loaded.check([str(name) for name in frame.columns], copy or [])
-                    _check_copied(copy or [], [str(name) for name in frame.columns])
+            frames = (frame for each in tables_of(data) for frame in stream(each, chunk, reading, data_dir=data_dir))
+            for first, frame in enumerate(frames):
+                notes = loaded.check([str(name) for name in frame.columns], copy or [])
+                _check_copied(copy or [], [str(name) for name in frame.columns])
+                tally.notes = tuple(dict.fromkeys((*tally.notes, *notes)))  # of several files each has its columns
                 header, rows = tally.take(loaded, frame, copy or [])
                 write_rows(file, header, rows, as_json and output == "-", not first)
     except BrokenPipeError:  # the reader has seen enough; what is left in the buffer must not raise at exit

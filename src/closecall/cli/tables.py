@@ -16,6 +16,9 @@ from rich.table import Table as RichTable
 from .console import Console, DataDir, Json, err, out, plain, print_notes, say, words
 
 Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
+Files = Annotated[list[str], typer.Argument(
+    help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name; several Parquet files or a folder."
+)]  # fmt: skip
 Target = Annotated[str, typer.Option(help="The column to predict; by default target, class, label, y or the last.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
 Keep = Annotated[list[str] | None, typer.Option(help="Use this column although it looks like an identifier.")]

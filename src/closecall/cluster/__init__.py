@@ -1,9 +1,8 @@
 """Fitting where the rows are: on Dask, or streamed from Parquet files."""
 
 from .classifier import DaskAggregateLossClassifier, DaskCloseKClassifier
-from .dask_source import ClusterError
 from .parquet_source import ParquetSource
-from .passes import PassEvent
+from .passes import ClusterError, PassEvent
 from .search import DaskCloseKClassifierCV
 
 __all__ = [

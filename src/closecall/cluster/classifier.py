@@ -16,9 +16,8 @@ from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
 from ..solvers.large import Manner
 from .blocks import Frame, Survey, joined
-from .dask_source import DaskSource, is_collection
 from .fit import Fitted, fit_passes, make_frame, select_by, total_mass
-from .passes import Passes, PassEvent, Source
+from .passes import Passes, PassEvent, Source, is_collection
 
 #: Entries of X up to which a fit gathers them and is the in-memory fit.
 MAX_GATHERED = 1 << 24
@@ -65,6 +64,8 @@ class OverPartitions(LinearClassifier):
             raise TypeError(
                 f"X is a {type(X).__name__}, not a Dask collection; {self.local.__name__} fits it in memory"
             )
+        from .dask_source import DaskSource  # late: a table in files needs no Dask
+
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         source = DaskSource(X, y, sample_weight, client=self.client)
         try:

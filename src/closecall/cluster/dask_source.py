@@ -8,20 +8,18 @@ that says what to do.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import distributed
-from dask.base import is_dask_collection
 from dask.delayed import delayed
 
 from .blocks import Block, make_block
+from .parquet_source import ROWS, ParquetSource, Piece
+from .passes import ClusterError, is_collection
 
-
-class ClusterError(RuntimeError):
-    """The cluster, not the data, is the reason that a fit ended."""
-
-
+#: The share of the workers' memory that files may take and stay there.
+KEPT = 0.4
 #: Seconds in which a lost scheduler shows, that a look for results takes, and that a pass waits without any worker.
 PATIENCE, WHILE, LONGEST_ALONE = 2.0, 5.0, 300.0
 GONE = (
@@ -36,11 +34,6 @@ LOST = (
     "the Dask workers lost a partition that cannot be made again, or died on it too often ({detail}); give fit a "
     "collection that is read from files (not scattered arrays), smaller partitions, or workers with more memory"
 )
-
-
-def is_collection(X: Any) -> bool:
-    """Whether X is a Dask array or data frame."""
-    return bool(is_dask_collection(X))
 
 
 def parts_of(X: Any) -> list[Any]:
@@ -82,41 +75,91 @@ class DaskSource:
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
         """Run a task on every partition where it is; numbers and results as they come."""
-        try:
-            futures = self.client.map(task, self.blocks, pure=False)
-            pending, alone = {future: number for number, future in enumerate(futures)}, 0.0
-            while pending:
-                ready = self._ready(list(pending))
-                for future, result in ready:
-                    yield pending.pop(future), result
-                alone = 0.0 if ready or self.client.nthreads() else alone or time.monotonic()
-                if alone and time.monotonic() - alone > LONGEST_ALONE:
-                    raise ClusterError(ALONE.format(seconds=LONGEST_ALONE))
-        except distributed.KilledWorker as error:
-            raise ClusterError(LOST.format(detail=error)) from error
-        except (distributed.client.FutureCancelledError, OSError, TimeoutError) as error:
-            raise ClusterError((LOST if self._answers() else GONE).format(detail=error)) from error
-
-    def _ready(self, pending: list[Any]) -> list[tuple[Any, Any]]:
-        """Futures that end within a while, and their results; none if a result was lost on the way with its worker."""
-        if self.client.status != "running":
-            raise OSError(f"the client is {self.client.status}")
-        try:
-            done = distributed.wait(pending, timeout=WHILE, return_when="FIRST_COMPLETED").done
-            return [(future, future.result(timeout=WHILE)) for future in done]
-        except TimeoutError:
-            return []
-
-    def _answers(self) -> bool:
-        """Whether the scheduler is still there; a lost task may be the first sign that it is not."""
-        end = time.monotonic() + PATIENCE
-        while self.client.status == "running" and time.monotonic() < end:
-            time.sleep(0.05)
-        return bool(self.client.status == "running")
+        return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
 
     def close(self) -> None:
         """Let go of the partitions."""
         self.blocks = []
+
+
+class DaskParquetSource(ParquetSource):
+    """Parquet files that the workers read: once if their memory holds them, else in every pass.
+
+    Parameters
+    ----------
+    paths, target, features, weight, rows
+        As in :class:`closecall.cluster.ParquetSource`; the workers see the files under the same paths.
+    client : distributed.Client, optional
+        The current one by default.
+    """
+
+    def __init__(
+        self, paths: str | Sequence[str], target: str, *, features: Sequence[str] | None = None, weight: str = "",
+        rows: int = ROWS, client: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(paths, target, features=features, weight=weight, rows=rows)
+        self.client = client or distributed.get_client()
+        self.blocks: list[Any] = []
+
+    def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
+        """Run a task on every partition; numbers and results as they come."""
+        if not self.blocks and self._fits():
+            self.blocks = self.client.map(Piece.read, self.pieces, pure=False)
+        if self.blocks:
+            return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
+        return super().run(task)
+
+    def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
+        """Numbers of partitions and what a worker found in each piece."""
+        return results(self.client, lambda: self.client.map(work, self.pieces, pure=False))
+
+    def _fits(self) -> bool:
+        """Whether a share of the workers' memory holds all rows; without a limit of theirs it is not known."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [int(worker.get("memory_limit") or 0) for worker in workers]
+        return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= KEPT * sum(limits)
+
+    def close(self) -> None:
+        """Let go of the partitions."""
+        self.blocks = []
+
+
+def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, Any]]:
+    """Numbers and results of futures as they come; what ends them is an error that says what to do."""
+    try:
+        pending, alone = {future: number for number, future in enumerate(start())}, 0.0
+        while pending:
+            ready = _ready(client, list(pending))
+            for future, result in ready:
+                yield pending.pop(future), result
+            alone = 0.0 if ready or client.nthreads() else alone or time.monotonic()
+            if alone and time.monotonic() - alone > LONGEST_ALONE:
+                raise ClusterError(ALONE.format(seconds=LONGEST_ALONE))
+    except distributed.KilledWorker as error:
+        raise ClusterError(LOST.format(detail=error)) from error
+    except (FileNotFoundError, PermissionError):  # of a file that a worker reads
+        raise
+    except (distributed.client.FutureCancelledError, OSError, TimeoutError) as error:
+        raise ClusterError((LOST if _answers(client) else GONE).format(detail=error)) from error
+
+
+def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
+    """Futures that end within a while, and their results; none if a result was lost on the way with its worker."""
+    if client.status != "running":
+        raise OSError(f"the client is {client.status}")
+    try:
+        done = distributed.wait(pending, timeout=WHILE, return_when="FIRST_COMPLETED").done
+        return [(future, future.result(timeout=WHILE)) for future in done]
+    except TimeoutError:
+        return []
+
+
+def _answers(client: Any) -> bool:
+    """Whether the scheduler is still there; a lost task may be the first sign that it is not."""
+    end = time.monotonic() + PATIENCE
+    while client.status == "running" and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(client.status == "running")
 
 
 def _aligned(X: Any, other: Any) -> Any:

@@ -7,19 +7,43 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
+from .._budget import LIMIT
+from .._names import Array
 from .blocks import Block, make_block
-from .dask_source import ClusterError
+from .passes import ClusterError
 
 #: Rows of a partition: row groups are put together up to it; a larger row group is one.
 ROWS = 1 << 19
 #: Times that a partition is given to a process that dies.
 ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What becomes of numbers and labels: columns minus ``mean``, divided by ``scale``, and codes of the labels.
+
+    A missing or infinite number becomes the mean, a row whose label has no code is left out. ``single`` says that
+    columns of float32 stay float32.
+    """
+
+    mean: Array
+    scale: Array
+    codes: dict[Any, int]
+    single: bool = False
+
+    def label_codes(self, column: Any) -> Array:
+        """Codes (rows,) of a column of Arrow's, -1 where there is none."""
+        coded = column.combine_chunks().dictionary_encode()
+        found = np.array([*(self.codes.get(value, -1) for value in coded.dictionary.to_pylist()), -1])
+        return np.asarray(found[coded.indices.fill_null(len(found) - 1).to_numpy()])
 
 
 @dataclass(frozen=True)
@@ -29,23 +53,47 @@ class Piece:
     number: int
     path: str
     groups: tuple[int, ...]
+    rows: int
     features: tuple[str, ...]
     target: str
     weight: str
+    shape: Shape | None = None
 
-    def read(self) -> Block:
-        """The rows, checked."""
+    def table(self) -> Any:
+        """The rows as Arrow has them."""
         import pyarrow.parquet  # type: ignore[import-untyped]
 
         names = [*self.features, self.target, *([self.weight] if self.weight else [])]
         with pyarrow.parquet.ParquetFile(self.path, memory_map=True) as file:
-            table = file.read_row_groups(list(self.groups), columns=names, use_threads=False)
-        kinds = {table.schema.field(name).type.to_pandas_dtype() for name in self.features}
-        X = np.empty((table.num_rows, len(self.features)), np.float32 if kinds == {np.float32} else np.float64, "F")
+            return file.read_row_groups(list(self.groups), columns=names, use_threads=False)
+
+    def read(self) -> Block:
+        """The rows, checked."""
+        table = self.table()
+        kinds = {str(table.schema.field(name).type) for name in self.features}
+        single = kinds == {"float"} and (self.shape is None or self.shape.single)
+        X = np.empty((table.num_rows, len(self.features)), np.float32 if single else np.float64, "F")
+        y = table.column(self.target)
+        y = y.to_numpy() if self.shape is None else self.shape.label_codes(y)
         for place, name in enumerate(self.features):
-            X[:, place] = table.column(name).to_numpy()
-        y = table.column(self.target).to_numpy()
-        return make_block(X, y, table.column(self.weight).to_numpy() if self.weight else None, number=self.number)
+            values = numbers_of(table.column(name))
+            if self.shape is not None:
+                values = values.astype(np.float64)
+                values -= self.shape.mean[place]
+                values /= self.shape.scale[place]
+                if not np.isfinite(values.sum()):
+                    values[~np.isfinite(values)] = 0.0
+            X[:, place] = values
+        weight = table.column(self.weight).to_numpy() if self.weight else None
+        if self.shape is not None and (y < 0).any():
+            known = y >= 0
+            X, y, weight = X[known], y[known], None if weight is None else weight[known]
+        return make_block(X, y, weight, number=self.number)
+
+
+def numbers_of(column: Any) -> Array:
+    """A numeric column of Arrow's as an array (rows,), NaN where nothing is."""
+    return np.asarray(column.cast("uint8").to_numpy() if str(column.type) == "bool" else column.to_numpy())
 
 
 def _work(task: Callable[[Block], Any], piece: Piece) -> Any:
@@ -89,8 +137,10 @@ class ParquetSource:
     ) -> None:  # fmt: skip
         if processes < 1 or rows < 1:
             raise ValueError(f"processes={processes} and rows={rows} must be at least 1")
-        self.processes, self.files = processes, _files(paths)
+        self.processes, self.files = processes, files_of(paths)
         self.pieces = list(_pieces(self.files, target, features, weight, rows))
+        if not self.pieces:
+            raise ValueError(f"{self.files[0]!r} has no rows; give files with rows")
         self.features = self.pieces[0].features
         self.pool: ProcessPoolExecutor | None = None
 
@@ -98,15 +148,31 @@ class ParquetSource:
     def partitions(self) -> int:
         return len(self.pieces)
 
+    @property
+    def rows(self) -> int:
+        """As the files state them."""
+        return sum(piece.rows for piece in self.pieces)
+
+    def shaped(self, shape: Shape, features: Sequence[str]) -> Any:
+        """The same files with other numbers: some of the columns in a shape, and codes of the labels."""
+        other = copy(self)
+        other.pieces = [replace(piece, features=tuple(features), shape=shape) for piece in self.pieces]
+        other.features = tuple(features)
+        return other
+
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
         """Numbers of partitions and what the task found there; a partition whose process dies is read again."""
+        return self.each(partial(_work, task))
+
+    def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
+        """Numbers of partitions and what was found in each piece as it is on disk."""
         if self.processes == 1:
-            yield from ((piece.number, _work(task, piece)) for piece in self.pieces)
+            yield from ((piece.number, work(piece)) for piece in self.pieces)
             return
         left, attempts = {piece.number: piece for piece in self.pieces}, 0
         while left:
             try:
-                for number, found in self._pooled(task, list(left.values())):
+                for number, found in self._pooled(work, list(left.values())):
                     del left[number]
                     yield number, found
             except BrokenProcessPool as error:
@@ -118,7 +184,7 @@ class ParquetSource:
                         "smaller partitions (rows=)"
                     ) from error
 
-    def _pooled(self, task: Callable[[Block], Any], pieces: Sequence[Piece]) -> Iterator[tuple[int, Any]]:
+    def _pooled(self, work: Callable[[Piece], Any], pieces: Sequence[Piece]) -> Iterator[tuple[int, Any]]:
         if self.pool is None:
             self.pool = ProcessPoolExecutor(
                 self.processes, get_context("forkserver" if os.name == "posix" else "spawn")
@@ -126,7 +192,7 @@ class ParquetSource:
         todo, running = iter(pieces), dict[Future[Any], int]()
         while True:
             while len(running) < 2 * self.processes and (piece := next(todo, None)) is not None:
-                running[self.pool.submit(_work, task, piece)] = piece.number
+                running[self.pool.submit(work, piece)] = piece.number
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -140,13 +206,16 @@ class ParquetSource:
             self.pool = None
 
 
-def _files(paths: str | Sequence[str]) -> list[str]:
+def files_of(paths: str | Sequence[str]) -> list[str]:
+    """Parquet files of a folder, of a pattern, or as they are named; an error if there are none."""
     given = [paths] if isinstance(paths, str) else list(paths)
     found: list[str] = []
     for path in given:
-        found += sorted(glob.glob(os.path.join(path, "*.parquet") if os.path.isdir(path) else path))
-    if not found:
-        raise FileNotFoundError(f"no Parquet files at {', '.join(map(repr, given))}")
+        some = sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet") if os.path.isdir(path) else path))
+        if not some:
+            what = "the folder has none" if os.path.isdir(path) else "no such file, and no pattern that fits one"
+            raise FileNotFoundError(f"no Parquet files at {path!r}: {what}")
+        found += some
     return found
 
 
@@ -155,29 +224,45 @@ def _pieces(
 ) -> Iterator[Piece]:
     import pyarrow.parquet
 
-    number = 0
+    number, first = 0, files[0]
     for path in files:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema, data = file.schema_arrow, file.metadata
             sizes = [data.row_group(group).num_rows for group in range(data.num_row_groups)]
         missing = [name for name in (target, weight, *(features or ())) if name and name not in schema.names]
         if missing:
-            raise ValueError(f"{path!r} has no column {missing[0]!r}; its columns are {', '.join(schema.names[:20])}")
+            other = "" if path == first else f", which {first!r} has: give files with the same columns"
+            raise ValueError(f"{path!r} has no column {missing[0]!r}{other}; its columns are "
+                             f"{', '.join(schema.names[:20])}")  # fmt: skip
         if features is None:
             features = [name for name in schema.names if name not in (target, weight)]
         for name in features:
-            kind = schema.field(name).type
-            if not (
-                pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind)
-            ):
-                raise ValueError(f"{path!r}: the column {name!r} is {kind}, not numbers; encode it, or leave it out of "
-                                 "features")  # fmt: skip
-        together: list[int] = []
-        for group, size in enumerate(sizes):
-            if together and sum(sizes[each] for each in together) + size > rows:
-                yield Piece(number, path, tuple(together), tuple(features), target, weight)
-                number, together = number + 1, []
-            together.append(group)
-        if together:
-            yield Piece(number, path, tuple(together), tuple(features), target, weight)
+            if not is_numeric(schema.field(name).type):
+                raise ValueError(f"{path!r}: the column {name!r} is {schema.field(name).type}, not numbers; encode it, "
+                                 "or leave it out of features")  # fmt: skip
+        if max(sizes, default=0) * 8 * (len(features) + 1) > LIMIT:
+            raise ValueError(f"{path!r} has a row group of {max(sizes)} rows, {LIMIT >> 30} GiB or more in memory; "
+                             f"write it with smaller ones (row_group_size={rows})")  # fmt: skip
+        for groups in _together(sizes, rows):
+            size = sum(sizes[group] for group in groups)
+            yield Piece(number, path, groups, size, tuple(features), target, weight)
             number += 1
+
+
+def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
+    """Row groups of these sizes, put together up to that many rows."""
+    together: list[int] = []
+    for group, size in enumerate(sizes):
+        if together and sum(sizes[each] for each in together) + size > rows:
+            yield tuple(together)
+            together = []
+        together.append(group)
+    if together:
+        yield tuple(together)
+
+
+def is_numeric(kind: Any) -> bool:
+    """Whether a type of Arrow's is one of numbers."""
+    from pyarrow import types
+
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))

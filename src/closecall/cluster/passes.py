@@ -16,6 +16,15 @@ from .blocks import Block, Frame, Survey, look_at, survey, whole
 from .draw import Draw, draw
 
 
+class ClusterError(RuntimeError):
+    """The cluster, not the data, is the reason that a fit ended."""
+
+
+def is_collection(X: Any) -> bool:
+    """Whether X is a Dask array or data frame; Dask need not be there to say so."""
+    return hasattr(X, "__dask_graph__")
+
+
 class Source(Protocol):
     """Where partitions are."""
 

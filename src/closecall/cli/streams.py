@@ -1,0 +1,157 @@
+"""``fit`` of Parquet files in passes: on this machine piece by piece, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from closecall._names import lookup
+from closecall.data.dataset import DataError
+from closecall.data.files import expanded, suffix_of
+from closecall.paper.engines import EngineError
+
+from .console import err, out, plain, print_notes, say
+from .tables import counted
+
+_ADDRESS = re.compile(r"(\w+://\S+|[\w.\-\[\]]+:\d+)$")
+
+
+def with_values(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which ``--cluster`` has a value, an empty one where no address follows.
+
+    Examples
+    --------
+    >>> with_values(["fit", "a.parquet", "--cluster", "--out", "m"])
+    ['fit', 'a.parquet', '--cluster=', '--out', 'm']
+    >>> with_values(["fit", "a.parquet", "--cluster", "tcp://host:8786"])
+    ['fit', 'a.parquet', '--cluster', 'tcp://host:8786']
+    """
+    follow = [*arguments[1:], ""]
+    return [
+        "--cluster=" if given == "--cluster" and not _ADDRESS.match(after) else given
+        for given, after in zip(arguments, follow, strict=True)
+    ]
+
+
+def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
+    """Whether files are fitted in passes: if asked, if they are several or a folder, or larger than the budget."""
+    from closecall.tabular.streamed import is_large
+
+    tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
+    if asked or cluster is not None or len(data) > 1:
+        if tables:
+            why = "several files" if len(data) > 1 and not asked and cluster is None else "passes"
+            raise DataError(f"{tables[0]!r} is not a Parquet file; {why} need Parquet files, or a folder of them")
+        return True
+    if tables:
+        return False
+    return expanded(data[0]).is_dir() or (expanded(data[0]).is_file() and is_large([str(expanded(data[0]))]))
+
+
+def tables_of(data: Sequence[str]) -> list[str]:
+    """The tables to read one after the other: the Parquet files of a folder, whatever else as it is."""
+    from closecall.cluster.parquet_source import files_of
+
+    folders = [each != "-" and expanded(each).is_dir() for each in data]
+    return [path for each, folder in zip(data, folders, strict=True)
+            for path in (files_of(str(expanded(each))) if folder else [each])]  # fmt: skip
+
+
+def fit_files(
+    data: Sequence[str], output: Path, *, target: str, model: str, loss: str, multiclass: str, drop: Sequence[str],
+    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, refused: dict[str, Any],
+) -> None:  # fmt: skip
+    """Fit and save; ``refused`` are options that were given and have no meaning here."""
+    from closecall.cluster import ClusterError
+    from closecall.tabular.streamed import STREAMED, fit_streamed, schema_of
+
+    for name, value in refused.items():
+        if value:
+            raise DataError(f"--{name} needs the table in memory; leave it out, or fit a sample of the rows")
+    lookup(STREAMED, model, "--model of a fit in passes")
+    if not output.absolute().parent.is_dir():
+        raise DataError(f"cannot write the model {str(output)!r}: there is no such folder")
+    paths = [str(expanded(each)) for each in data]
+    target, features, notes = schema_of(paths, target, drop)
+    try:
+        with _source(paths, target, features, cluster, jobs) as source, _progress(as_json) as tell:
+            found = fit_streamed(source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell)
+    except ClusterError as error:
+        raise EngineError(str(error)) from error
+    found.model.save(str(output))
+    _report(found, output, model, (*notes, *found.notes), len(source.files), as_json)
+
+
+@contextmanager
+def _source(
+    paths: Sequence[str], target: str, features: Sequence[str], cluster: str | None, jobs: int
+) -> Iterator[Any]:
+    from closecall.cluster import ParquetSource
+
+    if cluster is None:
+        source = ParquetSource(paths, target, features=features, processes=jobs)
+        try:
+            yield source
+        finally:
+            source.close()
+        return
+    from closecall.cluster.connect import connected
+
+    with connected(cluster, jobs if jobs > 1 else 0) as client:
+        from closecall.cluster.dask_source import DaskParquetSource
+
+        yield DaskParquetSource(paths, target, features=features, client=client)
+
+
+@contextmanager
+def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
+    """What listens to the passes: a line that changes on a terminal, else a line or record for each pass."""
+    began = monotonic()
+
+    def words(event: Any) -> str:
+        rows = f"{event.rows_done:,} of {event.rows_in_all:,}" if event.rows_in_all else f"{event.rows_done:,}"
+        return f"pass {event.number + 1} ({event.phase}): {rows} rows"
+
+    def tell(event: Any) -> None:
+        if status is not None:
+            status.update(words(event))
+        elif event.partitions_done == event.partitions and as_json:
+            say({"kind": "pass", "number": event.number + 1, "phase": event.phase, "rows": event.rows_done})
+        elif event.partitions_done == event.partitions:
+            err.print(f"{words(event)}, {monotonic() - began:.0f} s", soft_wrap=True)
+
+    status = err.status("pass 1") if err.is_terminal and not as_json else None
+    if status is None:
+        yield tell
+        return
+    with status:
+        yield tell
+
+
+def _report(found: Any, output: Path, model: str, notes: Sequence[str], files: int, as_json: bool) -> None:
+    from closecall.tabular.estimate import chosen_words
+    from closecall.tabular.measure import METRICS
+
+    fitted = found.model.classifier
+    why = chosen_words(fitted, model, METRICS["accuracy"])
+    known = getattr(fitted, "best_score_", None)
+    if as_json:
+        say({
+            "kind": "model", "path": str(output), "classifier": model, "why": why, "rows": found.rows,
+            "classes": found.classes, "passes": found.passes, "accuracy": known, "notes": list(notes),
+            "coefficients": found.model.coefficients[:100],
+        })  # fmt: skip
+        return
+    classes = ", ".join(f"{name} ({count})" for name, count in list(found.classes.items())[:6])
+    err.print(f"{counted(files, 'file')}, {found.rows:,} rows, {len(found.model.recipe.steps)} columns, "
+              f"{found.passes} passes", style="bold")  # fmt: skip
+    err.print(f"target {plain(found.model.target)}: {plain(classes)}", soft_wrap=True)
+    print_notes(notes, err)
+    if known is not None:
+        err.print(f"accuracy {known:.2%} in cross-validation", soft_wrap=True)
+    err.print(plain(why), soft_wrap=True)
+    out.print(plain(output), soft_wrap=True)

@@ -1,0 +1,57 @@
+"""A connection to a Dask cluster, or a cluster on this machine; an error that says what to do where there is none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .passes import ClusterError
+
+#: Seconds in which a scheduler answers, and in which the first worker is there.
+FIRST_SIGN, FIRST_WORKER = 10.0, 30.0
+
+
+@contextmanager
+def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
+    """A client of the scheduler at ``address``, or of workers that are started here, as many as there are cores.
+
+    Parameters
+    ----------
+    address : str
+        Such as ``tcp://host:8786``.
+    workers : int
+        How many to start without an address; 0: as many as there are cores.
+    """
+    try:
+        import distributed
+    except ImportError as error:
+        raise ImportError("fitting on Dask needs the package distributed: pip install 'closecall[dask]'") from error
+    if address:
+        with _client(distributed, address) as client:
+            yield client
+        return
+    with distributed.LocalCluster(
+        n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
+        dashboard_address="127.0.0.1:0", silence_logs=50,
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+        yield client
+
+
+def _client(distributed: Any, address: str) -> Any:
+    try:
+        client = distributed.Client(address, timeout=FIRST_SIGN)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), mend the address, or leave "
+            "it out to use this machine alone"
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=FIRST_WORKER)
+    except TimeoutError as error:
+        client.close()
+        raise ClusterError(
+            f"the Dask scheduler at {address} has no workers; start some (dask worker {address}) and try again"
+        ) from error
+    return client

@@ -129,16 +129,20 @@ def test_many_columns_go_by_gradients_alone() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_parquet_files_are_streamed(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize("kept", [False, True], ids=["read again", "kept"])
+def test_parquet_files_are_streamed(tmp_path: Path, processes: int, kept: bool) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs the extra bench")
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra bench")
     X, y, mass = table(8, 900, 2)
     for number, part in enumerate(np.split(np.arange(900), [500])):
         columns = {"a": X[part, 0].astype(np.float32), "w": mass[part], "b": X[part, 1], "label": y[part]}
         parquet.write_table(pyarrow.table(columns), tmp_path / f"{number}.parquet", row_group_size=200)
-    source = ParquetSource(str(tmp_path / "*.parquet"), "label", weight="w", processes=processes, rows=400)
+    source = ParquetSource(str(tmp_path / "*.parquet"), "label", weight="w", processes=processes, rows=400,
+                           scratch=str(tmp_path) if kept else "")  # fmt: skip
     model = DaskAggregateLossClassifier(max_gathered=0).fit_source(source)
+    assert len([path for path in tmp_path.rglob("*") if path.suffix == ".npy"]) == (9 if kept else 0)
     source.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.parquet", "1.parquet"]
     plain = np.column_stack([X[:, 0].astype(np.float32), X[:, 1]])
     peer = LogisticRegression(solver="newton-cholesky", tol=1e-12).fit(plain, y, mass)
     assert source.partitions == 3

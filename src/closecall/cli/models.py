@@ -71,6 +71,7 @@ def fit(
                                                 "without an address, on Dask workers started here.",
                                                 show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes that read Parquet files in passes.", min=1)] = 1,
+    scratch: Annotated[str, typer.Option(help="A folder with room for the decoded rows, for cheaper passes.")] = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -95,7 +96,8 @@ def fit(
     if are_streamed(data, stream, cluster):
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
         fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
-                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json, refused=refused)  # fmt: skip
+                  keep=keep or (), cluster=cluster, jobs=jobs, scratch=scratch, as_json=as_json,
+                  refused=refused)  # fmt: skip
         return
     table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)

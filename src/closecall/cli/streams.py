@@ -63,7 +63,8 @@ def tables_of(data: Sequence[str]) -> list[str]:
 
 def fit_files(
     data: Sequence[str], output: Path, *, target: str, model: str, loss: str, multiclass: str, drop: Sequence[str],
-    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, refused: dict[str, Any],
+    keep: Sequence[str], cluster: str | None, jobs: int, scratch: str, as_json: bool,
+    refused: dict[str, Any],
 ) -> None:  # fmt: skip
     """Fit and save; ``refused`` are options that were given and have no meaning here."""
     from closecall.cluster import ClusterError
@@ -78,7 +79,7 @@ def fit_files(
     paths = [str(expanded(each)) for each in data]
     target, features, notes = schema_of(paths, target, drop)
     try:
-        with _source(paths, target, features, cluster, jobs) as source, _progress(as_json) as tell:
+        with _source(paths, target, features, cluster, jobs, scratch) as source, _progress(as_json) as tell:
             found = fit_streamed(source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell)
     except ClusterError as error:
         raise EngineError(str(error)) from error
@@ -88,12 +89,12 @@ def fit_files(
 
 @contextmanager
 def _source(
-    paths: Sequence[str], target: str, features: Sequence[str], cluster: str | None, jobs: int
+    paths: Sequence[str], target: str, features: Sequence[str], cluster: str | None, jobs: int, scratch: str
 ) -> Iterator[Any]:
     from closecall.cluster import ParquetSource
 
     if cluster is None:
-        source = ParquetSource(paths, target, features=features, processes=jobs)
+        source = ParquetSource(paths, target, features=features, processes=jobs, scratch=scratch)
         try:
             yield source
         finally:

@@ -32,9 +32,11 @@ class Draw:
     gram: Array
     pulls: Array
 
-    def __add__(self, other: Draw) -> Draw:
-        return Draw(joined([self.block, other.block]), joined([self.first, other.first]), self.gram + other.gram,
-                    self.pulls + other.pulls)  # fmt: skip
+    @classmethod
+    def together(cls, found: Sequence[Draw]) -> Draw:
+        """Of all partitions; rows are put together once."""
+        gram, pulls = (np.sum([getattr(each, name) for each in found], axis=0) for name in ("gram", "pulls"))
+        return cls(joined([each.block for each in found]), joined([each.first for each in found]), gram, pulls)
 
 
 def draw(frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], block: Block) -> Draw:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,9 +55,6 @@ class Dealt:
     drawn: Draw
     counts: Array
 
-    def __add__(self, other: Dealt) -> Dealt:
-        return Dealt(self.drawn + other.drawn, self.counts + other.counts)
-
     def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Draw]:
         """What a survey and a draw of the rows outside one fold say; its Gram matrix is the whole one's in proportion.
 
@@ -87,7 +83,8 @@ def deal(
     passes: Passes, frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], folds: int
 ) -> Dealt:
     """The pass that draws and counts the folds."""
-    return reduce(add, passes.run("sample", partial(_deal, frame, shares, first, list(labels), folds)))
+    found = passes.run("sample", partial(_deal, frame, shares, first, list(labels), folds))
+    return Dealt(Draw.together([each.drawn for each in found]), np.sum([each.counts for each in found], axis=0))
 
 
 def _deal(

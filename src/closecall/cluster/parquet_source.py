@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -27,7 +29,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Shape:
+class Recast:
     """What becomes of numbers and labels: columns minus ``mean``, divided by ``scale``, and codes of the labels.
 
     A missing or infinite number becomes the mean, a row whose label has no code is left out. ``single`` says that
@@ -57,7 +59,7 @@ class Piece:
     features: tuple[str, ...]
     target: str
     weight: str
-    shape: Shape | None = None
+    recast: Recast | None = None
 
     def table(self) -> Any:
         """The rows as Arrow has them."""
@@ -71,21 +73,21 @@ class Piece:
         """The rows, checked."""
         table = self.table()
         kinds = {str(table.schema.field(name).type) for name in self.features}
-        single = kinds == {"float"} and (self.shape is None or self.shape.single)
+        single = kinds == {"float"} and (self.recast is None or self.recast.single)
         X = np.empty((table.num_rows, len(self.features)), np.float32 if single else np.float64, "F")
         y = table.column(self.target)
-        y = y.to_numpy() if self.shape is None else self.shape.label_codes(y)
+        y = y.to_numpy() if self.recast is None else self.recast.label_codes(y)
         for place, name in enumerate(self.features):
             values = numbers_of(table.column(name))
-            if self.shape is not None:
+            if self.recast is not None:
                 values = values.astype(np.float64)
-                values -= self.shape.mean[place]
-                values /= self.shape.scale[place]
+                values -= self.recast.mean[place]
+                values /= self.recast.scale[place]
                 if not np.isfinite(values.sum()):
                     values[~np.isfinite(values)] = 0.0
             X[:, place] = values
         weight = table.column(self.weight).to_numpy() if self.weight else None
-        if self.shape is not None and (y < 0).any():
+        if self.recast is not None and (y < 0).any():
             known = y >= 0
             X, y, weight = X[known], y[known], None if weight is None else weight[known]
         return make_block(X, y, weight, number=self.number)
@@ -96,8 +98,22 @@ def numbers_of(column: Any) -> Array:
     return np.asarray(column.cast("uint8").to_numpy() if str(column.type) == "bool" else column.to_numpy())
 
 
-def _work(task: Callable[[Block], Any], piece: Piece) -> Any:
-    return task(piece.read())
+def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
+    return task(_kept(piece, scratch) if scratch else piece.read())
+
+
+def _kept(piece: Piece, scratch: str) -> Block:
+    """The rows as they were kept in a folder, mapped; they are kept if they are not there yet."""
+    paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
+    if not os.path.exists(paths[-1]):  # the last that is written
+        block = piece.read()
+        labels = block.y if block.y.dtype != object else block.y.astype(str)
+        for path, values in zip(paths, (labels, block.mass, np.ascontiguousarray(block.X)), strict=True):
+            with tempfile.NamedTemporaryFile(dir=scratch, delete=False) as file:
+                np.save(file, values, allow_pickle=False)
+            os.replace(file.name, path)
+    y, mass = (np.load(path, allow_pickle=False) for path in paths[:2])
+    return Block(np.load(paths[2], mmap_mode="r" if len(y) else None, allow_pickle=False), y, mass)
 
 
 class ParquetSource:
@@ -117,6 +133,9 @@ class ParquetSource:
         1 reads in this process, more in a pool; each holds one partition.
     rows : int
         Rows of a partition.
+    scratch : str
+        A folder for the decoded rows, four bytes a number if the columns are float32 and eight else: passes after the
+        first are several times cheaper. What is written there is removed by :meth:`close`. None by default.
 
     Examples
     --------
@@ -133,7 +152,7 @@ class ParquetSource:
 
     def __init__(
         self, paths: str | Sequence[str], target: str, *, features: Sequence[str] | None = None, weight: str = "",
-        processes: int = 1, rows: int = ROWS,
+        processes: int = 1, rows: int = ROWS, scratch: str = "",
     ) -> None:  # fmt: skip
         if processes < 1 or rows < 1:
             raise ValueError(f"processes={processes} and rows={rows} must be at least 1")
@@ -143,6 +162,9 @@ class ParquetSource:
             raise ValueError(f"{self.files[0]!r} has no rows; give files with rows")
         self.features = self.pieces[0].features
         self.pool: ProcessPoolExecutor | None = None
+        if scratch and not os.path.isdir(scratch):
+            raise ValueError(f"scratch={scratch!r} is no folder; give one with room for the decoded rows, or none")
+        self.scratch, self.folder = scratch, ""
 
     @property
     def partitions(self) -> int:
@@ -153,16 +175,18 @@ class ParquetSource:
         """As the files state them."""
         return sum(piece.rows for piece in self.pieces)
 
-    def shaped(self, shape: Shape, features: Sequence[str]) -> Any:
-        """The same files with other numbers: some of the columns in a shape, and codes of the labels."""
+    def recast(self, recast: Recast, features: Sequence[str]) -> Any:
+        """The same files with other numbers: some of the columns, scaled, and codes of the labels."""
         other = copy(self)
-        other.pieces = [replace(piece, features=tuple(features), shape=shape) for piece in self.pieces]
+        other.pieces = [replace(piece, features=tuple(features), recast=recast) for piece in self.pieces]
         other.features = tuple(features)
         return other
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
         """Numbers of partitions and what the task found there; a partition whose process dies is read again."""
-        return self.each(partial(_work, task))
+        if self.scratch and not self.folder:
+            self.folder = tempfile.mkdtemp(prefix="closecall-", dir=self.scratch)
+        return self.each(partial(_work, task, self.folder))
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
         """Numbers of partitions and what was found in each piece as it is on disk."""
@@ -176,7 +200,7 @@ class ParquetSource:
                     del left[number]
                     yield number, found
             except BrokenProcessPool as error:
-                self.close()
+                self._end()
                 attempts += 1
                 if attempts == ATTEMPTS:
                     raise ClusterError(
@@ -199,11 +223,17 @@ class ParquetSource:
                 found = future.result()
                 yield running.pop(future), found
 
-    def close(self) -> None:
-        """End the processes; another pass starts new ones."""
+    def _end(self) -> None:
         if self.pool is not None:
             self.pool.shutdown(cancel_futures=True)
             self.pool = None
+
+    def close(self) -> None:
+        """End the processes, remove what was written; another pass starts anew."""
+        self._end()
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = ""
 
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
@@ -217,6 +247,22 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
             raise FileNotFoundError(f"no Parquet files at {path!r}: {what}")
         found += some
     return found
+
+
+def cells_of(paths: str | Sequence[str]) -> int:
+    """How many numbers and labels the files say that they hold."""
+    import pyarrow.parquet
+
+    found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
+    return sum(data.num_rows * data.num_columns for data in found)
+
+
+def first_columns(paths: str | Sequence[str]) -> tuple[str, dict[str, bool]]:
+    """The first file, and which of its columns are numbers."""
+    import pyarrow.parquet
+
+    first = files_of(paths)[0]
+    return first, {field.name: is_numeric(field.type) for field in pyarrow.parquet.read_schema(first)}
 
 
 def _pieces(

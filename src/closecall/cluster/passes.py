@@ -115,7 +115,7 @@ class Passes:
 
     def draw(self, frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any]) -> Draw:
         """A sample with these shares of each label, the share with the smallest hashes, and sums over all rows."""
-        return reduce(add, self.run("sample", partial(draw, frame, shares, first, list(labels))))
+        return Draw.together(self.run("sample", partial(draw, frame, shares, first, list(labels))))
 
     def look(self, frame: Frame, looks: Sequence[Any], phase: str = "sums") -> list[Any]:
         """One pass for several problems."""

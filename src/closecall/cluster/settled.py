@@ -64,7 +64,7 @@ class Sight:
 
     def add(self, near: Near, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
         """Add some rows to what was found."""
-        margins = signs * frame.scores(X, self.aim.c)
+        margins = signs * frame.rounded_scores(X, self.aim.c)
 
         def rows(some: Array) -> Array:
             return frame.rows(X[some], signs[some])

@@ -24,7 +24,7 @@ from closecall.cluster import (
 )
 from closecall.cluster.classifier import MAX_GATHERED
 from closecall.cluster.columns import Columns, columns_of
-from closecall.cluster.parquet_source import Shape, files_of, is_numeric
+from closecall.cluster.parquet_source import Recast, cells_of, first_columns
 from closecall.data.columns import Column, quoted, target_of, texts
 from closecall.data.dataset import DataError, need_pandas
 from closecall.data.text import CELL_BYTES
@@ -55,27 +55,18 @@ class Streamed:
 
 def is_large(paths: Sequence[str]) -> bool:
     """Whether a table in Parquet files is larger in memory than a call may take: :data:`closecall._budget.LIMIT`."""
-    import pyarrow.parquet  # type: ignore[import-untyped]
-
-    cells = 0
-    for path in files_of(paths):
-        data = pyarrow.parquet.read_metadata(path)
-        cells += data.num_rows * data.num_columns
-    return CELL_BYTES * cells > LIMIT
+    return CELL_BYTES * cells_of(paths) > LIMIT
 
 
 def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[str, list[str], tuple[str, ...]]:
     """The target, the features, and notes; an error for a column that is not numbers, or that is not there."""
-    import pyarrow.parquet
-
-    first = files_of(paths)[0]
-    schema = pyarrow.parquet.read_schema(first)
-    target, notes = target_of(need_pandas().DataFrame(columns=schema.names), target, first)
-    strange = [name for name in drop if name not in schema.names]
+    first, kinds = first_columns(paths)
+    target, notes = target_of(need_pandas().DataFrame(columns=list(kinds)), target, first)
+    strange = [name for name in drop if name not in kinds]
     if strange:
-        raise DataError(f"{first!r} has no column {strange[0]!r}; its columns are {quoted(schema.names)}")
-    features = [name for name in schema.names if name not in (target, *drop)]
-    words = [name for name in features if not is_numeric(schema.field(name).type)]
+        raise DataError(f"{first!r} has no column {strange[0]!r}; its columns are {quoted(list(kinds))}")
+    features = [name for name in kinds if name not in (target, *drop)]
+    words = [name for name in features if not kinds[name]]
     if words:
         drops = " ".join(f"--drop {name!r}" for name in words[:8])
         raise DataError(
@@ -139,22 +130,22 @@ def fit_streamed(
     used, more = _used(found, source.features, keep)
     names = [source.features[place] for place in used]
     rows = sum(classes.values())
-    shape = Shape(found.mean[used], found.scale[used], codes, single=rows * len(names) > max_gathered)
+    recast = Recast(found.mean[used], found.scale[used], codes, single=rows * len(names) > max_gathered)
     if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
         multiclass, more = "ovr", (*more, "each class is fitted against the rest (--multiclass ovr): the rows are many")
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
     if STREAMED[model] is DaskCloseKClassifierCV:
         settings |= {"calibration": "sigmoid", "random_state": 0}
     fitted = STREAMED[model](loss=loss, **settings)
-    shaped = source.shaped(shape, names)
+    recoded = source.recast(recast, names)
     try:
-        fitted.fit_source(shaped)
+        fitted.fit_source(recoded)
     finally:
-        shaped.close()
+        recoded.close()
     local = fitted.to_local()
     local.classes_ = np.array(list(classes))
-    steps = tuple(Step(Column(name, "number"), float(mean)) for name, mean in zip(names, shape.mean, strict=True))
-    table_model = TableModel(target, Preprocessor(steps, shape.mean, shape.scale), local)
+    steps = tuple(Step(Column(name, "number"), float(mean)) for name, mean in zip(names, recast.mean, strict=True))
+    table_model = TableModel(target, Preprocessor(steps, recast.mean, recast.scale), local)
     return Streamed(table_model, rows, classes, fitted.n_passes_ + 1, (*notes, *more))
 
 

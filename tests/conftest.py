@@ -1,10 +1,12 @@
-"""Shared fixtures: hypothesis profile and the benchmark data directory."""
+"""Shared fixtures: hypothesis profile, the benchmark data directory, a browser."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Tests that run side by side have a core each: a second thread of BLAS or OpenMP would only wait for the first.
 # Before NumPy is imported, which reads it once; what is tested about threads sets its own.
@@ -36,3 +38,19 @@ def shared_data() -> Path:
     if not given or not (Path(given) / "pmlb").is_dir():
         pytest.skip("needs the benchmark data: set CLOSECALL_DATA to a directory that contains pmlb/")
     return Path(given)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for one file only: its driver leaves a running event loop, which others may not have."""
+    from tests.report.browser import launched
+
+    yield from launched()
+
+
+@pytest.fixture(scope="module")
+def wide(browser: Any, address: str) -> Any:
+    """The page at the ``address`` of the file that asks, on a wide screen."""
+    from tests.report.browser import visit
+
+    return visit(browser, address)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from closecall.paper.record import Record
 from closecall.paper.scores import Hole
 from closecall.paper.store import Store
 from closecall.report import charts
-from tests.report.browser import CHROMIUM, Page, column, launched, visit
+from tests.report.browser import CHROMIUM, Page, column, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 
@@ -67,16 +66,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         page = folder / "report.html"
         page.write_text(to_html(sections, store, folder), encoding="utf-8")
     return page.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from launched()
-
-
-@pytest.fixture(scope="module")
-def wide(browser: Any, address: str) -> Page:
-    return visit(browser, address)
 
 
 def test_every_chart_is_drawn_and_has_a_caption_for_humans(wide: Page) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +24,7 @@ from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
 from closecall.solvers.newton import hinge_bounds
 from closecall.solvers.reference import solve_one
-
-_PATH = Path(__file__).parents[2] / "benchmarks" / "convex_judge.py"
-_SPEC = importlib.util.spec_from_file_location("convex_judge", _PATH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-convex_judge = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(convex_judge)
+from tests.stress import convex_judge
 
 
 @settings(max_examples=8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.browser import CHROMIUM, Page, column, launched, visit
+from tests.report.browser import CHROMIUM, Page, column, visit
 
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")
@@ -75,16 +74,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     found = Findings(table, comparison, diagnosis, splits, hints, ["compare", f"{IMAGE} b.csv"])
     path.write_text(to_html(found, ["report-results.csv", "report-results.json"]), encoding="utf-8")
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    yield from launched()
-
-
-@pytest.fixture(scope="module")
-def wide(browser: Any, address: str) -> Page:
-    return visit(browser, address)
 
 
 def test_a_sentence_and_a_picture_come_first(wide: Page) -> None:

@@ -21,12 +21,6 @@ from closecall import cli
 from tests.tabular.helpers import Run
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
 def customers(rows: int = 120, seed: int = 0) -> str:
     """Semicolons, decimal commas, a date, an identifier, missing values, string labels in the last column."""
     rng = np.random.default_rng(seed)

@@ -29,12 +29,6 @@ QUICK = ("--splits", 2, "--no-report", "--json")
 LINEAR = (*QUICK, "--only", "logistic_regression")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
 def written(rows: list[str], header: str = "a,b,class", name: str = "t.csv") -> str:
     Path(name).write_text("\n".join([header, *rows]) + "\n")
     return name

@@ -36,12 +36,6 @@ from tests.tabular.test_compare import LINEAR, QUICK, by_method
 from tests.tabular.test_keep import judged
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_no_time_is_on_two_sides(seed: int) -> None:
     """Few different times, so that nearly every place for a cut lies between rows of one day."""

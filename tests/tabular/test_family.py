@@ -26,12 +26,6 @@ OWN = "my_spectrum"
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
-@pytest.fixture
 def own() -> Iterator[None]:
     AGGREGATES[OWN] = spectrum(OWN, lambda u: np.minimum(2 * u, 1.0), convex=True)
     yield

@@ -27,12 +27,6 @@ from tests.tabular.test_commands import customers, plants
 BARE = ("--splits", 0)
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
 def predictions(run: Run, model: str, data: str, *options: object) -> list[dict[str, str]]:
     assert run("predict", model, data, *options) == 0, run.err
     return list(csv.DictReader(io.StringIO(run.out)))

@@ -37,12 +37,6 @@ from tests.tabular.helpers import Run
 from tests.tabular.test_commands import customers, plants
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
 def judge_of(name: str, setting: str) -> Any:
     """scikit-learn's own classifier with the setting that fit printed."""
     if name == "random_forest":

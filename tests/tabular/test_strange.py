@@ -24,12 +24,6 @@ BAD = ("\x1b", "\x07", "\u202e", "\r")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    return Run(monkeypatch, capsys)
-
-
-@pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     """Hostile column names, values, labels, and a file name; the label follows the number."""
     path = tmp_path / f"t{HOSTILE.replace('/', '')}.csv"

@@ -3,7 +3,7 @@
 Defaults, cold start. Printed for each set: the training objective over the lower of scikit-learn's newton-cholesky and
 L-BFGS, both run to a tight tolerance, and whether ours warned. A ratio above 1.001 without a warning is a failure.
 
-    python benchmarks/pmlb_average.py --out pmlb_average.csv
+    python -m tests.stress.pmlb_average --out pmlb_average.csv
 """
 
 from __future__ import annotations

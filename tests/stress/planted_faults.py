@@ -1,10 +1,10 @@
 # ruff: noqa: E501 - a fault quotes the line that it changes
 """Plant faults in the source, one at a time, and see which of them no test kills.
 
-    python benchmarks/planted_faults.py                 every fault, each against the tests named with it
-    python benchmarks/planted_faults.py leaked weight   only faults whose name contains one of the words
-    python benchmarks/planted_faults.py --list          names only
-    python benchmarks/planted_faults.py --fit           only whether each still fits the source
+    python -m tests.stress.planted_faults                 every fault, each against the tests named with it
+    python -m tests.stress.planted_faults leaked weight   only faults whose name contains one of the words
+    python -m tests.stress.planted_faults --list          names only
+    python -m tests.stress.planted_faults --fit           only whether each still fits the source
 
 The package is copied to a temporary folder, a line is changed there, and the tests run against the copy. A fault that
 no longer fits the source is an error: move it along with the code.
@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ANSWERS, SEARCH = "tests/linear/test_answers.py", "tests/linear/test_search.py"
 LAWS, CLASSES = "tests/linear/test_laws.py", "tests/linear/test_multiclass.py"
 PARAMETERS, ESTIMATORS = "tests/linear/test_parameters.py", "tests/linear/test_estimators.py"

@@ -6,7 +6,7 @@ average but `atk` or `maximal`, which settle. Each must have an objective within
 SciPy find (relative), or say that it has not converged; and the bound that its gap proves must not lie above what they
 found. Every case appends one line to the file, so that a run that was ended goes on where it stood:
 
-    python benchmarks/convex_judge.py --problems 100000 --out judge.csv
+    python -m tests.stress.convex_judge --problems 100000 --out judge.csv
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ demo: $(DEMO_VENV)/.installed  ## install the light set, run the main job on the
 	$(DEMO_VENV)/bin/closecall reproduce --out $(DEMO_OUT)
 
 test: $(VENV)/.installed  ## install the test set, run all tests
-	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

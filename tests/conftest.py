@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -24,6 +25,17 @@ settings.load_profile("closecall")
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start with them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    gc.disable()  # until everything is imported
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded now stays to the end: the collector need not look at its million objects after every test."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

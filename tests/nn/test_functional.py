@@ -187,7 +187,9 @@ def test_compile_in_one_graph(weighted: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised inside torch's own compiler
-def test_compile_with_the_default_backend() -> None:
+def test_compile_with_the_default_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In this process: the compiler's own pool of processes would import torch twice more for one small graph.
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
     function = reduced("close")
     losses = torch.rand(50, generator=torch.Generator().manual_seed(0))
     compiled = torch.compile(function, fullgraph=True)  # a C compiler runs: one graph, forward only, to save time

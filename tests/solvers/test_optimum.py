@@ -112,7 +112,8 @@ def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: ty
     def objective(passes: int, way: Callable[..., Found] = way) -> np.ndarray:
         limits = Limits(passes, 1e-4, 64, None, lambda number: None)
         with np.errstate(over="ignore", under="ignore"):  # as solve does: an exponential may overflow to infinity
-            C = way(design, loss, make_mass(mass, dtype), alpha, start, limits)[0]
+            own = make_mass(mass, dtype)
+            C = way(design, loss, [own] * 3 if way is second_order else own, alpha, start, limits)[0]
         margins = -(C @ design.signed.T.astype(float))
         return get_loss(loss).value(margins) @ mass + alpha / 2 * (design.penalized * C**2).sum(axis=1)
 
@@ -122,6 +123,23 @@ def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: ty
     assert (np.diff(values, axis=0) <= slack * values[:-1]).all()
     other = objective(5000, quasi_newton if way is second_order else second_order)
     np.testing.assert_allclose(values[-1], other, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("alphas", [ALPHAS[3:8], ALPHAS])
+def test_folds_that_step_together_end_where_each_would_alone(seed: int, alphas: np.ndarray) -> None:
+    """Weighted folds of one small set, with and without a row going ahead; scikit-learn sees a fold's rows only."""
+    X, y, mass = crowd(seed, n=90 + 10 * seed)
+    folds = np.random.default_rng(seed).integers(0, 4, len(y)) != np.arange(4)[:, None]
+    problems = [Problem(alpha=float(alpha)) for alpha in alphas for _ in folds]
+    fold_of = np.tile(np.arange(4), len(alphas))
+    found = solve(X, y, problems, sample_weight=mass, folds=folds, fold_of=fold_of, tol=1e-4)
+    for row, (problem, inside) in enumerate(zip(problems, folds[fold_of], strict=True)):
+        peer = LogisticRegression(C=1 / problem.alpha, solver="newton-cholesky", tol=1e-10, max_iter=1000)
+        peer.fit(X[inside], y[inside], sample_weight=mass[inside])
+        lost = np.logaddexp(0, -y[inside] * peer.decision_function(X[inside])) @ mass[inside]
+        assert found.objective[row] <= 1.0001 * (lost + problem.alpha / 2 * (peer.coef_**2).sum())
+    assert found.converged.all()
 
 
 @pytest.mark.parametrize("penalize", [False, True])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +27,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "reproduce": paper.reproduce,
         "report": paper.report,
     },
-    "Looking": {"plan": paper.plan, "status": paper.status, "datasets": paper.datasets},
+    "Inspection": {"plan": paper.plan, "status": paper.status, "datasets": paper.datasets},
     "Maintenance": {
         "salvage": maintenance.salvage, "export": maintenance.export, "import": maintenance.import_,
         "publish": maintenance.publish,
@@ -51,11 +52,17 @@ def _common(
 ) -> None: ...
 
 
+@cache
+def built() -> Any:
+    """The application as it is called: read once from the annotations of all commands, which takes a while."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """The entry point: runs the command and turns what went wrong into a message and an exit code."""
     with stoppable():
         try:
-            code = exits.finish(app(streams.with_values(sys.argv[1:]), standalone_mode=False))
+            code = exits.finish(built()(streams.with_values(sys.argv[1:]), standalone_mode=False))
             sys.stdout.flush()  # here a reader that went away can still be answered
         except BaseException as error:
             message, code = exits.explain(error)

@@ -50,13 +50,13 @@ def fit(
     target: Target = "",
     model: Annotated[str, typer.Option("--model", "--classifier", help="A contender of compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
-    loss: Annotated[str, typer.Option(help="Of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
+    loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: Multiclass = "top_two",
     metric: Metric = "accuracy",
-    splits: Annotated[int, typer.Option(help="Divisions by which it is tried; 0 for no estimate.", min=0)] = 5,
+    splits: Annotated[int, typer.Option(help="Random divisions for the estimate; 0 for none.", min=0)] = 5,
     groups: Groups = "",
     time: Time = "",
-    rows: Annotated[int, typer.Option(help="Learn from at most so many rows, drawn by class; 0: all.", min=0)] = 50_000,
+    rows: Annotated[int, typer.Option(help="Learn from at most this many rows; 0 for all.", min=0)] = 50_000,
     drop: Drop = None,
     keep: Keep = None,
     numeric: Numeric = None,
@@ -263,7 +263,7 @@ def explain(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Say what pulled a row towards its predicted class, column by column, in the units of the table."""
+    """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
     from closecall.tabular.explain import explain as explained
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream

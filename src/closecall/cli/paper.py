@@ -266,7 +266,7 @@ def _say_report(page: Path, as_json: bool) -> None:
 
 
 def _plan(jobs: Callable[[], list[Job]], output: Out = RESULTS, as_json: Json = False) -> None:
-    """Say what would run, what is done already and what is not available; run nothing."""
+    """Show what would run, what is done already and what is not available; run nothing."""
     asked, path = jobs(), output / "store.sqlite"
     done: set[str] = set()
     if path.exists():
@@ -291,7 +291,7 @@ reproduce, plan = _request(_reproduce), _request(_plan, download=False)
 
 
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Say what a result store holds: cells by data set, failures, runs. Works while a run is writing."""
+    """Show what a result store holds: cells by data set, failures, runs. Works while a run is writing."""
     with Store(output / "store.sqlite") as store:
         failures, cells, runs = store.failures(), store.cells(), store.runs()
         imported = store.compact_runs()

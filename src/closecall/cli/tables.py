@@ -15,22 +15,25 @@ from rich.table import Table as RichTable
 
 from .console import Console, DataDir, Json, err, out, plain, print_notes, say, words
 
-Data = Annotated[str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name.")]
+Data = Annotated[
+    str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a data set's name.")
+]
 Files = Annotated[list[str], typer.Argument(
-    help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a name; several Parquet files or a folder."
+    help="A CSV, TSV or Parquet file (also .gz), several Parquet files or a folder of them, - for standard input, or a "
+    "data set's name."
 )]  # fmt: skip
 Target = Annotated[str, typer.Option(help="The column to predict; by default target, class, label, y or the last.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Leave this column out; may be repeated.")]
 Keep = Annotated[list[str] | None, typer.Option(help="Use this column although it looks like an identifier.")]
 Numeric = Annotated[list[str] | None, typer.Option(help="Read this column as numbers; may be repeated.")]
 Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as names; may be repeated.")]
-Sep = Annotated[str, typer.Option(help="What separates the columns, if it is not found out.")]
-Encoding = Annotated[str, typer.Option(help="Of a text file that is not in UTF-8, such as latin-1.")]
+Sep = Annotated[str, typer.Option(help="The character between columns; detected by default.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of a text file that is not UTF-8, such as latin-1.")]
 Groups = Annotated[str, typer.Option(help="Rows with the same value in this column stay together.")]
 Time = Annotated[str, typer.Option(help="Learn from rows that are earlier by this column only.")]
 Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
-Seed = Annotated[int, typer.Option(help="Of everything drawn at random.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
 
 
 def reading_of(
@@ -52,10 +55,10 @@ def compare(
     with_: Annotated[list[str] | None, typer.Option(
         "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "
         "package:Class that is installed; may be repeated.")] = None,
-    only: Annotated[str, typer.Option(help="Just these contenders (and what the verdict needs), by commas.")] = "",
+    only: Annotated[str, typer.Option(help="Only these contenders, separated by commas.")] = "",
     groups: Groups = "",
     time: Time = "",
-    loss: Annotated[str, typer.Option(help="Of close-k and the aggregates; the verdict is about the first."
+    loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict is about the first."
                                       )] = "logistic,hinge",
     multiclass: Multiclass = "top_two",
     top_two: Annotated[bool, typer.Option(hidden=True)] = True,
@@ -67,7 +70,7 @@ def compare(
     sep: Sep = "",
     encoding: Encoding = "",
     seed: Seed = 0,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 for as many as there are cores.", min=0)] = 0,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 for one on each core.", min=0)] = 0,
     report: Annotated[Path | None, typer.Option(
         help="The page or its folder; by default in closecall-compare/NAME.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+import scipy  # `scipy.stats` is loaded when it is first asked: half of the time a command takes to start
 
 from closecall._names import Array
 
@@ -48,7 +48,7 @@ def paper_test(first: Array, second: Array) -> Array:
     splits = first.shape[-1]
     variance = (first.var(axis=-1, ddof=1) + second.var(axis=-1, ddof=1)) / splits
     t = difference / np.sqrt(np.where(constant, 1, variance))
-    return np.where(constant, 1.0, 2 * stats.t.sf(np.abs(t), 2 * splits - 2))
+    return np.where(constant, 1.0, 2 * scipy.stats.t.sf(np.abs(t), 2 * splits - 2))
 
 
 def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST_OVER_TRAIN) -> Array:
@@ -79,7 +79,7 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
     constant = np.ptp(differences, axis=-1) == 0
     variance = (1 / splits + test_over_train) * differences.var(axis=-1, ddof=1)
     t = mean / np.sqrt(np.where(constant, 1, variance))
-    return np.where(constant, np.where(mean == 0, 1.0, 0.0), 2 * stats.t.sf(np.abs(t), splits - 1))
+    return np.where(constant, np.where(mean == 0, 1.0, 0.0), 2 * scipy.stats.t.sf(np.abs(t), splits - 1))
 
 
 def _check_pair(first: Array, second: Array) -> tuple[Array, Array]:
@@ -127,11 +127,11 @@ def wilcoxon(first: Array, second: Array) -> float:
     differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     if not differences.any():
         return 1.0
-    n, ranks = len(differences), stats.rankdata(np.abs(differences))
+    n, ranks = len(differences), scipy.stats.rankdata(np.abs(differences))
     above = float(ranks @ ((differences > 0) + (differences == 0) / 2))
     tied = np.unique(ranks, return_counts=True)[1]
     variance = n * (n + 1) * (2 * n + 1) / 24 - float((tied**3 - tied).sum()) / 48
-    return float(2 * stats.norm.sf(abs(above - n * (n + 1) / 4) / math.sqrt(variance)))
+    return float(2 * scipy.stats.norm.sf(abs(above - n * (n + 1) / 4) / math.sqrt(variance)))
 
 
 def average_ranks(scores: Array) -> Array:
@@ -146,7 +146,7 @@ def average_ranks(scores: Array) -> Array:
     >>> average_ranks(np.array([[0.9, 0.8, 0.8], [0.7, 0.6, 0.9]])).tolist()
     [1.5, 2.75, 1.75]
     """
-    return stats.rankdata(-np.asarray(scores, dtype=float), axis=1).mean(axis=0)
+    return scipy.stats.rankdata(-np.asarray(scores, dtype=float), axis=1).mean(axis=0)
 
 
 def friedman(scores: Array) -> tuple[float, float]:
@@ -172,7 +172,7 @@ def friedman(scores: Array) -> tuple[float, float]:
     if room <= 0:  # every data set ranks the methods alike: F is infinite
         return chi_square, 0.0
     f = (datasets - 1) * chi_square / room
-    return chi_square, float(stats.f.sf(f, methods - 1, (methods - 1) * (datasets - 1)))
+    return chi_square, float(scipy.stats.f.sf(f, methods - 1, (methods - 1) * (datasets - 1)))
 
 
 def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICANCE) -> float:
@@ -183,7 +183,7 @@ def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICA
     >>> round(critical_difference(4, 14), 2)
     1.25
     """
-    q = float(stats.studentized_range.ppf(1 - level, methods, np.inf)) / math.sqrt(2)
+    q = float(scipy.stats.studentized_range.ppf(1 - level, methods, np.inf)) / math.sqrt(2)
     return q * math.sqrt(methods * (methods + 1) / (6 * datasets))
 
 
@@ -217,7 +217,7 @@ def fraction_interval(
     """
     if total == 0:
         return 0.0, 1.0
-    interval = stats.binomtest(count, total).proportion_ci(confidence_level=level, method=method)
+    interval = scipy.stats.binomtest(count, total).proportion_ci(confidence_level=level, method=method)
     return float(interval.low), float(interval.high)
 
 

@@ -8,7 +8,7 @@ folds choose, and on fresh folds. It is taken only if its mean gain exceeds ``gu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -145,7 +145,7 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
     means, spread = np.full((2, len(table)), np.nan)
     means[ran > 0], spread[ran > 0] = np.nanmean(table[ran > 0], axis=1), np.nanstd(table[ran > 0], axis=1)
     return {
-        "params": [asdict(setting) for setting in settings],
+        "params": [dict(vars(setting)) for setting in settings],
         "param_loss": np.array([setting.loss for setting in settings]),
         "param_aggregate": np.array([setting.aggregate for setting in settings]),
         "param_k": np.array([np.nan if setting.k is None else setting.k for setting in settings], dtype=float),

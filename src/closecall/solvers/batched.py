@@ -357,11 +357,17 @@ class _Batch:
         pieces = 1 if self.threads == 1 else self.threads * (4 if work > 400_000 * self.threads else 1)
         parts = [part for part in np.array_split(order, pieces) if part.size]
 
+        def beat(step: int, active: int) -> None:
+            self._beat("steps", step, active)
+
+        # Nobody listens, and no other thread can have been stopped: what the beat says would cost more than a step.
+        heard = beat if self.callback is not None or self.threads > 1 else None
+
         def task(part: Array) -> Any:
             return descend_from(
                 self.prepared.sample, self.design, rows.take(part), self.masses, C[part],
                 steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows, extra=self.extra,
-                beat=lambda step, active: self._beat("steps", step, active),
+                beat=heard,
             )  # fmt: skip
 
         for part, result in zip(parts, self.crew.map(task, parts), strict=True):

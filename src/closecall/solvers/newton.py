@@ -59,7 +59,8 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 class Book:
     """Which problems are still running, and where each stood when it stopped and at the snapshot."""
 
-    def __init__(self, start: Array, passes: int, snapshot: int | None) -> None:
+    def __init__(self, start: Array, passes: int, snapshot: int | None, folds: bool = False) -> None:
+        self.folds = folds
         self.final, self.snapshots = start.copy(), start.copy()
         self.used, self.bounds = np.full(len(start), passes), np.zeros(len(start))
         self.active, self.snapshot = np.arange(len(start)), snapshot
@@ -72,6 +73,18 @@ class Book:
         self.used[self.active[done]] = number
         self.active = self.active[~done]
         return np.flatnonzero(~done)
+
+    def product(self, part: Array, matrix: Array) -> Array:
+        """``part @ matrix`` of the running problems.
+
+        How a product rounds depends on how many rows it has. If problems of several folds run together it has all of
+        them to the end, or the labels of one fold would show in the last digits of another.
+        """
+        if not self.folds or len(part) == len(self.final):
+            return part @ matrix
+        whole = np.zeros((len(self.final), part.shape[1]), dtype=part.dtype)
+        whole[self.active] = part
+        return (whole @ matrix)[self.active]
 
     def close(self, number: int) -> Found:
         if self.snapshot is not None and number < self.snapshot:
@@ -88,7 +101,8 @@ def newton_logistic(
     ----------
     rows : array (samples, coordinates)
         ``-y * z``, as in a design.
-    mass : array (samples,)
+    mass : array (samples,) or (problems, samples)
+        For all problems, or for each its own: then those of several folds step together.
     penalty : array (problems, coordinates)
         alpha where it applies.
     start : array (problems, coordinates)
@@ -103,21 +117,22 @@ def newton_logistic(
     >>> found[0].round(6).tolist()  # log 2: two for, one against
     [[0.693147]]
     """
-    book, C, kind = Book(start, passes, snapshot), start, rows.dtype
+    book, C, kind = Book(start, passes, snapshot, mass.ndim > 1), start, rows.dtype
     # Minus margins, in the type of the rows like all that has their length; rows that start alike share theirs.
-    alike = len(C) > 1 and bool((C[0] == C).all())
+    alike = len(C) > 1 and mass.ndim == 1 and bool((C[0] == C).all())
     margins = (C[:1] if alike else C).astype(kind) @ rows.T
-    light, hessians = mass.astype(kind), _Hessians(rows, mass.astype(kind), len(C))
+    hessians = _Hessians(rows, mass.astype(kind), len(C))
     flat, losses = _logistic(margins, mass)
     value = losses + 0.5 * (penalty * C**2).sum(axis=1)
     enough = max(tol**2, 8 * float(np.finfo(kind).eps))
     number, least = 1, np.full((len(C), 1), _FLATTEST, dtype=kind)
     for number in range(1, passes + 1):
         share = 1 / (1 + flat)
-        gradient = (np.exp(np.minimum(margins, 0)) * share * light) @ rows + penalty * C
+        gradient = book.product(np.exp(np.minimum(margins, 0)) * share * hessians.light, rows) + penalty * C
         step, fall = hessians.step(flat * share * share, least, penalty, gradient, tol * value)
         near = -fall <= 2 * enough * value
-        t, margins, flat, reached = _line_search(rows, margins, flat, C, step, penalty, mass, value, fall, near)
+        along = book.product(step.astype(kind), rows.T)
+        t, margins, flat, reached = _line_search(along, margins, flat, C, step, penalty, mass, value, fall, near)
         C = C + t[:, None] * step
         kept = book.note(number, C, near | (t == 0))
         beat(number)
@@ -126,6 +141,7 @@ def newton_logistic(
         C, margins, flat, penalty, value = C[kept], margins[kept], flat[kept], penalty[kept], reached[kept]
         least = np.where(t[kept] < _SHORT, _DAMPED, _FLATTEST)[:, None].astype(kind)
         hessians.keep(kept, t)
+        mass = _own(mass, kept)
     return book.close(number)
 
 
@@ -155,7 +171,7 @@ class _Hessians:
             stale, self.matrices = np.arange(len(bend)), np.empty((len(penalty), *[len(gradient.T)] * 2))
             step = np.empty_like(gradient)
         if stale.size:
-            found = grams(self.rows, np.maximum(bend[stale], least[stale]) * self.light)
+            found = grams(self.rows, np.maximum(bend[stale], least[stale]) * _own(self.light, stale))
             if len(bend) < len(penalty):  # one row for all
                 stale, found = np.arange(len(penalty)), np.broadcast_to(found, self.matrices.shape)
             self.matrices[stale] = found
@@ -167,6 +183,12 @@ class _Hessians:
     def keep(self, kept: Array, t: Array) -> None:
         """Go on with these problems; after a step that had to be shortened, nothing is kept of the old matrix."""
         self.matrices, self.before = self.matrices[kept], np.where(t[kept] == 1, self.before[kept], 0.0)
+        self.light = _own(self.light, kept)
+
+
+def _own(mass: Array, problems: Array) -> Array:
+    """The masses of these problems, of which all have the same if there is one row."""
+    return mass if mass.ndim == 1 else mass[problems]
 
 
 def _logistic(margins: Array, mass: Array) -> tuple[Array, Array]:
@@ -174,7 +196,8 @@ def _logistic(margins: Array, mass: Array) -> tuple[Array, Array]:
     flat = np.exp(-np.abs(margins))
     losses = log_of_one_and(flat)
     losses += np.maximum(margins, 0)
-    return flat, losses.astype(np.float64, copy=False) @ mass
+    losses = losses.astype(np.float64, copy=False)
+    return flat, losses @ mass if mass.ndim == 1 else np.einsum("ps,ps->p", losses, mass)
 
 
 def log_of_one_and(small: Array) -> Array:
@@ -196,16 +219,15 @@ def log_of_one_and(small: Array) -> Array:
 
 
 def _line_search(
-    rows: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
+    along: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
     fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 where rounding is all that is left.
 
     Also the margins, their exponentials and the objectives there: the next step begins with them. A problem that is
     ``near`` its optimum and moves no margin so far that its curvature could double cannot go uphill: it takes the whole
-    step, and nothing more is evaluated for it.
+    step, and nothing more is evaluated for it. ``along`` is what the steps do to the minus margins.
     """
-    along = step.astype(rows.dtype) @ rows.T
     t = np.where(near & (np.abs(along).max(axis=1) <= _STRAIGHT), 1.0, 0.0)
     waiting, trial, reached = np.flatnonzero(t == 0), 1.0, value.copy()
     if not waiting.size:
@@ -216,7 +238,7 @@ def _line_search(
     for _ in range(40):
         whole = len(waiting) == len(C)
         line = margins + along if whole else margins[waiting] + along[waiting]
-        bent, losses = _logistic(line, mass)
+        bent, losses = _logistic(line, _own(mass, waiting))
         moved = C[waiting] + trial * step[waiting]
         found = losses + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
         good = found <= value[waiting] + 1e-4 * trial * fall[waiting]

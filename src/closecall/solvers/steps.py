@@ -272,6 +272,8 @@ class _Walk:
         self.wide_blocks = [
             (part, compiled.BoundPull(self.puller, self.codes[:, part], self.hints[part])) for part, _ in wide
         ]  # the hints are a view of ours where the rows are neighbours
+        lone = len(self.wide_blocks) == 1 and not self.blocks and not self.scouted
+        self.alone = self.wide_blocks[0][1] if lone else None  # all rows are one block: nothing is copied
         self.steep = np.flatnonzero(np.isin(self.rows.loss, self.steep_losses))
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
         self.groups = alike(self.rows.aggregate)
@@ -312,8 +314,10 @@ class _Walk:
 
     def gradients(self) -> Array:
         """Of all rows, (rows, coordinates), without the penalty."""
-        gradient = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
         rounded = self.C.astype(self.design.signed.dtype, copy=False) if self.wide_blocks else self.C
+        if self.alone is not None:
+            return self.alone.gradients(rounded, self.k).astype(np.float64, copy=False)
+        gradient = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
         for part, block in self.wide_blocks:
             gradient[part] = block.gradients(rounded[part], self.k[part])
             if not isinstance(part, slice):

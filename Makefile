@@ -12,8 +12,9 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.
 demo: $(DEMO_VENV)/.installed  ## install the light set, run the main job on the embedded suite, say where the report is
 	$(DEMO_VENV)/bin/closecall reproduce --out $(DEMO_OUT)
 
+# Bytecode is written, whatever the shell says: the tests start some two hundred processes.
 test: $(VENV)/.installed  ## install the test set, run all tests
-	$(VENV)/bin/python -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

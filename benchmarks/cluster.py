@@ -1,18 +1,25 @@
-"""What a fit over partitions costs: passes, seconds, bytes that come home, memory, by rows; and a model of more rows.
+"""What a fit over partitions costs: passes, tasks, seconds, bytes that come home and memory, by rows and workers.
 
-    python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows
-    python benchmarks/cluster.py --rows 10000000 100000000 --folder /tmp/rows --processes 2
+    python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows --workers 1 2
+    python benchmarks/cluster.py --rows 10000000 --folder /tmp/rows --how parquet --workers 1 --scratch /tmp
+    python benchmarks/cluster.py --page
+    python benchmarks/cluster.py --dask-ml 1000000
 
-Rows of 20 float32 columns with outliers are written as Parquet once for each size and streamed from there. Seconds are
-of the processor, in all processes together, so that other work does not count.
+Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
+processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
+looked at four times a second. Each fit replaces its line of docs/assets/cluster.csv; --page fills the tables of
+docs/cluster.md from it. --dask-ml compares with dask-ml's LogisticRegression, if that is installed, on one Dask array
+and two workers.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import pickle
-import resource
+import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,6 +32,19 @@ from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier,
 
 COLUMNS = 20
 FILE_ROWS = 5_000_000
+DOCS = Path(__file__).parent.parent / "docs"
+HEADER = ("how", "workers", "fit", "rows", "passes", "tasks", "cpu", "wall", "bytes", "peak", "gap", "alpha")
+
+
+def draw(seed: Any, rows: int, outliers: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two overlapping classes; outliers lie three times as far out, on the wrong side."""
+    weights, rng = np.random.default_rng(0).normal(size=COLUMNS).astype(np.float32), np.random.default_rng(seed)
+    X = rng.standard_normal((rows, COLUMNS), dtype=np.float32)
+    y = (X @ weights + 2 * rng.logistic(size=rows) > 0.5).astype(np.int8)
+    wrong = rng.random(rows) < outliers
+    X[wrong] *= 3
+    y[wrong] = (X[wrong] @ weights < 0.5).astype(np.int8)
+    return X, y
 
 
 def write(folder: Path, rows: int) -> Path:
@@ -34,35 +54,27 @@ def write(folder: Path, rows: int) -> Path:
 
     there = folder / f"{rows}"
     there.mkdir(parents=True, exist_ok=True)
-    weights = np.random.default_rng(0).normal(size=COLUMNS)
+    schema = pyarrow.schema(
+        [*((f"x{number}", pyarrow.float32()) for number in range(COLUMNS)), ("label", pyarrow.int8())]
+    )
     for number, begin in enumerate(range(0, rows, FILE_ROWS)):
         path = there / f"{number:04d}.parquet"
         if path.exists():
             continue
-        with pyarrow.parquet.ParquetWriter(path.with_suffix(".part"), _schema(pyarrow), compression="none",
-                                           use_dictionary=False) as file:  # fmt: skip
+        part = path.with_suffix(".part")
+        with pyarrow.parquet.ParquetWriter(part, schema, compression="none", use_dictionary=False) as file:
             for piece in range(begin, min(begin + FILE_ROWS, rows), 1 << 19):
                 size = min(1 << 19, begin + FILE_ROWS - piece, rows - piece)
-                rng = np.random.default_rng([number, piece])
-                X = rng.normal(size=(size, COLUMNS)).astype(np.float32)
-                y = (X @ weights + 2 * rng.logistic(size=size) > 0.5).astype(np.int8)
-                wrong = rng.random(size) < 0.03
-                X[wrong] *= 3
-                y[wrong] = (X[wrong] @ weights < 0.5).astype(np.int8)
-                file.write_table(pyarrow.table([*X.T.copy(), y], schema=_schema(pyarrow)))
-        os.replace(path.with_suffix(".part"), path)
+                X, y = draw([number, piece], size, 0.03)
+                file.write_table(pyarrow.table([*X.T.copy(), y], schema=schema))
+        os.replace(part, path)
     return there
-
-
-def _schema(pyarrow: Any) -> Any:
-    columns = [(f"x{number}", pyarrow.float32()) for number in range(COLUMNS)]
-    return pyarrow.schema([*columns, ("label", pyarrow.int8())])
 
 
 class Counted:
     """A source that counts tasks and the bytes of what they send home."""
 
-    def __init__(self, inner: ParquetSource) -> None:
+    def __init__(self, inner: Any) -> None:
         self.inner, self.partitions, self.tasks, self.bytes = inner, inner.partitions, 0, 0
 
     def run(self, task: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
@@ -72,60 +84,224 @@ class Counted:
             yield number, found
 
 
+def family() -> list[int]:
+    """This process and all that descend from it."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+        except OSError:  # it has ended
+            continue
+    found = [os.getpid()]
+    for process in found:
+        found += parents.get(process, [])
+    return found
+
+
 def seconds() -> float:
-    """Processor time of this process and of those it waited for."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    """Processor time of the family, and of those members that have ended."""
+    ticks = 0
+    for process in family():
+        try:
+            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        except OSError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def peak() -> float:
-    """Gigabytes: the largest size of this process, and as much as the largest child for each child."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return own / 2**20
+def held() -> float:
+    """Gigabytes that the family holds now: what is shared counts once."""
+    size = 0
+    for process in family():
+        try:
+            text = Path(f"/proc/{process}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        size += int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1])  # type: ignore[index]
+    return size / 2**20
 
 
-def measure(folder: Path, rows: int, processes: int, close: bool) -> dict[str, float]:
+class Peak(threading.Thread):
+    """The largest sum of memory while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most, self.ended = 0.0, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.25):
+            self.most = max(self.most, held())
+
+    def __enter__(self) -> Peak:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join()
+
+
+def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]:
     """One fit, in numbers."""
-    source = Counted(ParquetSource(str(folder), "label", processes=processes))
+    counted, began, wall = Counted(source), seconds(), time.perf_counter()
+
+    def tell(event: Any) -> None:
+        if event.partitions_done == event.partitions and rows >= 10_000_000:
+            print(f"  pass {event.number} ({event.phase}), {seconds() - began:.0f} s", flush=True)
+
     kind: Any = DaskCloseKClassifier if close else DaskAggregateLossClassifier
-    began, wall = seconds(), time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # selections of this size seldom hold a certificate
-        model = kind(max_gathered=0).fit_source(source)
-    source.inner.close()  # its processes are counted when they have ended
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    with warnings.catch_warnings(), Peak() as memory:
+        warnings.simplefilter("ignore")  # what did not settle is seen by its gap
+        model = kind(max_gathered=0, callback=tell, alpha=alpha).fit_source(counted)
     return {
-        "rows": rows, "passes": model.n_passes_, "tasks": source.tasks, "cpu": seconds() - began,
-        "wall": time.perf_counter() - wall, "bytes": source.bytes, "gap": float(model.gap_.max()),
-        "peak": peak() + (processes if processes > 1 else 0) * children,
+        "fit": "close-k" if close else "average", "rows": rows, "passes": model.n_passes_, "tasks": counted.tasks,
+        "cpu": round(seconds() - began, 2), "wall": round(time.perf_counter() - wall, 2), "bytes": counted.bytes,
+        "peak": round(memory.most, 3), "gap": f"{float(model.gap_.max()):.1e}", "alpha": alpha,
     }  # fmt: skip
+
+
+def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: str, alpha: float) -> dict[str, Any]:
+    """One fit, streamed or on Dask workers."""
+    about = {"how": how, "workers": workers}
+    if how == "parquet":
+        source = ParquetSource(str(folder), "label", processes=workers, scratch=scratch)
+        try:
+            return about | measure(source, close, rows, alpha)
+        finally:
+            source.close()
+    from closecall.cluster.connect import connected
+    from closecall.cluster.dask_source import DaskParquetSource
+
+    with connected("", workers) as client:
+        return about | measure(DaskParquetSource(str(folder), "label", client=client), close, rows, alpha)
+
+
+def keep(found: dict[str, Any]) -> None:
+    """Put a line into the file in place of the one of the same fit."""
+    path, same = DOCS / "assets" / "cluster.csv", ("how", "workers", "fit", "rows", "alpha")
+    lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    new = {name: str(found[name]) for name in HEADER}
+    lines = [line for line in lines if any(line[name] != new[name] for name in same)] + [new]
+    lines.sort(key=lambda line: (line["how"], int(line["workers"]), line["fit"], int(line["rows"])))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, HEADER, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def page() -> None:
+    """Fill the tables of docs/cluster.md from the file."""
+    path = DOCS / "cluster.md"
+    lines = list(csv.DictReader((DOCS / "assets" / "cluster.csv").read_text().splitlines()))
+    text = path.read_text()
+    for name, content in (("costs", costs(lines)), ("model", model(lines))):
+        marks = [f"<!-- cluster-{name}: {end} -->" for end in ("begin", "end")]
+        head, _, rest = text.partition(marks[0])
+        text = f"{head}{marks[0]}\n{content}\n{marks[1]}{rest.partition(marks[1])[2]}"
+    path.write_text(text)
+
+
+def costs(lines: list[dict[str, str]]) -> str:
+    """A table of all fits."""
+    names = ("where", "workers", "fit", "rows", "passes", "tasks", "CPU s", "ns a row and pass", "KB home a task",
+             "peak GB", "gap")  # fmt: skip
+    rows = [f"| {' | '.join(names)} |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    where = {"parquet": "Parquet, streamed", "dask": "Dask"}
+    for line in lines:
+        each = 1e9 * float(line["cpu"]) / int(line["rows"]) / int(line["passes"])
+        home = int(line["bytes"]) / int(line["tasks"]) / 1e3
+        rows.append(
+            f"| {where[line['how']]} | {line['workers']} | {line['fit']} | {int(line['rows']):,} | {line['passes']} | "
+            f"{line['tasks']} | {float(line['cpu']):.1f} | {each:.0f} | {home:.0f} | "
+            f"{float(line['peak']):.2f} | {line['gap']} |"
+        )  # fmt: skip
+    return "\n".join(rows)
+
+
+def model(lines: list[dict[str, str]]) -> str:
+    """A billion rows on a hundred workers, in proportion to the largest fit of each kind: a model, no measurement."""
+    names = ("fit", "from rows", "passes", "s a pass and worker", "MB home a pass", "s at 1 Gbit/s", "s at 10 Gbit/s",
+             "minutes in all")  # fmt: skip
+    rows = [f"| {' | '.join(names)} |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for fit in ("average", "close-k"):
+        most = max((line for line in lines if line["fit"] == fit), key=lambda line: int(line["rows"]))
+        passes = int(most["passes"])
+        each = float(most["cpu"]) / int(most["rows"]) / passes * 1e9 / 100
+        home = int(most["bytes"]) / int(most["tasks"]) * 1e9 / (1 << 19) / 1e6
+        rows.append(
+            f"| {fit} | {int(most['rows']):,} | {passes} | {each:.2f} | {home:.0f} | "
+            f"{home * 8e-3:.1f} | {home * 8e-4:.2f} | {passes * (each + home * 8e-4) / 60:.1f} |"
+        )  # fmt: skip
+    return "\n".join(rows)
+
+
+def against_dask_ml(rows: int, names: list[str]) -> None:
+    """The same Dask array, two workers: dask-ml's solvers, our average and close-k; accuracy without outliers."""
+    import dask.array as da
+    from dask import delayed
+
+    from closecall.cluster.connect import connected
+
+    cuts = [min(1 << 19, rows - begin) for begin in range(0, rows, 1 << 19)]
+    X_test, y_test = draw(b"test"[0], 200_000, 0.0)
+    print("| fit | CPU s | wall s | accuracy |\n|---|---:|---:|---:|")
+    with connected("", 2) as client:
+        parts = [delayed(draw)([number, 7], size, 0.03) for number, size in enumerate(cuts)]
+        parts = client.persist(parts)
+        X = da.concatenate(
+            [da.from_delayed(part[0], (size, COLUMNS), np.float32) for part, size in zip(parts, cuts, strict=True)]
+        )
+        y = da.concatenate([da.from_delayed(part[1], (size,), np.int8) for part, size in zip(parts, cuts, strict=True)])
+        X, y = client.persist([X, y])
+        X.sum().compute()
+        for name in names:
+            began, wall = seconds(), time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                fitted = _other(name).fit(X, y)
+            cost, wall = seconds() - began, time.perf_counter() - wall
+            coef, intercept = np.ravel(fitted.coef_), float(np.ravel(fitted.intercept_)[0])
+            right = float(((X_test @ coef + intercept > 0) == y_test).mean())
+            print(f"| {name} | {cost:.1f} | {wall:.1f} | {right:.2%} |", flush=True)
+
+
+def _other(name: str) -> Any:
+    if name == "average":
+        return DaskAggregateLossClassifier(max_gathered=0)
+    if name == "close-k":
+        return DaskCloseKClassifier(max_gathered=0)
+    from dask_ml.linear_model import LogisticRegression
+
+    return LogisticRegression(solver=name.removeprefix("dask-ml "))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--only", choices=["average", "close-k"])
+    parser.add_argument("--folder", type=Path, default=Path("rows"))
+    parser.add_argument("--how", choices=["parquet", "dask"], nargs="+", default=["parquet", "dask"])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--fit", choices=["average", "close-k"], nargs="+", default=["average", "close-k"])
+    parser.add_argument("--alpha", type=float, default=1.0)
+    parser.add_argument("--scratch", default="")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--dask-ml", type=int, metavar="ROWS")
+    parser.add_argument("--only", nargs="+", default=["average", "close-k", "dask-ml newton", "dask-ml lbfgs"])
     given = parser.parse_args()
-    print("| Fit | Rows | Passes | Tasks | CPU s | ns a row and pass | MB home a pass | Peak GB | Gap |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    found: dict[str, dict[str, float]] = {}
+    if given.page:
+        page()
+        return
+    if given.dask_ml:
+        against_dask_ml(given.dask_ml, given.only)
+        return
     for rows in given.rows:
         folder = write(given.folder, rows)
-        for name in [given.only] if given.only else ["average", "close-k"]:
-            cost = found[name] = measure(folder, rows, given.processes, name == "close-k")
-            print(
-                f"| {name} | {rows:,} | {cost['passes']:.0f} | {cost['tasks']:.0f} | {cost['cpu']:.1f} | "
-                f"{1e9 * cost['cpu'] / rows / cost['passes']:.0f} | {cost['bytes'] / cost['passes'] / 1e6:.2f} | "
-                f"{cost['peak']:.2f} | {cost['gap']:.1e} |", flush=True,
-            )  # fmt: skip
-    for name, cost in found.items():
-        # A model, not a measurement: work in proportion to rows, what comes home in proportion to the partitions.
-        each = cost["cpu"] / cost["rows"] * 1e9 / 100
-        home = cost["bytes"] / cost["tasks"] * 100 / 1e6
-        print(f"{name}: 1e9 rows on 100 workers would take about {each:.0f} s of each and send home {home:.1f} MB "
-              f"a pass from 100 partitions, {home * 8 / 1e3:.2f} s at 1 Gbit/s")  # fmt: skip
+        for how in given.how:
+            for workers in given.workers:
+                for fit in given.fit:
+                    found = run(folder, rows, how, workers, fit == "close-k", given.scratch, given.alpha)
+                    print(", ".join(f"{name} {found[name]}" for name in HEADER), flush=True)
+                    keep(found)
 
 
 if __name__ == "__main__":

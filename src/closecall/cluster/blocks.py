@@ -163,7 +163,9 @@ class Frame:
     def rows(self, X: Array, signs: Array) -> Array:
         """Rows ``-y * z`` (rows, coordinates)."""
         found = np.ones((len(X), len(self.mean) + self.intercept))
-        found[:, : len(self.mean)] = (X - self.mean) / self.scale
+        inner = found[:, : len(self.mean)]
+        np.subtract(X, self.mean, out=inner)
+        inner /= self.scale
         found *= -signs[:, None]
         return found
 
@@ -334,7 +336,15 @@ def look_at(frame: Frame, looks: Sequence[Any], block: Block) -> list[Any]:
 
 
 def _add(sums: Sums, frame: Frame, look: Look, X: Array, signs: Array, mass: Array) -> None:
-    loss, margins = get_loss(look.loss), signs * frame.scores(X, look.c)
+    loss = get_loss(look.loss)
+    if look.low == np.inf:
+        rows = frame.rows(X, signs)
+        margins = -(rows @ look.c)
+        sums.rows += len(margins)
+        sums.errors += float(mass[margins <= 0].sum())
+        _sum(sums, loss, rows, signs, margins, mass)
+        return
+    margins = signs * frame.scores(X, look.c)
     sums.rows += len(margins)
     sums.errors += float(mass[margins <= 0].sum())
     near = np.flatnonzero((margins >= look.margins[0]) & (margins <= look.margins[1]))
@@ -354,17 +364,19 @@ def _add(sums: Sums, frame: Frame, look: Look, X: Array, signs: Array, mass: Arr
         sums.gathered_mass.append(mass[explicit] / look.share)
     if not len(inside):
         return
-    if len(inside) < len(margins):
-        X, margins, signs, mass = X[inside], margins[inside], signs[inside], mass[inside]
-    rows = frame.rows(X, signs)
+    _sum(sums, loss, frame.rows(X[inside], signs[inside]), signs[inside], margins[inside], mass[inside])
+
+
+def _sum(sums: Sums, loss: Loss, rows: Array, signs: Array, margins: Array, mass: Array) -> None:
+    """Add rows ``-y * z`` that are summed, which are changed."""
     losses, weighted = mass * loss.value(margins), -mass * loss.slope(margins)
     sums.mass += float(mass.sum())
     sums.value += float(losses.sum())
-    heights = losses + weighted * margins
-    for side, chosen in enumerate((signs < 0, signs > 0)):
-        sums.heights[side] += heights[chosen].sum()
-        sums.pulls[side] += weighted[chosen].sum()
-        sums.across[side] += weighted[chosen] @ rows[chosen]
+    heights, ahead = losses + weighted * margins, signs > 0
+    sides = np.stack([~ahead, ahead]).astype(np.float64)
+    sums.heights += sides @ heights
+    sums.pulls += sides @ weighted
+    sums.across += (sides * weighted) @ rows
     if sums.bend is not None:
         rows *= np.sqrt(mass * _bend(loss, margins))[:, None]
         sums.bend += rows.T @ rows
@@ -382,8 +394,6 @@ def _bend(loss: Loss, margins: Array) -> Array:
 
 def _divide(look: Look, loss: Loss, margins: Array) -> tuple[Array, Array]:
     """Positions that are summed, and that are gathered."""
-    if look.low == np.inf:
-        return np.arange(len(margins)), np.empty(0, dtype=int)
     keys = keys_of(look.threshold, loss.value(margins))
     return np.flatnonzero(keys < look.low), np.flatnonzero((keys >= look.low) & (keys <= look.high))
 

@@ -141,6 +141,10 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
         raise
     except (distributed.client.FutureCancelledError, OSError, TimeoutError) as error:
         raise ClusterError((LOST if _answers(client) else GONE).format(detail=error)) from error
+    except Exception as error:  # a client that is closed between two passes has an error of its own
+        if client.status == "running" or isinstance(error, ClusterError):
+            raise
+        raise ClusterError(GONE.format(detail=error)) from error
 
 
 def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:

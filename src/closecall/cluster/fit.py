@@ -28,7 +28,7 @@ from .walk import rows_of, walk
 from .window import Selection, Window
 
 #: Entries of gathered rows near the k-th place.
-ROOM = 1 << 25
+ROOM = 1 << 26
 #: What the path of a decay run begins as.
 ALL = next(each.name for each in AGGREGATES.values() if each.plain)
 #: Passes of an L-BFGS, for more columns than a Hessian is worth.

@@ -8,7 +8,9 @@ import re
 import sqlite3
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,22 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         return Result(int(leaving.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once() -> Iterator[None]:
+    """A chart that is asked for again is not drawn again: whether it looks as it should is tested elsewhere."""
+    draw, known = charts.draw, {}
+
+    def drawn(specification: dict[str, Any], suffix: str) -> bytes:
+        key = json.dumps(specification, sort_keys=True, default=str), suffix
+        if key not in known:
+            known[key] = draw(specification, suffix)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "draw", drawn)
+        yield
 
 
 @pytest.fixture

@@ -45,6 +45,10 @@ class Loss:
         its values do.
     kinks : tuple of float
         Margins at which the slope jumps.
+    bend : callable, optional
+        Slopes -> second derivatives; without it, differences of slopes are taken.
+    inverse : callable, optional
+        A loss -> its margin; without it, it is searched for.
 
     Examples
     --------
@@ -64,6 +68,8 @@ class Loss:
     convex: bool
     falls: tuple[float, float] | None = None
     kinks: tuple[float, ...] = ()
+    bend: Callable[[Array], Array] | None = None
+    inverse: Callable[[float], float] | None = None
 
 
 _INF = math.inf
@@ -76,6 +82,14 @@ def _logistic(margins: Array) -> Array:
 
 def _logistic_slope(margins: Array) -> Array:
     return -expit(-margins)
+
+
+def _logistic_bend(slopes: Array) -> Array:
+    return -slopes * (1 + slopes)
+
+
+def _logistic_inverse(level: float) -> float:
+    return -level if level > 40 else -math.log(math.expm1(level)) if level > 0 else _INF
 
 
 def _hinge(margins: Array) -> Array:
@@ -146,7 +160,18 @@ def _generalized_slope(margins: Array) -> Array:
 LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
-        Loss("logistic", _logistic, _logistic_slope, math.log(2), 0.25, True, (-_INF, _INF)),
+        Loss(
+            "logistic",
+            _logistic,
+            _logistic_slope,
+            math.log(2),
+            0.25,
+            True,
+            (-_INF, _INF),
+            (),
+            _logistic_bend,
+            _logistic_inverse,
+        ),
         Loss("hinge", _hinge, _hinge_slope, 1.0, _INF, True, (-_INF, 1.0), (1.0,)),
         Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True, (-_INF, 1.0)),
         Loss("ramp", _ramp, _ramp_slope, 1.0, _INF, False, (-1.0, 1.0), (-1.0, 1.0)),

@@ -61,7 +61,8 @@ def test_problems_of_one_batch_keep_their_places() -> None:
 
 def seen(rows: np.ndarray, mass: np.ndarray, c: np.ndarray, place: float, width: float, name: str) -> Tally:
     loss = get_loss(name)
-    return OnePlace(rows, mass).look(loss, make_aim(loss, c, place, width)).sums
+    here = OnePlace(-rows, np.ones(len(rows)), mass, np.zeros(3), np.ones(3), "none")
+    return here.look(loss, make_aim(loss, c, place, width)).sums
 
 
 @pytest.mark.parametrize("name", ["logistic", "squared_hinge"])

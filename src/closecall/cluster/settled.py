@@ -19,7 +19,7 @@ from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import large
 from ..solvers.sample import FROM_SAMPLES
-from ..solvers.stationary import WIDEST, Goal, Search, Seen
+from ..solvers.stationary import Goal, Search, Seen
 from ..solvers.tally import Aim, Tally, make_aim, tally
 from .blocks import Frame
 from .draw import Draw
@@ -106,12 +106,13 @@ def settled(
     if begun is None:
         return None
     start = frame.to_coordinates(begun.coef, begun.intercept)
-    kept = make_aim(loss, start, begun.place, WIDEST, keep=True).kept or (0.0, 0.0)
+    kept = make_aim(loss, start, begun.place, begun.width, keep=True).kept or (0.0, 0.0)
     margins = signs * (X @ begun.coef + begun.intercept)
     share = float(((margins > kept[0]) & (margins < kept[1])).mean())
     keep = SPARE * share * asked.rows <= asked.room
-    search = Search(Goal(loss, asked.selection.k, asked.penalty, drawn.gram / total, manner.tol, keep))
-    looking = search.run(start, begun.place)
+    rows = frame.rows(X, signs) * np.sqrt(mass / mass.sum())[:, None]
+    search = Search(Goal(loss, asked.selection.k, asked.penalty, rows.T @ rows, manner.tol, keep))
+    looking = search.run(start, begun.place, begun.width)
     try:
         aim = next(looking)
         while True:
@@ -131,6 +132,7 @@ def first_rows(asked: Asked, frame: Frame, drawn: Draw) -> tuple[Array, Array, A
     signs = np.where(block.y == asked.label, 1, -1)
     mass = frame.masses(block.y, block.mass)
     ids = np.arange(len(block))
-    found = arrange(Training(block.X, (signs > 0).astype(int), mass, np.arange(2), row_hashes(block.X), ids), signs)
+    training = Training(block.X, (signs > 0).astype(int), mass, np.arange(2), row_hashes(block.X), ids)
+    found = arrange(training, signs, copies=False)
     size = large.sample_size(asked.rows)
     return found.X[:size], found.labels[:size].astype(np.float64), found.mass[:size]

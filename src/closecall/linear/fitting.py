@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from .._names import Array, lookup
@@ -16,7 +17,9 @@ from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
 from ..solvers.batched import sweep
+from ..solvers.certificate import weights_at
 from ..solvers.checks import single_fits
+from ..solvers.kernels import make_mass
 from ..solvers.prepared import prepare
 from ..theory import best_intercept
 from .multiclass import JOINT, individual_losses, prepare_joint, solve_joint
@@ -30,6 +33,7 @@ MULTICLASS = {
 }
 #: The key of what was arranged for all classes jointly, beside the numbers of the scores.
 ALL_CLASSES = -1
+_BLOCK = 1 << 16  # entries of X that are converted at a time: they stay in cache
 
 
 @dataclass(frozen=True)
@@ -237,9 +241,20 @@ def warn_unsettled(
 def scores_of(X: Any, coef: Array, intercept: Array) -> Array:
     """Scores (samples, scores) of one model, or (problems, samples, scores) of several."""
     if coef.ndim == 2:
-        return np.asarray(X @ coef.T) + intercept
-    flat = np.asarray(X @ coef.reshape(-1, coef.shape[-1]).T)
+        return _product(X, coef) + intercept
+    flat = _product(X, coef.reshape(-1, coef.shape[-1]))
     return np.moveaxis(flat.reshape(len(flat), *coef.shape[:2]) + intercept, 1, 0)
+
+
+def _product(X: Any, coef: Array) -> Array:
+    """``X @ coef.T``, without a copy of X in another type."""
+    if sparse.issparse(X) or X.dtype == coef.dtype or X.size <= _BLOCK:
+        return np.asarray(X @ coef.T)
+    found = np.empty((len(X), len(coef)), dtype=np.result_type(X, coef))
+    size = max(1, _BLOCK // max(1, X.shape[1]))
+    for begin in range(0, len(X), size):
+        np.matmul(X[begin : begin + size].astype(found.dtype), coef.T, out=found[begin : begin + size])
+    return found
 
 
 def close_calls(training: Training, coef: Array, intercept: Array, problem: Problem, multiclass: str) -> Array:
@@ -248,13 +263,13 @@ def close_calls(training: Training, coef: Array, intercept: Array, problem: Prob
     One-vs-rest has one selection for each class; a row counts if it is a close call of any.
     """
     scores = scores_of(training.X, np.asarray(coef, dtype=float), np.asarray(intercept, dtype=float))
-    loss, aggregate, _, _ = problem.resolve(float(training.mass.sum()), 1)
+    loss = get_loss(problem.loss)
     if scores.shape[1] > 1 and multiclass in JOINT:
         losses, threshold = individual_losses(multiclass, loss, scores, training.codes)
         rows = losses[None]
     else:
         codes = [1] if scores.shape[1] == 1 else range(scores.shape[1])
         signs = np.stack([np.where(training.codes == code, 1, -1) for code in codes])
-        rows, threshold = get_loss(problem.loss).value(signs * scores.T), loss.threshold
-    weights = aggregate.weights(rows, threshold=threshold, k=problem.k, m=problem.m, mass=training.mass)
-    return training.rows[(weights > 0).any(axis=0)]
+        rows, threshold = loss.value(signs * scores.T), loss.threshold
+    weights = weights_at(problem, rows, threshold, make_mass(training.mass, np.float64))
+    return training.rows[np.flatnonzero((weights > 0).any(axis=0))]

@@ -25,9 +25,10 @@ from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots
 from .crew import Crew
+from .design import merge_duplicates
 from .finish import finish_averages, settle_all
 from .large import Manner, Settled, merge, nothing, settle_many
-from .prepared import NOT_FINITE, Prepared, prepare
+from .prepared import NOT_FINITE, Prepared, design_of
 from .sample import descend_from, minimize_from
 from .steps import Rows
 
@@ -159,23 +160,25 @@ def solve(
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     dtype = check_range(check_dtype(dtype, X), X, masses)
     options = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept, "dtype": dtype}
-    prepared = prepare(X, y, masses, **options)
-    setting = Judged(X, y, prepared.design.intercept)
+    setting = Judged(X, y, Manner(max_iter, tol, fit_intercept, penalize_intercept).intercept)
+    merged = merge_duplicates(X, y, masses)
     settled: dict[int, Settled] = {}
-    if settle and isinstance(init, str) and init == "least_squares" and prepared.sample is not None:
+    if settle and isinstance(init, str) and init == "least_squares":
         manner = Manner(max_iter, tol, fit_intercept, penalize_intercept)
-        settled = settle_many(setting, masses, prepared, problems, fold_of, manner, shuffled)
+        settled = settle_many(*merged, problems, fold_of, manner, shuffled)
     rest = np.array([row for row in range(len(problems)) if row not in settled], dtype=int)
     some = [problems[row] for row in rest]
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
-    coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how) if some else nothing(X.shape[1])
-    proven = None
+    (coef, intercept, used, bounds), proven = nothing(X.shape[1]), None
     with np.errstate(all="ignore"):  # what comes out is looked at
-        if settle:
-            proven = settle_all(prepared, some, fold_of[rest], coef, intercept, used, steps=settle, tol=tol)
-        else:
-            del prepared  # as large as X; the certificate looks at X itself
+        if some:
+            prepared = design_of(*merged, **options)
+            coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how)
+            if settle:
+                proven = settle_all(prepared, some, fold_of[rest], coef, intercept, used, steps=settle, tol=tol)
+            else:
+                del prepared  # as large as X; the certificate looks at X itself
         if settled:
             coef, intercept, used, bounds, proven = merge(settled, rest, coef, intercept, used, bounds, proven)
         known: dict[str, Any] = {"tol": tol, "bounds": bounds, "proven": proven}
@@ -215,7 +218,7 @@ def sweep(
     with np.errstate(all="ignore"):  # what comes out is looked at
         try:
             batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
-            coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of))
+            coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
         except np.linalg.LinAlgError as error:
             raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
         coef, intercept = prepared.design.to_parameters(coordinates)
@@ -224,11 +227,14 @@ def sweep(
     return coef, intercept, used, bounds
 
 
-def _starts(prepared: Prepared, init: Any, fold_of: Array) -> Array:
+def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Problem]) -> Array:
     """Start coordinates, (problems, coordinates)."""
     design, features = prepared.design, prepared.features
     if isinstance(init, str):
         if init == "least_squares":
+            # What begins convex ends at the same place from anywhere, and least squares of many columns cost more.
+            if design.basis is None and all(_begins_convex(problem) for problem in problems):
+                return np.zeros((len(fold_of), design.rank))
             return prepared.least_squares(fold_of)
         if init == "zeros":
             return np.zeros((len(fold_of), design.rank))
@@ -245,6 +251,11 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array) -> Array:
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise ValueError("init contains NaN or infinite values")
     return design.to_coordinates(coef, intercept)
+
+
+def _begins_convex(problem: Problem) -> bool:
+    aggregate = get_aggregate(problem.aggregate)
+    return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
 
 
 @dataclass

@@ -116,7 +116,7 @@ def _judge_alike(
     loss = get_loss(problem.loss)
     margins = setting.scores(coef, intercept) * setting.y
     losses = loss.value(margins)
-    weights = _weights(problem, losses, loss, mass)
+    weights = weights_at(problem, losses, loss.threshold, mass)
     objective = np.where(weights > 0, weights * losses, 0).sum(axis=1)
     inner = (coef**2).sum(axis=1) + (intercept**2 if setting.intercept == "penalized" else 0)
     objective = objective + 0.5 * alpha * inner
@@ -143,10 +143,11 @@ def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
     return replace(setting, X=setting.X[used], y=setting.y[used]), used
 
 
-def _weights(problem: Problem, losses: Array, loss: Loss, mass: Mass) -> Array:
+def weights_at(problem: Problem, losses: Array, threshold: float, mass: Mass) -> Array:
+    """The aggregate's weights of losses (rows, samples) with their threshold."""
     k, m = counts(problem, mass.total)
     rows = len(losses)
-    found = weigh(problem.aggregate, losses, loss.threshold, np.full(rows, k), np.full(rows, m), mass)
+    found = weigh(problem.aggregate, losses, threshold, np.full(rows, k), np.full(rows, m), mass)
     return found.astype(np.float64, copy=False)
 
 

@@ -25,6 +25,7 @@ EIGEN_LIMIT = 2048
 TWICE_LIMIT = 1 << 22
 #: A direction smaller than this is one that no example sees: its square leaves the float range.
 SMALLEST = 1e-150
+FEWER = 0.9  # columns of a sparse X that no example has are left out if so few are left
 _BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 
 
@@ -47,6 +48,10 @@ class Design:
     mean : array (features,) or None
         What was subtracted from X.
     intercept : {"none", "free", "penalized"}
+    columns : array (coordinates without the intercept,) or None
+        Which columns of X the coordinates are, where some are empty: their coefficients are 0.
+    features : int
+        How many columns X has; only used with ``columns``.
     """
 
     signed: Any
@@ -56,6 +61,8 @@ class Design:
     basis: Array | None
     mean: Array | None
     intercept: str
+    columns: Array | None = None
+    features: int = 0
 
     @cached_property
     def across(self) -> Any:
@@ -90,6 +97,11 @@ class Design:
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
         """Coefficients (problems, features) and intercepts (problems,) of coordinates."""
         free = self.intercept == "free"
+        if self.columns is not None:
+            coef = np.zeros((len(coordinates), self.features))
+            coef[:, self.columns] = coordinates[:, : len(self.columns)]
+            given = self.intercept != "none"
+            return coef, coordinates[:, -1].copy() if given else np.zeros(len(coordinates))
         inner = coordinates[:, :-1] if free else coordinates
         columns = inner if self.basis is None else inner @ self.basis.T
         if self.intercept == "penalized":
@@ -100,6 +112,7 @@ class Design:
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
         """Coordinates of given parameters; what the data cannot see is dropped."""
         free = self.intercept == "free"
+        coef = coef if self.columns is None else coef[:, self.columns]
         inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
         inner = inner if self.basis is None else inner @ self.basis
         if not free:
@@ -194,8 +207,11 @@ def finite(array: Array) -> Array:
 
 def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dtype: Any) -> Design:
     """Coordinates are the columns; their squared norms, scaled up until they bound the Gram matrix, the spectrum."""
-    ones = np.ones((X.shape[0], 1))
+    ones, columns, features = np.ones((X.shape[0], 1)), None, X.shape[1]
     if sparse.issparse(X):
+        used = np.flatnonzero(np.bincount(X.indices, minlength=features))
+        if len(used) < FEWER * features:
+            X, columns = X[:, used], used
         Z = sparse.csr_matrix(X if kind == "none" else sparse.hstack([X, ones]), dtype=dtype)
         signed = sparse.csr_matrix(sparse.diags(-y.astype(dtype)) @ Z)
         squares = np.asarray(signed.power(2).T @ bound).ravel()
@@ -211,7 +227,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
     penalized = np.ones(len(spectrum))
     if kind == "free":
         penalized[-1] = 0
-    return Design(signed, spectrum, penalized, masses, None, None, kind)
+    return Design(signed, spectrum, penalized, masses, None, None, kind, columns, features)
 
 
 def _scaling(signed: Any, squares: Array, mass: Array) -> float:
@@ -253,15 +269,19 @@ def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array
     """
     if sparse.issparse(X) or X.shape[0] < 3 or X.shape[1] == 0:
         return X, y, masses
-    sample = X[: min(len(X), 4096)]
-    if len(X) > 20000 and len(np.unique(sample[:, :64], axis=0)) > 0.8 * len(sample):
+    if len(X) > 20000 and len(np.unique(_hashes(X[:4096, :64])[0])) > 0.8 * 4096:
         return X, y, masses  # continuous data: do not hash millions of rows to learn that
-    table = np.ascontiguousarray(np.column_stack([X, y]), dtype=np.float64) + 0.0  # -0.0 becomes 0.0
-    words = table.view(np.uint64)
-    odd = np.random.default_rng(0).integers(1, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1
-    hashes = (words * odd ^ (words >> np.uint64(31))).sum(axis=1, dtype=np.uint64)
+    hashes, table = _hashes(np.column_stack([X, y]))
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     if 2 * len(first) > len(X) or not np.array_equal(table[first[group]], table):
         return X, y, masses
     summed = np.stack([np.bincount(group, mass, minlength=len(first)) for mass in masses])
     return X[first], y[first], summed
+
+
+def _hashes(table: Array) -> tuple[Array, Array]:
+    """A hash of the bytes of every row, and the rows in float64."""
+    table = np.ascontiguousarray(table, dtype=np.float64) + 0.0  # -0.0 becomes 0.0
+    words = table.view(np.uint64)
+    odd = np.random.default_rng(0).integers(1, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1
+    return (words * odd ^ (words >> np.uint64(31))).sum(axis=1, dtype=np.uint64), table

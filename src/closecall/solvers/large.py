@@ -7,36 +7,44 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import Loss, get_loss
 from ..objective import Problem
 from ..schedules import last_convex_step
-from .certificate import Judged, counts
+from .certificate import counts
 from .convex import Roots, minimize
 from .kernels import pull_close, pull_of
 from .newton import LARGEST_RANK
-from .prepared import Prepared, prepare
-from .sample import LEAST, SHARE
-from .stationary import AFAR, WIDEST, Goal, Point, Search, Seen
+from .prepared import prepare
+from .sample import FROM_SAMPLES, SHARE
+from .stationary import AFAR, NARROWING, ROUGH, WIDEST, Goal, Point, Search, Seen
 from .steps import Rows, descend
-from .tally import Aim, place_of, tally
+from .tally import Aim, Tally, add_rows, in_cache, place_of
 
-#: Rows of a sample at most, and steps of its run at most: it only says where to begin.
-MOST, SAMPLE_STEPS = 100_000, 100
+#: Rows of a sample at least and at most, and steps of its run at most: it only says where to begin.
+LEAST, MOST, SAMPLE_STEPS = 16_000, 100_000, 60
+#: Rows of the sample on which that run is made, and how many of them k is to be at least.
+WALKED, CLOSE = 4096, 400
+#: A sample's answer is looked for until half the squared gradient is this share of its expected noise.
+NOISE = 0.1
+#: Margins may be rounded by this, for rows that are so many scales from the mean: they only say what is near.
+ROUNDED, FAR = 1e-3, 6.0
 #: Training errors, as a share of the mass, that a stationary point may have more than the sample's run.
 WORSE = 0.01
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Where a search over all rows begins: parameters, and the errors there as a share of the sample's mass."""
+    """Where a search over all rows begins: parameters, place and width, and the errors as a share of the mass."""
 
     coef: Array
     intercept: float
     place: float
     errors: float
+    width: float = WIDEST
 
 
 @dataclass(frozen=True)
@@ -48,26 +56,81 @@ class Manner:
     fit_intercept: bool
     penalize_intercept: bool
 
+    @property
+    def intercept(self) -> str:
+        """How the intercept counts, as in a design."""
+        return "none" if not self.fit_intercept else "penalized" if self.penalize_intercept else "free"
+
 
 class OnePlace:
-    """Rows in memory, as :class:`closecall.solvers.stationary.Search` looks at them."""
+    """Rows in memory, as :class:`closecall.solvers.stationary.Search` looks at them.
 
-    def __init__(self, signed: Array, mass: Array) -> None:
-        inside = mass > 0
-        self.signed, self.mass = (signed, mass) if inside.all() else (signed[inside], mass[inside])
+    Coordinates are those of standardised columns, the intercept last. X (samples, features) is read a block at a time,
+    in its own type and layout: nothing of its size is written.
 
-    def rows(self, some: Array) -> Array:
-        return self.signed[some].astype(np.float64, copy=False)
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [1.0], [4.0]]), np.array([-1.0, 1.0, 1.0])
+    >>> rows = OnePlace(X, y, np.ones(3), *standards(X, np.ones(3), "free"), "free")
+    >>> rows.to_parameters(rows.to_coordinates(np.array([2.0]), -1.0))
+    (array([2.]), -1.0)
+    """
+
+    def __init__(self, X: Array, y: Array, mass: Array, mean: Array, scale: Array, intercept: str) -> None:
+        self.X, self.y, self.mass, self.mean, self.scale = X, y, mass, mean, scale
+        self.intercept = intercept != "none"
+        self.massless = not (mass > 0).all()
+        self.signs = y.astype(X.dtype)
+
+    @property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        return len(self.mean) + self.intercept
+
+    def to_parameters(self, c: Array) -> tuple[Array, float]:
+        """Coefficients (features,) and the intercept."""
+        w = c[: len(self.mean)] / self.scale
+        return w, float((c[-1] if self.intercept else 0.0) - self.mean @ w)
+
+    def to_coordinates(self, coef: Array, intercept: float) -> Array:
+        """Coordinates of parameters."""
+        return np.append(coef * self.scale, [intercept + coef @ self.mean] * self.intercept)
+
+    def penalty(self, alpha: float, penalized: bool) -> Array:
+        """What the coordinates are penalised by."""
+        return np.append(alpha / self.scale**2, [alpha * penalized] * self.intercept)
+
+    def metric(self) -> Array:
+        """The mean products of the coordinates over all rows."""
+        gram = np.zeros((self.size, self.size))
+        for some in in_cache(*self.X.shape):
+            rows = self._rows(some) * np.sqrt(self.mass[some, None])
+            gram += rows.T @ rows
+        return gram / self.mass.sum()
+
+    def margins(self, coef: Array, intercept: float) -> Array:
+        """Of all rows (samples,): in their own type if its rounding does not count, in float64 otherwise."""
+        rounding = np.finfo(self.X.dtype).eps * float(np.abs(coef) @ (np.abs(self.mean) + FAR * self.scale))
+        if self.X.dtype == np.float64 or rounding <= ROUNDED:
+            found = self.X @ coef.astype(self.X.dtype)
+        else:
+            found = np.concatenate([self.X[some].astype(np.float64) @ coef for some in in_cache(*self.X.shape)])
+        found += self.X.dtype.type(intercept)
+        found *= self.signs
+        return np.asarray(found)
 
     def look(self, loss: Loss, aim: Aim) -> Seen:
         """All rows once."""
-        margins = -(self.signed @ aim.c.astype(self.signed.dtype))
-        sums = tally(loss, aim, margins, self.mass, self.rows)
-        sums.errors = float(self.mass[margins <= 0].sum())
-        if aim.kept is None:
-            return Seen(sums)
-        near = np.flatnonzero((margins > aim.kept[0]) & (margins < aim.kept[1]))
-        return Seen(sums, self.rows(near), self.mass[near])
+        margins, (low, high) = self.margins(*self.to_parameters(aim.c)), aim.kept or aim.seen
+        between = (margins > low) & (margins < high)
+        near = np.flatnonzero(between & (self.mass > 0) if self.massless else between)
+        rows = np.empty((len(near), self.size)) if aim.kept is not None else None
+        sums, masses = Tally.zero(self.size), self.mass[near]
+        for some in in_cache(len(near), self.size):
+            signed = self._rows(near[some], None if rows is None else rows[some])
+            add_rows(sums, loss, aim, signed, masses[some])
+        sums.errors = float(self.mass[np.flatnonzero(margins <= 0)].sum())
+        return Seen(sums, rows, None if rows is None else masses)
 
     def drive(self, loss: Loss, looking: Generator[Aim, Seen, Point | None]) -> Point | None:
         """Run a coroutine of a search to its end."""
@@ -78,6 +141,31 @@ class OnePlace:
         except StopIteration as end:
             found: Point | None = end.value
             return found
+
+    def _rows(self, some: Array | slice, found: Array | None = None) -> Array:
+        """Rows ``-y * z`` (rows, coordinates) of some rows, into ``found`` if it is given."""
+        X = self.X[some] if isinstance(some, slice) else self.X.take(some, axis=0)
+        signs = -self.y[some, None]
+        found = np.empty((len(X), self.size)) if found is None else found
+        inner = found[:, : len(self.mean)]
+        np.subtract(X, self.mean, out=inner)
+        inner *= signs / self.scale
+        found[:, len(self.mean) :] = signs
+        return found
+
+
+def standards(X: Array, mass: Array, intercept: str) -> tuple[Array, Array]:
+    """Means and scales of the columns, by which coordinates are standardised; only a free intercept takes means away.
+
+    Examples
+    --------
+    >>> standards(np.array([[1.0, 5.0], [3.0, 5.0]]), np.ones(2), "free")
+    (array([2., 5.]), array([1., 1.]))
+    """
+    X = X.astype(np.float64)
+    mean = mass @ X / mass.sum() if intercept == "free" else np.zeros(X.shape[1])
+    scale = np.sqrt(mass @ (X - mean) ** 2 / mass.sum())
+    return mean, np.where(scale > 1e-12 * np.abs(X).max(axis=0), scale, 1.0)
 
 
 def serves(problem: Problem, total: float, rank: int) -> bool:
@@ -96,36 +184,59 @@ def sample_size(samples: int) -> int:
     Examples
     --------
     >>> sample_size(10**5), sample_size(10**6), sample_size(10**8)
-    (25000, 62500, 100000)
+    (16000, 62500, 100000)
     """
     return min(max(LEAST, int(samples * SHARE)), MOST, samples)
 
 
 def begin(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> Begun | None:
-    """The answer of a sample with labels -1 and +1 to a problem over the mass ``total``, at the widest ramp.
+    """The answer of a sample with labels -1 and +1 to a problem over the mass ``total``, at a ramp that suits it.
 
-    Where the ramp has none near, the run's own end; None where k reaches beyond the losses that are seen.
+    It is looked for on few of its rows first. Where no ramp has one near, the run's own end; None where k reaches
+    beyond the losses that are seen.
     """
-    share, loss = float(mass.sum()) / total, get_loss(problem.loss)
+    return _begin(X, y, mass, problem, total, manner)[0]
+
+
+def _begin(
+    X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner
+) -> tuple[Begun | None, OnePlace, Goal]:
+    """Where to begin, and the sample and the problem in proportion."""
+    here, goal = _sample(X, y, mass, problem, total, manner)
+    few = slice(None, None, max(1, int(len(y) / max(WALKED, CLOSE * len(y) / goal.k))))
+    if abs(y[few].sum()) == len(y[few]):  # one class is too rare for so few rows
+        return None, here, goal
+    coef, intercept = _walked(here.X[few], y[few], mass[few], problem, total, manner)
+    margins = here.margins(coef, intercept)
+    errors = float(mass[margins <= 0].sum() / mass.sum())
+    place, c = place_of(goal.loss, goal.loss.value(margins), mass, goal.k, WIDEST), here.to_coordinates(coef, intercept)
+    if place is None:
+        return None, here, goal
+    # What a sample says is off by about this much: no more of it is asked.
+    search, enough = Search(goal), max(NOISE * here.size / goal.k, ROUGH * goal.tol)
+    point = here.drive(goal.loss, search.stage(c, place, WIDEST, AFAR, enough))
+    if point is None:
+        return Begun(coef, intercept, place, errors), here, goal
+    narrower, width = here.drive(goal.loss, search.narrow(point, NARROWING * WIDEST, enough)), WIDEST
+    if narrower is not None:
+        point, width = narrower, NARROWING * WIDEST
+    return Begun(*here.to_parameters(point.c), point.place, errors, width), here, goal
+
+
+def _sample(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> tuple[OnePlace, Goal]:
+    """Some rows, and the problem in proportion to them."""
+    share, X = float(mass.sum()) / total, X.astype(np.float64)
+    here = OnePlace(X, y, mass, *standards(X, mass, manner.intercept), manner.intercept)
+    penalty = here.penalty(problem.alpha * share, manner.penalize_intercept)
+    return here, Goal(get_loss(problem.loss), counts(problem, total)[0] * share, penalty, here.metric(), manner.tol)
+
+
+def _walked(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> tuple[Array, float]:
+    """Parameters where the problem's own steps end, on few rows."""
     ready = prepare(X, y, mass[None], fit_intercept=manner.fit_intercept,
                     penalize_intercept=manner.penalize_intercept, dtype=np.float64)  # fmt: skip
-    design, alpha = ready.design, problem.alpha * share
-    k = counts(problem, total)[0] * share
-    c = _walked(ready, problem, k, alpha, manner)
-    here = OnePlace(design.signed, design.masses[0])
-    place = place_of(loss, loss.value(-(design.signed @ c)), design.masses[0], k, WIDEST)
-    if place is None:
-        return None
-    goal = Goal(loss, k, alpha * design.penalized, np.diag(design.spectrum) / float(mass.sum()), manner.tol)
-    errors = float(here.mass[here.signed @ c >= 0].sum()) / float(mass.sum())
-    point = here.drive(loss, Search(goal).stage(c, place, WIDEST, AFAR))
-    c, place = (c, place) if point is None else (point.c, point.place)
-    coef, intercept = design.to_parameters(c[None])
-    return Begun(coef[0], float(intercept[0]), place, errors)
-
-
-def _walked(ready: Prepared, problem: Problem, k: float, alpha: float, manner: Manner) -> Array:
-    """Coordinates where the problem's own steps end, on few rows."""
+    share = float(mass.sum()) / total
+    k, alpha = counts(problem, total)[0] * share, problem.alpha * share
     steps, fold = min(manner.max_iter, SAMPLE_STEPS), np.zeros(1, dtype=int)
     third, start = last_convex_step(steps), ready.least_squares(fold)
     how: dict[str, Any] = {"tol": manner.tol, "block_rows": 1}
@@ -135,7 +246,9 @@ def _walked(ready: Prepared, problem: Problem, k: float, alpha: float, manner: M
         start = minimize(ready.design, roots, ready.masses, start, passes=third, snapshot=third, **how)[2]
     parts = problem.loss, problem.aggregate, 0, k, 0.0, alpha, third + 1 if decays else 1
     rows = Rows(*(np.array([part]) for part in parts))
-    return np.asarray(descend(ready.design, rows, ready.masses, start, steps=steps, wide_rows=1, **how)[0][0])
+    end = descend(ready.design, rows, ready.masses, start, steps=steps, wide_rows=1, **how)[0]
+    coef, intercept = ready.design.to_parameters(end)
+    return coef[0], float(intercept[0])
 
 
 @dataclass(frozen=True)
@@ -149,18 +262,18 @@ class Settled:
 
 
 def settle_many(
-    setting: Judged, masses: Array, prepared: Prepared, problems: list[Problem], fold_of: Array, manner: Manner,
-    shuffled: bool,
-) -> dict[int, Settled]:  # fmt: skip
+    X: Any, y: Array, masses: Array, problems: list[Problem], fold_of: Array, manner: Manner, shuffled: bool
+) -> dict[int, Settled]:
     """Certified points by the number of the problem, of those that are found in this way on many dense rows.
 
     ``shuffled`` says that the order of the rows means nothing, so that the first are a sample.
     """
     found: dict[int, Settled] = {}
+    if sparse.issparse(X) or len(y) < FROM_SAMPLES or np.count_nonzero(masses, axis=1).min() < FROM_SAMPLES // 2:
+        return found
     with np.errstate(all="ignore"):  # what comes out is looked at
         for row, problem in enumerate(problems):
-            mass = masses[fold_of[row]]
-            point = settle_large(setting.X, setting.y, mass, prepared, int(fold_of[row]), problem, manner, shuffled)
+            point = settle_large(X, y, masses[fold_of[row]], problem, manner, shuffled)
             if point is not None:
                 found[row] = point
     return found
@@ -189,27 +302,23 @@ def merge(
     return tuple(part[order] for part in both)  # type: ignore[return-value]
 
 
-def settle_large(
-    X: Any, y: Array, mass: Array, prepared: Prepared, fold: int, problem: Problem, manner: Manner, shuffled: bool
-) -> Settled | None:
+def settle_large(X: Array, y: Array, mass: Array, problem: Problem, manner: Manner, shuffled: bool) -> Settled | None:
     """A certified point of one problem on many dense rows; None where none is found in this way."""
-    design, loss = prepared.design, get_loss(problem.loss)
-    total = float(mass.sum())
-    tol = manner.tol - design.rounding
-    if prepared.sample is None or tol <= 0 or not serves(problem, total, design.rank):
+    loss, total = get_loss(problem.loss), float(mass.sum())
+    if manner.tol <= 0 or not serves(problem, total, X.shape[1] + manner.fit_intercept):
         return None
     size = sample_size(len(y))
     some = np.arange(size) if shuffled else np.sort(np.random.default_rng(0).choice(len(y), size, replace=False))
     some = some[mass[some] > 0]
-    begun = begin(X[some], y[some], mass[some], problem, total, manner)
+    begun, sample, goal = _begin(X[some], y[some], mass[some], problem, total, manner)
     if begun is None:
         return None
-    metric = np.diag(design.spectrum) / total
-    search = Search(Goal(loss, counts(problem, total)[0], problem.alpha * design.penalized, metric, tol))
-    start = design.to_coordinates(begun.coef[None], np.array([begun.intercept]))[0]
-    point = OnePlace(design.signed, design.masses[fold]).drive(loss, search.run(start, begun.place))
+    here = OnePlace(X, y, mass, sample.mean, sample.scale, manner.intercept)
+    penalty = here.penalty(problem.alpha, manner.penalize_intercept)
+    search = Search(replace(goal, k=counts(problem, total)[0], penalty=penalty))
+    start = here.to_coordinates(begun.coef, begun.intercept)
+    point = here.drive(loss, search.run(start, begun.place, begun.width))
     if point is None or point.sums.errors > (begun.errors + WORSE) * total:
         return None
-    coef, intercept = design.to_parameters(point.c[None])
     used = min(manner.max_iter, SAMPLE_STEPS) + search.steps
-    return Settled(coef[0], float(intercept[0]), point.gap(replace(search.goal, tol=tol)) + design.rounding, used)
+    return Settled(*here.to_parameters(point.c), point.gap(search.goal), used)

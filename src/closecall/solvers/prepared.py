@@ -44,12 +44,18 @@ class Prepared:
         return np.stack([self._starts[fold] for fold in fold_of.tolist()])
 
 
-def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
+def prepare(X: Any, y: Array, masses: Array, **how: Any) -> Prepared:
     """Prepare data that :func:`closecall.solvers.solve` would accept as they are, with masses (folds, samples)."""
+    return design_of(*merge_duplicates(X, y, masses), **how)
+
+
+def design_of(
+    X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
+) -> Prepared:
+    """Prepare data whose equal rows are merged already."""
     with np.errstate(all="ignore"):  # what comes out is looked at
         try:
-            merged = merge_duplicates(X, y, masses)
-            design = make_design(*merged, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
+            design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
         except np.linalg.LinAlgError as error:
             raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
     return Prepared(design, int(X.shape[1]))

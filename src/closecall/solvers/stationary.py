@@ -9,9 +9,14 @@ and the *place*, minus the logarithm of the smallest loss that is taken: its equ
 that a step needs are sums over the rows, so that the rows may lie anywhere.
 
 A wide ramp has one such point, or few, and a flow leads to it: steps are those of an implicit Euler scheme in the
-metric of the curvature (pseudo-transient continuation), longer as the gradient falls, Newton's in the end. Then the
-ramp is narrowed, as in :mod:`closecall.solvers.settle`, to the same last width, with the same certificate. Every width
-is solved to many digits, so that where a run ends depends on where it began only through the first.
+metric of the curvature (pseudo-transient continuation), longer as the gradient falls. Rows lie nearly as densely on one
+side of an edge as on the other, so that what is gained at one is lost at the other: in some directions the selection
+moves with the coordinates and little pulls them back. There a step is at most some times as long as one that holds the
+selection. Then the ramp is narrowed, as in :mod:`closecall.solvers.settle`, to the same last width.
+
+A point is certified for the weights of the last width. Tangents may touch anywhere: they touch where Newton's step with
+these weights would end, so that the gap is about what that step would gain, and a point need not be stationary to many
+digits to have its certificate.
 """
 
 from __future__ import annotations
@@ -24,22 +29,26 @@ import numpy as np
 from .._names import Array
 from ..losses import Loss
 from .certificate import NOTHING
-from .tally import PLACES, Aim, Tally, make_aim, place_of, tally
+from .tally import PLACES, Aim, Tally, add_rows, in_cache, make_aim, place_of
 
 #: The first ramp, and what each is narrowed to; where that is too far, the root of it, so many times.
 WIDEST, NARROWING, GENTLER = 1.0, 0.2, 2
-#: A ramp that took so few steps is narrowed to the last width at once.
-FEW = 4
 #: A width is solved when half the squared gradient in the metric of the curvature, and the square of the share by which
-#: the weights miss k, are together below this share of the objective: coefficients then have five digits or more.
-ENOUGH = 1e-12
+#: the weights miss k, are together below this share of tol, as a share of the objective.
+ROUGH = 0.5
+#: What a step takes the flow's rate to be at least, where one that holds the selection has 1.
+FLOOR = 0.12
+#: The last width, in terms of the ramp that costs tol; what the residual there may be, in tol, to look at all rows.
+LAST, SURE = 1.8, 0.9
+#: How near k weights have to be there, and in how many looks.
+EXACT, PLACED = 1e-5, 30
 #: Steps at one width, and looks at all rows in a run.
 STEPS, LOOKS = 60, 60
 #: A step that makes this many times more of the residual is taken back, and its time shortened: to this share, and at
 #: most to what the curvature notices.
 MORE, SHORTER, NOTICED, SHORTEST = 4.0, 0.25, 12.0, 1e-3
 #: Times of the first step from afar, from a neighbour's answer, and after the ramp was narrowed.
-AFAR, NEARBY, NARROWED = 1.0, 5.0, 1e3
+AFAR, NEARBY, NARROWED = 1.0, 10.0, 1e3
 #: Rows that are kept serve until a move has changed the margins, as a root mean square, by this share of how far they
 #: reach beyond those that are seen.
 NEAR = 0.25
@@ -102,7 +111,7 @@ class Point:
         return self.sums.value + 0.5 * float(goal.penalty @ self.c**2)
 
     def gap(self, goal: Goal) -> float:
-        """The certificate for these weights, as a share of the objective."""
+        """The certificate for these weights, as a share of the objective: by tangents where they touch."""
         sums, value = self.sums, self.value(goal)
         bound = held_bound(sums.heights, sums.pulls, sums.across, goal.penalty)
         gap = (value - bound) / max(value, NOTHING * goal.loss.threshold * goal.k)
@@ -120,50 +129,86 @@ class Search:
     looks: int = 0
     steps: int = 0
     center: Array | None = None
+    reach: tuple[float, float] = (0.0, 0.0)
     rows: Array | None = None
     mass: Array = field(default_factory=lambda: np.empty(0))
 
-    def run(self, c: Array, place: float) -> Looking:
-        """Coroutine: a certified point, near c if the widest ramp has one there; None if none was found."""
-        goal, width, narrowing, gentler = self.goal, WIDEST, NARROWING, 0
-        point = yield from self.stage(c, place, width, NEARBY, confirm=False)
+    def run(self, c: Array, place: float, width: float = WIDEST) -> Looking:
+        """Coroutine: a certified point, near c if the first ramp has one there; None if none was found."""
+        goal, narrowing, gentler, enough = self.goal, NARROWING, 0, ROUGH * self.goal.tol
+        point = yield from self.stage(c, place, width, NEARBY, enough)
+        if point is None and width < WIDEST:
+            width = WIDEST
+            point = yield from self.stage(c, place, width, NEARBY, enough)
         while point is not None:
-            last = 2 * goal.tol * point.value(goal) / goal.k
-            if width <= last and point.sums.full:
-                return point if point.gap(goal) <= goal.tol else None
-            narrower, before = max(width * narrowing, min(0.9 * last, width)), self.steps
-            place = self._place(point, narrower)
-            self.center = None  # a narrower ramp has fewer rows
-            following = yield from self.stage(point.c, place, narrower, NARROWED, confirm=narrower <= last)
+            last = LAST * goal.tol * point.value(goal) / goal.k
+            end = yield from self._end(point, min(last, width))
+            if end is not None:
+                return end
+            if width <= last:
+                return None
+            following = yield from self.narrow(point, max(width * narrowing, last), enough)
             if following is not None:
-                # Where nothing moved, nothing will: the last width is next.
-                point, width, gentler = following, narrower, 0
-                narrowing = NARROWING if self.steps - before > FEW else 0.0
+                point, width, gentler = following, max(width * narrowing, last), 0
             elif gentler == GENTLER:
                 return None
             else:
-                narrowing, gentler = float(np.sqrt(max(narrowing, NARROWING**2))), gentler + 1
+                narrowing, gentler = float(np.sqrt(narrowing)), gentler + 1
         return None
 
-    def _place(self, point: Point, width: float) -> float:
-        """The place at another width, by the rows that are kept; as it was without them."""
-        if self.rows is None:
-            return point.place
-        losses = self.goal.loss.value(-(self.rows @ point.c))
-        found = place_of(self.goal.loss, losses, self.mass, self.goal.k, width)
-        return point.place if found is None else found
+    def _end(self, point: Point, width: float) -> Looking:
+        """Coroutine: the same coordinates at the last width, if all rows say that they are certified there.
 
-    def stage(self, c: Array, place: float, width: float, time: float, confirm: bool = True) -> Looking:
-        """Coroutine: the stationary point of one ramp, by all rows if it is to be confirmed."""
+        Tangents touch where a Newton step with the weights held would end: there the bound is nearly the minimum.
+        """
+        goal, place = self.goal, point.place
+        if self.rows is not None:
+            losses = goal.loss.value(-(self.rows @ point.c))
+            place = place_of(goal.loss, losses, self.mass, goal.k, width, place) or place
+        touch, look, tried = None, False, {}
+        for _ in range(PLACED):
+            if look:
+                self.center = None  # all rows are to say it
+            found = yield from self._see(point.c, place, width, touch=touch)
+            sums, missing = found.sums, goal.k - found.sums.mass
+            if abs(missing) > EXACT * goal.k:
+                tried[found.place] = missing
+                place = _between(tried, sums.mass_by_place)
+                continue
+            if found.residual > SURE * goal.tol:
+                return None
+            gap = np.inf if touch is None else found.gap(goal)
+            if gap <= goal.tol and sums.full:
+                return found
+            # The first touch is nearly always enough; others are tried on the rows that are kept.
+            look = touch is None or gap <= SURE * goal.tol
+            if gap > SURE * goal.tol:
+                gradient = sums.gradient if touch is None else sums.across.sum(axis=0)
+                touch = point.c if touch is None else touch
+                touch = touch - _solve(self._held(sums), gradient + goal.penalty * touch)
+        return None
+
+    def narrow(self, point: Point, width: float, enough: float) -> Looking:
+        """Coroutine: the stationary point of a narrower ramp, from that of a wider one."""
+        goal, place = self.goal, point.place
+        if self.rows is not None:
+            margins = -(self.rows @ point.c)
+            place = place_of(goal.loss, goal.loss.value(margins), self.mass, goal.k, width, place) or place
+            aim = make_aim(goal.loss, point.c, place, width, keep=True)
+            if self._serves(aim) and aim.kept is not None:  # it has fewer rows, and those that are kept hold them
+                kept = np.flatnonzero((margins > aim.kept[0]) & (margins < aim.kept[1]))
+                self.rows, self.mass = self.rows.take(kept, axis=0), self.mass[kept]
+                self.reach, self.center = aim.kept, point.c
+        return (yield from self.stage(point.c, place, width, NARROWED, enough))
+
+    def stage(self, c: Array, place: float, width: float, time: float, enough: float) -> Looking:
+        """Coroutine: the stationary point of one ramp, whose residual is small enough."""
         best, inverse, here = None, 1.0, (yield from self._see(c, place, width))
         for _ in range(STEPS):
             if not np.isfinite(here.residual):
                 return None
-            if here.residual <= ENOUGH:
-                if here.sums.full or not confirm:
-                    return here
-                best, here = None, (yield from self._see(here.c, here.place, width, fresh=True))
-                continue
+            if here.residual <= enough:
+                return here
             if best is not None and here.residual > MORE * best.residual and time > SHORTEST:
                 time = SHORTER * min(1 / inverse, NOTICED)
             else:
@@ -176,21 +221,32 @@ class Search:
             here = yield from self._see(best.c + move, best.place + shift, width)
         return None
 
-    def _see(self, c: Array, place: float, width: float, fresh: bool = False) -> Generator[Aim, Seen, Point]:
-        goal = self.goal
+    def _see(self, c: Array, place: float, width: float, touch: Array | None = None) -> Generator[Aim, Seen, Point]:
+        goal, rows = self.goal, self.rows
         place = float(np.clip(place, *PLACES))
-        aim = make_aim(goal.loss, c, place, width, goal.keep)
-        far = 0.0 if aim.kept is None else NEAR * (aim.kept[1] - aim.seen[1])
-        if self.rows is not None and not fresh and self.center is not None and goal.length(c - self.center) <= far:
-            rows = self.rows
-            sums = replace(tally(goal.loss, aim, -(rows @ c), self.mass, lambda some: rows[some]), full=False)
+        aim = make_aim(goal.loss, c, place, width, goal.keep, touch)
+        if rows is not None and self._serves(aim):
+            sums = replace(Tally.zero(len(c)), full=False)
+            for some in in_cache(*rows.shape):
+                add_rows(sums, goal.loss, aim, rows[some], self.mass[some])
             return self._point(c, place, sums)
         self.looks += 1
         self.rows = None  # the old ones make room first
         seen = yield aim
-        self.rows, self.center = seen.rows, c
+        self.rows, self.center, self.reach = seen.rows, c, aim.kept or aim.seen
         self.mass = np.empty(0) if seen.mass is None else seen.mass
         return self._point(c, place, seen.sums)
+
+    def _serves(self, aim: Aim) -> bool:
+        """Whether the rows that are kept hold all that an aim sees."""
+        if self.center is None:
+            return False
+        spare = min(aim.seen[0] - self.reach[0], self.reach[1] - aim.seen[1])
+        # A change of scale alone moves no row further than in proportion to its margin.
+        goal, c, move = self.goal, self.center, aim.c - self.center
+        along = float(c @ goal.metric @ move) / max(goal.length(c) ** 2, 1e-300)
+        far = abs(along) * max(abs(self.reach[0]), abs(self.reach[1])) + goal.length(move - along * c) / NEAR
+        return far <= spare
 
     def _point(self, c: Array, place: float, sums: Tally) -> Point:
         self.steps += 1
@@ -212,10 +268,11 @@ class Search:
         if sums.mass_by_place > 0:
             matrix = held + sums.moved - np.outer(sums.by_place, sums.mass_by_c) / sums.mass_by_place
             right = right - sums.by_place * (missing / sums.mass_by_place)
-        # Where the flow grows, a long implicit step would go backwards.
-        slowest = float(np.linalg.eigvals(_solve(held, matrix)).real.min()) if np.isfinite(matrix).all() else np.nan
-        inverse = max(1 / time, -1.5 * slowest)
-        move = -_solve(inverse * held + matrix, right)
+        inverse, move = 1 / time, np.full(len(right), np.nan)
+        if np.isfinite(matrix).all():  # where the flow grows, its own rate would lead backwards
+            rates, directions = np.linalg.eig(_solve(held, matrix))
+            rates = np.abs(rates.real) + 1j * rates.imag + max(inverse, FLOOR)
+            move = -(directions @ (_solve(directions, _solve(held, right)) / rates)).real
         move *= min(1.0, FARTHEST * max(goal.length(point.c), 1.0) / max(goal.length(move), 1e-300))
         if sums.mass_by_place > 0:
             shift = -(missing + float(sums.mass_by_c @ move)) / sums.mass_by_place
@@ -225,6 +282,18 @@ class Search:
             shift = min(sums.up, 1.0) + _INTO if missing < 0 else -min(sums.down, 1.0) - _INTO
         far = FARTHEST_PLACE * max(abs(point.place), 4.0)
         return move, float(np.clip(shift, -far, far)), inverse
+
+
+def _between(tried: dict[float, float], change: float) -> float:
+    """The next place to try, after some at which so much mass was missing: where few rows are, it comes in steps."""
+    low = max((place for place, missing in tried.items() if missing > 0), default=None)
+    high = min((place for place, missing in tried.items() if missing <= 0), default=None)
+    if low is None or high is None:
+        place, missing = list(tried.items())[-1]
+        step = max(abs(missing) / change if change > 0 else 0.0, _INTO * 8 ** len(tried))
+        return place + float(np.copysign(min(step, 0.1), missing))
+    share = 0.5 if len(tried) % 3 == 2 else tried[low] / (tried[low] - tried[high])
+    return low + (high - low) * share
 
 
 def _solve(matrix: Array, right: Array) -> Array:

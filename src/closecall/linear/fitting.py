@@ -160,7 +160,7 @@ def _fit_one(
     if options.certify:
         found = solve(
             rows.X, labels, problems, folds=parts.masses(rows), fold_of=parts.fold_of,
-            settle=options.settle or options.max_iter, shuffled=True, **data, **how,
+            settle=options.settle or options.max_iter, shuffled=True, judged=False, **data, **how,
         )  # fmt: skip
         return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
     key = number, np.dtype(dtype)

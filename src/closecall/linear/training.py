@@ -243,7 +243,11 @@ def orientation(training: Training, positive: Array) -> int:
     """+1 if the rows ``positive`` (samples,) are the heavier side, else -1; equals are settled by their hashes."""
     mass = training.mass
     whole = bool((mass == np.rint(mass)).all()) and mass.sum() < 1 << 53  # sums of whole numbers do not round
-    sides = [float(side.sum()) if whole else math.fsum(side) for side in (mass[positive], mass[~positive])]
+    if whole:
+        ahead = float(mass @ positive)
+        sides = [ahead, float(mass.sum()) - ahead]
+    else:
+        sides = [math.fsum(mass[positive]), math.fsum(mass[~positive])]
     if sides[0] == sides[1]:
         parts = training.hashes.astype(np.float64) * 2.0**-64 * mass
         sides = [math.fsum(parts[positive]), math.fsum(parts[~positive])]

@@ -100,6 +100,7 @@ def solve(
     memory_limit: int = 1 << 30,
     threads: int = 1,
     shuffled: bool = False,
+    judged: bool = True,
     callback: Callable[[Progress], None] | None = None,
 ) -> Solutions:
     """Solve a batch of problems on one training set.
@@ -140,6 +141,9 @@ def solve(
         except that small products take one thread.
     shuffled : bool
         Whether the order of the rows means nothing, so that the first ones are a sample; drawn at random otherwise.
+    judged : bool
+        Whether objectives and errors are computed once more at the end; without it, those of problems on many examples
+        may be rounded as the type of X is.
     callback : callable, optional
         Receives a :class:`Progress` now and then.
 
@@ -166,6 +170,8 @@ def solve(
     if settle and isinstance(init, str) and init == "least_squares":
         manner = Manner(max_iter, tol, fit_intercept, penalize_intercept)
         settled = settle_many(*merged, problems, fold_of, manner, shuffled)
+    if not judged and len(settled) == len(problems):
+        return _as_settled([settled[row] for row in range(len(problems))], tol)
     rest = np.array([row for row in range(len(problems)) if row not in settled], dtype=int)
     some = [problems[row] for row in rest]
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
@@ -191,6 +197,14 @@ def solve(
     if not np.isfinite(objective).all():
         raise FloatingPointError(NOT_FINITE)
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
+
+
+def _as_settled(points: list[Settled], tol: float) -> Solutions:
+    coef, intercept, value, errors, used, gap = (
+        np.array([getattr(point, name) for point in points])
+        for name in ("coef", "intercept", "value", "errors", "used", "gap")
+    )
+    return Solutions(coef, intercept, value, errors, used, gap, gap <= tol)
 
 
 def sweep(

@@ -65,7 +65,7 @@ def check_range(dtype: Any, X: Any, masses: Array) -> Any:
     size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     if size > LARGEST:
         raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
-    positive = masses[masses > 0]
+    positive = _positive(masses)
     if positive.max() > LARGEST or positive.min() < 1 / LARGEST:
         raise ValueError(f"sample_weight holds positive weights outside {1 / LARGEST:g} .. {LARGEST:g}; rescale them")
     return dtype if single_fits(size, masses, X.shape) else np.float64
@@ -86,10 +86,14 @@ def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
     >>> single_fits(1e10, np.ones(4), (4, 2)), single_fits(1e14, np.full(4, 1e13), (4, 2))
     (True, False)
     """
-    positive = masses[masses > 0]
+    positive = _positive(masses)
     heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
     if max(size, heaviest, 1 / lightest) > LARGEST_FLOAT32:
         return False
     # Centred and rotated, a row is at most 2 * sqrt(features) * size long; the constant column has the size 1.
     longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2
     return shape[0] * heaviest * longest < float(np.finfo(np.float32).max)
+
+
+def _positive(masses: Array) -> Array:
+    return masses if masses.size and masses.min() > 0 else masses[masses > 0]

@@ -66,7 +66,7 @@ class OnePlace:
     """Rows in memory, as :class:`closecall.solvers.stationary.Search` looks at them.
 
     Coordinates are those of standardised columns, the intercept last. X (samples, features) is read a block at a time,
-    in its own type and layout: nothing of its size is written.
+    in its own type and layout: nothing of its size is written. Rows of a look serve until the next one.
 
     Examples
     --------
@@ -79,7 +79,10 @@ class OnePlace:
     def __init__(self, X: Array, y: Array, mass: Array, mean: Array, scale: Array, intercept: str) -> None:
         self.X, self.y, self.mass, self.mean, self.scale = X, y, mass, mean, scale
         self.intercept = intercept != "none"
-        self.massless = not (mass > 0).all()
+        self.massless, self.unit = not (mass > 0).all(), bool((mass == 1).all())
+        self.room = np.empty(
+            (0, self.size)
+        )  # rows of one look after the other: fresh memory costs more than to fill it
         self.signs = y.astype(X.dtype)
 
     @property
@@ -124,12 +127,15 @@ class OnePlace:
         margins, (low, high) = self.margins(*self.to_parameters(aim.c)), aim.kept or aim.seen
         between = (margins > low) & (margins < high)
         near = np.flatnonzero(between & (self.mass > 0) if self.massless else between)
-        rows = np.empty((len(near), self.size)) if aim.kept is not None else None
+        if aim.kept is not None and len(self.room) < len(near):
+            self.room = np.empty((len(near) * 9 // 8, self.size))
+        rows = None if aim.kept is None else self.room[: len(near)]
         sums, masses = Tally.zero(self.size), self.mass[near]
         for some in in_cache(len(near), self.size):
             signed = self._rows(near[some], None if rows is None else rows[some])
             add_rows(sums, loss, aim, signed, masses[some])
-        sums.errors = float(self.mass[np.flatnonzero(margins <= 0)].sum())
+        wrong = margins <= 0
+        sums.errors = float(np.count_nonzero(wrong)) if self.unit else float(self.mass @ wrong)
         return Seen(sums, rows, None if rows is None else masses)
 
     def drive(self, loss: Loss, looking: Generator[Aim, Seen, Point | None]) -> Point | None:
@@ -253,12 +259,14 @@ def _walked(X: Array, y: Array, mass: Array, problem: Problem, total: float, man
 
 @dataclass(frozen=True)
 class Settled:
-    """A stationary point of all rows: parameters, the certificate's gap, and the steps that it took."""
+    """A stationary point of all rows: parameters, the certificate's gap, steps, objective and misclassified mass."""
 
     coef: Array
     intercept: float
     gap: float
     used: int
+    value: float
+    errors: float
 
 
 def settle_many(
@@ -321,4 +329,5 @@ def settle_large(X: Array, y: Array, mass: Array, problem: Problem, manner: Mann
     if point is None or point.sums.errors > (begun.errors + WORSE) * total:
         return None
     used = min(manner.max_iter, SAMPLE_STEPS) + search.steps
-    return Settled(*here.to_parameters(point.c), point.gap(search.goal), used)
+    found = point.value(search.goal), point.sums.errors
+    return Settled(*here.to_parameters(point.c), point.gap(search.goal), used, *found)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from closecall import CloseKClassifier, Problem
+from closecall.linear.training import _sorted
 from closecall.losses import get_loss
 from closecall.solvers import solve
 from closecall.solvers.large import OnePlace
+from closecall.solvers.stationary import held_bound
 from closecall.solvers.tally import Aim, Tally, make_aim, margin_at, place_of, tally
 
 
@@ -110,3 +114,70 @@ def test_k_beyond_the_losses_that_are_seen_is_left_to_the_steps() -> None:
                   lambda some: np.empty((0, 2)))  # fmt: skip
     assert empty.mass == 0
     assert empty.up == np.inf
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_tangents_bound_from_wherever_they_touch(free: bool) -> None:
+    rng = np.random.default_rng(int(free))
+    rows = np.column_stack([rng.normal(size=(500, 2)), np.ones(500)]) * rng.choice([-1.0, 1.0], 500)[:, None]
+    mass, c, loss = rng.random(500), rng.normal(size=3), get_loss("logistic")
+    penalty = np.array([2.0, 0.5, 0.0 if free else 1.0])
+    place = place_of(loss, np.logaddexp(0, rows @ c), mass, 60.0, 0.3)
+    assert place is not None
+    here = OnePlace(-rows, np.ones(500), mass, np.zeros(3), np.ones(3), "none")
+    # The weights of the ramp, written out: beyond the boundary in the losses, before it in their logarithms.
+    losses, edge, middle = np.logaddexp(0, rows @ c), np.exp(-place), np.log(2)
+    shares = np.where(losses >= middle, 2 * middle - edge - losses, middle * (np.log(losses) + place)) / 0.3 + 0.5
+    weights = mass * np.clip(shares, 0, 1)
+    least = minimize(lambda w: weights @ np.logaddexp(0, rows @ w) + penalty @ w**2 / 2, c, tol=1e-12).fun
+    bounds = []
+    for touch in (c, *(c + rng.normal(size=3) for _ in range(5))):
+        sums = here.look(loss, make_aim(loss, c, place, 0.3, touch=touch)).sums
+        assert sums.mass == pytest.approx(weights.sum())
+        bounds.append(held_bound(sums.heights, sums.pulls, sums.across, penalty))
+        assert bounds[-1] <= least * (1 + 1e-9)
+    end = minimize(lambda w: weights @ np.logaddexp(0, rows @ w) + penalty @ w**2 / 2, c, tol=1e-12).x
+    sums = here.look(loss, make_aim(loss, c, place, 0.3, touch=end)).sums
+    assert held_bound(sums.heights, sums.pulls, sums.across, penalty) == pytest.approx(least, rel=1e-4)
+    assert max(bounds) < least
+
+
+def test_rows_are_read_as_they_lie() -> None:
+    X, y = draw(3, 90_000, 3)
+    X = (X * [1.0, 1e4, 1e-3] + [0.0, 5e4, 0.0]).astype(np.float32)
+    problem = [Problem("logistic", "close_decay", 0.1, 1.0)]
+    wide = np.zeros((len(y), 6), dtype=np.float32)
+    wide[:, ::2] = X
+    found = [solve(table, y, problem, settle=300, max_iter=300, tol=1e-4, shuffled=True)
+             for table in (X, np.asfortranarray(X), wide[:, ::2], X.astype(np.float64))]  # fmt: skip
+    assert all(each.converged[0] for each in found)
+    for each in found[1:]:
+        assert each.coef[0] == pytest.approx(found[0].coef[0], rel=1e-6)
+    quick = solve(X, y, problem, settle=300, max_iter=300, tol=1e-4, shuffled=True, judged=False)
+    assert quick.objective == pytest.approx(found[0].objective, rel=1e-4)
+    assert quick.errors == pytest.approx(found[0].errors, abs=2)
+
+
+def test_empty_columns_of_sparse_rows_change_nothing() -> None:
+    rng = np.random.default_rng(4)
+    X = sparse.random(300, 20, 0.2, format="csr", random_state=4)
+    y = np.where(X @ rng.normal(size=20) + 0.1 * rng.normal(size=300) > 0, 1, -1)
+    places = np.sort(rng.choice(400, 20, replace=False))
+    wide = sparse.csr_matrix((X.data, places[X.indices], X.indptr), shape=(300, 400))
+    problems = [Problem(alpha=0.5), Problem("logistic", "close_decay", 0.3, 0.5)]
+    for free in (True, False):
+        few, many = (solve(table, y, problems, max_iter=200, fit_intercept=free) for table in (X, wide))
+        assert np.allclose(many.coef[:, places], few.coef, rtol=1e-6, atol=1e-9)
+        assert many.intercept == pytest.approx(few.intercept, rel=1e-6, abs=1e-9)
+        assert np.count_nonzero(np.delete(many.coef, places, axis=1)) == 0
+        again = solve(wide, y, problems, max_iter=200, fit_intercept=free, init=(many.coef, many.intercept))
+        assert (again.objective <= many.objective * (1 + 1e-6)).all()
+
+
+def test_hashes_are_sorted_by_all_of_their_bits() -> None:
+    rng = np.random.default_rng(5)
+    hashes = rng.integers(0, 1 << 63, 1000, dtype=np.uint64)
+    assert np.array_equal(_sorted(hashes), np.argsort(hashes))
+    near = np.append(hashes, hashes[3] ^ np.uint64(1))  # the first bits are equal
+    assert np.array_equal(_sorted(near), np.argsort(near))
+    assert _sorted(np.append(hashes, hashes[3])) is None

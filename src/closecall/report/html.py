@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -46,8 +47,6 @@ def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (
     content : dict
         What the template asks for. Text is escaped, its control characters are spelt out.
     """
-    # Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
-    bundle = vl_convert.javascript_bundle(read("charts.js")) if charts else ""
     return (
         templates()
         .get_template(template)
@@ -55,10 +54,19 @@ def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (
             written=format,
             style=read("style.css"),
             script="".join(map(read, scripts)),
-            bundle=bundle.replace("</script", "<\\/script"),
+            bundle=_bundle() if charts else "",
             **content,
         )
     )
+
+
+@cache
+def _bundle() -> str:
+    """The script that draws charts, with the libraries in it; the same for every page, and slow to put together.
+
+    Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
+    """
+    return str(vl_convert.javascript_bundle(read("charts.js"))).replace("</script", "<\\/script")
 
 
 def templates() -> jinja2.Environment:

@@ -27,7 +27,6 @@ from ._names import Array
 
 #: From a share of the mass, counted from the largest loss down, to the share of the weight that it carries.
 Cumulative = Callable[[Array], Array]
-_HALVINGS = 70  # of an interval that holds a level: to the last bits of a float64
 
 
 def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
@@ -69,7 +68,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
     # Of each place: where its group of equal losses begins and ends.
     first = np.maximum.accumulate(np.where(np.hstack([edge, parted]), places, 0), axis=1)
     final = np.minimum.accumulate(np.where(np.hstack([parted, edge]), places, last)[:, ::-1], axis=1)[:, ::-1]
-    below = np.pad(ends, ((0, 0), (1, 0)))
+    below = np.hstack([np.zeros((len(losses), 1)), ends])
     start, end, total = np.take_along_axis(below, first, 1), np.take_along_axis(ends, final, 1), ends[:, -1:]
     gained = cumulative(np.minimum(end / total, 1.0)) - cumulative(np.minimum(start / total, 1.0))
     density = np.empty_like(losses, dtype=float)
@@ -90,15 +89,19 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     """
     mass = np.broadcast_to(mass, losses.shape)
     total = mass.sum(axis=1, keepdims=True)
-    low, high = losses.min(axis=1, keepdims=True) - width * most, losses.max(axis=1, keepdims=True) + width
-    for _ in range(_HALVINGS):
-        level = (low + high) / 2
-        enough = (mass * np.clip(1 + (losses - level) / width, 0, most)).sum(axis=1, keepdims=True) >= total
-        low, high = np.where(enough, level, low), np.where(enough, high, level)
-    shares = np.clip(1 + (losses - (low + high) / 2) / width, 0, most)
+    # Where the level falls past a point, an example begins to count, or counts all it may: the sum is linear between.
+    points = np.hstack([losses + width, losses - width * (most - 1)])
+    order = np.argsort(-points, axis=1)
+    points = np.take_along_axis(points, order, axis=1)
+    slopes = np.cumsum(np.take_along_axis(np.hstack([mass, -mass]), order, axis=1), axis=1) / width
+    sums = np.cumsum(slopes[:, :-1] * -np.diff(points, axis=1), axis=1)
+    place = np.minimum((sums < total).sum(axis=1, keepdims=True), sums.shape[1] - 1)
+    slope, above = np.take_along_axis(slopes, place, axis=1), np.take_along_axis(sums, place, axis=1) - total
+    level = np.take_along_axis(points, place + 1, axis=1) + above / np.where(slope > 0, slope, np.inf)
+    shares = np.clip(1 + (losses - level) / width, 0, most)
     between = mass * ((shares > 0) & (shares < most))
     room = between.sum(axis=1, keepdims=True)
-    missing = total - (mass * shares).sum(axis=1, keepdims=True)  # what the last halving left
+    missing = total - (mass * shares).sum(axis=1, keepdims=True)  # by rounding
     return mass * shares + between * np.where(room > 0, missing / np.where(room > 0, room, 1.0), 0.0)
 
 

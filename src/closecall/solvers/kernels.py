@@ -198,11 +198,13 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """By the aggregate's own definition, one problem at a time because k and m may differ."""
-    values = mass.values.astype(np.float64)
+    """By the aggregate's own definition, which takes one k and one m: one problem at a time where they differ."""
+    values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
+    if (k == k[0]).all() and (m == m[0]).all():
+        return aggregate.weigh(losses, values, threshold, np.asarray(k[0]), np.asarray(m[0]))
     found = [
         aggregate.weigh(row[None], values, threshold, np.asarray(k[i]), np.asarray(m[i]))[0]
-        for i, row in enumerate(losses.astype(np.float64))
+        for i, row in enumerate(losses)
     ]
     return np.stack(found)
 

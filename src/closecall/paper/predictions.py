@@ -5,7 +5,8 @@ are therefore solved again, by themselves; a solution that came out of a batch m
 right predictions are counted again, and the index lists every count that is not the cell's.
 
 A folder holds a file for each (suite, protocol) and ``index.json``: for each file its SHA-256, its rows, and for each
-data set a digest of the cells that it was made from. What is there for the same cells is not made again.
+data set a digest of the cells that it was made from, and which sets were too large. What is there for the same cells
+is not made again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import hashlib
 import io
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,10 @@ from .record import Record
 
 FORMAT = 1
 INDEX = "index.json"
+#: Data sets of more rows x encoded columns are left out, and named in the index.
+MOST_VALUES = 2_000_000
+#: Seconds of work that a run which is ended may lose.
+KEEP_EVERY = 60.0
 #: What is predicted by: a column for each, ``logistic.average`` and so on.
 PLACES = tuple((loss, method) for loss in LOSSES for method in ("average", "close_decay"))
 _NAMES = tuple(".".join(place) for place in PLACES)
@@ -127,9 +133,9 @@ def make_predictions(
     done, paths = campaign.done(), []
     for protocol, cells in _cells_of(campaign, suite).items():
         name = f"{suite}-{protocol}-linear.parquet"
-        index = read_index(folder)
-        known = index["files"].get(name, {"datasets": {}})["datasets"]
-        kept = _tables(folder, name) if known else {}
+        known, left_out = read_index(folder)["files"].get(name, {"datasets": {}})["datasets"], list[str]()
+        kept, changed, written = _tables(folder, name) if known else {}, False, time.monotonic()
+        facts = {"suite": suite, "protocol": protocol, "datasets": known, "left_out": left_out}
         for dataset in dict.fromkeys(cell.dataset for cell in cells):
             mine = [cell for cell in cells if cell.dataset == dataset]
             if any(cell.key not in done for cell in mine):
@@ -138,10 +144,17 @@ def make_predictions(
             mark = _digest(mine, records)
             if dataset in kept and known.get(dataset, {}).get("digest") == mark:
                 continue
+            if sum(records[0].sizes) * records[0].features > MOST_VALUES:
+                left_out.append(dataset)
+                continue
             tell(f"predicting {suite}, {protocol}, {dataset}")
             kept[dataset], differs = _table(mine, records, data_dir)
-            known[dataset] = {"digest": mark, "differs": differs}
-            _write(folder, name, {"suite": suite, "protocol": protocol, "datasets": known}, kept)
+            known[dataset], changed = {"digest": mark, "differs": differs}, True
+            if time.monotonic() - written > KEEP_EVERY:
+                _write(folder, name, facts, kept)
+                changed, written = False, time.monotonic()
+        if changed:
+            _write(folder, name, facts, kept)
         paths += [folder / name] if (folder / name).exists() else []
     return paths
 

@@ -3,7 +3,8 @@
 Convex averages go on with a hundredth of the tolerance. Selections settle: see :mod:`closecall.solvers.settle`; with
 the shares found there the certificate of :mod:`closecall.solvers.certificate` is evaluated in the design's coordinates.
 Shares of the largest losses (`atk`, `maximal`) are points of the aggregate's own dual, so that the bound is the
-minimum's own; for the others they are the weights that are held. What has not settled stays where its steps ended.
+minimum's own; for the others they are the weights that are held. What has not settled stays where its steps ended;
+smooth objectives, those of tilted losses and smoothed superquantiles, go down to their minimum before that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize as lbfgs
 
 from .._names import Array
 from ..aggregates import get_aggregate
@@ -51,6 +53,11 @@ def settle_all(
             continue
         settle = _settler(prepared, problem, fold, steps, tol - design.rounding)
         spot, taken = settle(ends[row])
+        if spot is None and is_smooth(problem) and isinstance(design.signed, np.ndarray):
+            ends[row], more = descend_smooth(Margins(design, design.masses[fold], problem), ends[row], steps)
+            coef[row], intercept[row] = (part[0] for part in design.to_parameters(ends[row][None]))
+            taken, (spot, last) = taken + more, settle(ends[row])
+            taken += last
         if spot is None and not get_aggregate(problem.aggregate).close:
             lower = lowest(prepared, problem, fold, ends[row], steps=steps, tol=tol)
             if lower is not ends[row]:
@@ -84,6 +91,31 @@ def _settler(
         return settling.run(), settling.used
 
     return settle
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether the objective has a gradient everywhere: its value is smoothed over the losses, which have no kinks."""
+    return get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks
+
+
+def descend_smooth(surface: Margins, start: Array, steps: int) -> tuple[Array, int]:
+    """Where L-BFGS ends from a start, never higher, and the evaluations it took: held weights crawl to such minima."""
+    aggregate, mass, rows = get_aggregate(surface.problem.aggregate), surface.choice.mass, surface.rows
+    k, m = (np.asarray(count) for count in counts(surface.problem, surface.choice.total))
+    excess = aggregate.excess
+
+    def objective(c: Array) -> tuple[float, Array]:
+        margins = -(rows @ c)
+        losses = surface.loss.value(margins)
+        weights = aggregate.weigh(losses[None], mass, surface.loss.threshold, k, m)[0]
+        value = float(weights @ losses) + (0.0 if excess is None else float(excess(weights[None], mass)[0]))
+        pull = -(weights * surface.loss.slope(margins)) @ rows
+        return value + 0.5 * float(surface.penalty @ c**2), pull + surface.penalty * c
+
+    limits = {"maxiter": steps, "maxfun": steps, "ftol": 1e-14, "gtol": 1e-9 * surface.choice.total}
+    found = lbfgs(objective, start, jac=True, method="L-BFGS-B", options=limits)
+    lower = np.isfinite(found.fun) and found.fun <= objective(start)[0]
+    return (found.x if lower else start), int(found.nfev)
 
 
 def lowest(prepared: Prepared, problem: Problem, fold: int, end: Array, *, steps: int, tol: float) -> Array:

@@ -17,15 +17,18 @@ pytest.importorskip("altair", reason="install closecall[plots]")
 
 from closecall import cli
 from closecall.data import load_dataset
+from closecall.paper import predictions
 from closecall.paper.campaign import read_campaign
 from closecall.paper.cell import divide, run_cell
 from closecall.paper.exchange import export_store
 from closecall.paper.jobs import prepare
 from closecall.paper.pages import publish
+from closecall.paper.pages.examples import predictions_page
 from closecall.paper.plan import RunOptions
 from closecall.paper.predictions import INDEX, PredictionsError, make_predictions, read_predictions
 from closecall.paper.run import drive
 from closecall.paper.store import Store
+from closecall.report.blocks import Items
 from tests import ROOT
 from tests.stress.fault_helpers import inline
 
@@ -85,6 +88,16 @@ def test_what_is_there_is_not_made_again(site: Path) -> None:
     make_predictions(folder, campaign, "embedded", tell=told.append)
     assert told == [f"predicting embedded, sound, {SETS[0]}"]
     assert {path.name: path.read_bytes() for path in folder.glob("*.parquet")} == before
+
+
+def test_what_is_too_large_is_left_out_and_named(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictions, "MOST_VALUES", 2000)
+    make_predictions(tmp_path, read_campaign(site / "cells"), "embedded")
+    frame = read_predictions(tmp_path, "embedded", "sound")
+    assert set(frame["dataset"]) == {"embedded:corral"}, "monk3 has 3,324 values"
+    assert json.loads((tmp_path / INDEX).read_text())["files"]["embedded-sound-linear.parquet"]["left_out"] == [SETS[1]]
+    named = [str(item) for block in predictions_page(tmp_path) if isinstance(block, Items) for item in block.items]
+    assert any("leaves out" in line and "monk3" in line for line in named)
 
 
 def test_a_changed_file_is_refused_and_made_again(site: Path, tmp_path: Path) -> None:

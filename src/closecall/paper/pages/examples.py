@@ -7,7 +7,7 @@ from pathlib import Path
 from closecall.report.blocks import Block, Code, Heading, Items, Paragraph, Tabled
 from closecall.report.formats import Column, Row, table_of
 
-from ..predictions import read_index
+from ..predictions import MOST_VALUES, read_index
 from ..scores import title
 
 _READ = (
@@ -34,6 +34,12 @@ def predictions_page(folder: Path) -> list[Block]:
         "file": "{file}", "sets": "{sets}", "test examples, all splits": "{rows}",
         "kB": lambda row: f"{row['bytes'] / 1000:.0f}", "counts that differ": "{differs}", "SHA-256 begins": "{sha256}",
     }  # fmt: skip
+    left_out = [
+        f"{name} leaves out what has more than {MOST_VALUES:,} values (rows x encoded columns): "
+        f"{', '.join(map(title, facts['left_out']))}"
+        for name, facts in files.items()
+        if facts.get("left_out")
+    ]
     blocks: list[Block] = [
         Heading("Predictions of every test example", 1),
         Paragraph(
@@ -49,6 +55,7 @@ def predictions_page(folder: Path) -> list[Block]:
             "cell has, it is listed below and in index.json. The reader refuses a file whose SHA-256 is not the "
             "index's."
         ),
+        *([Items(tuple(left_out))] if left_out else []),
         Code(tuple(line.format_map(next(iter(files.values()))) if "{" in line else line for line in _READ)),
     ]
     differing = [

@@ -108,11 +108,34 @@ def test_a_pass_proves_its_target_and_no_more():
     weights = np.ones(60)
     truth = cones.least_outside(vectors, weights, best=60.0, time_limit=60, accept=lambda free: float((~free).sum()))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    alone = np.full(60, -1)  # nobody has a partner
     for target, expected in ((truth, True), (truth + 0.5, False)):
-        proven, found = cones._pass(vectors, weights, target, np.inf, lambda free: float((~free).sum()))
+        proven, found = cones._pass(vectors, weights, alone, target, np.inf, lambda free: float((~free).sum()))
         assert proven is expected
         assert (found == truth) is not expected
-    assert cones._pass(vectors, weights, truth, 0.0, lambda free: 60.0)[0] is None
+    assert cones._pass(vectors, weights, alone, truth, 0.0, lambda free: 60.0)[0] is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pairs_never_promise_more_errors_than_a_classifier_of_the_cone_makes(seed):
+    """Random classifiers of random narrow cones, counted on the examples; and pairs do promise something."""
+    rng = np.random.default_rng([9, seed])
+    X, y = rng.integers(0, 5, (80, 3)) + 0.3 * seed * rng.normal(size=(80, 3)), rng.choice([-1.0, 1.0], 80)
+    vectors, weights = np.column_stack([X, np.ones(80)]) * y[:, None], rng.integers(1, 4, 80).astype(float)
+    partner = cones.matched(vectors, rng.normal(size=3))
+    assert (partner[partner[partner >= 0]] == np.flatnonzero(partner >= 0)).all(), "each in one pair"
+    assert (y[partner[partner >= 0]] == -y[partner >= 0]).all()
+    promised = 0.0
+    for _ in range(40):
+        rays = rng.normal(size=4) + rng.choice([0.1, 0.5, 1.0]) * rng.normal(size=(4, 4))
+        zeros = np.zeros(80, dtype=int)
+        block = cones._Cones(vectors @ rays.T, zeros, np.arange(80), weights, np.zeros(1), rays[None])
+        block, patterns, _ = cones._decide(block)
+        shared = cones._shared(block, patterns, partner)[0]
+        promised += shared
+        thetas = rng.dirichlet(np.full(4, 0.5), 300) @ rays
+        assert ((thetas @ vectors.T <= 0) @ weights).min() >= block.wrong[0] + shared
+    assert promised > 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -243,7 +243,8 @@ def _split_cones(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, 
     if not task.weights.size:
         return best, 0.0
     known = keeper(np.ones(len(task.weights), dtype=bool))  # separable data need no search
-    bound = least_outside(task.vectors, task.weights, best=known, time_limit=time_limit, accept=keeper)
+    slopes = keeper.best.coef[task.columns] * task.scales
+    bound = least_outside(task.vectors, task.weights, best=known, time_limit=time_limit, accept=keeper, slopes=slopes)
     return keeper.best, bound
 
 

@@ -125,8 +125,8 @@ def page(rows: list[Row], figure: Path) -> str:
             f"of wall time: {len(KINDS)} kinds of generated sets of {ROWS} rows and {COLUMNS} columns, the first "
             f"{COLUMNS} columns of {ROWS} rows of {len(SAMPLED)} PMLB sets, and two published sets whole. Of "
             f"{len(rows)} the minimum is proven for {len(rows) - len(open_)}; the largest gap between the fewest "
-            f"errors found and the proven bound, among the sets of {ROWS} rows and {COLUMNS} columns, is {gap:.0f}. Times are "
-            "processor seconds of one core, which other work shared.\n",
+            f"errors found and the proven bound, among the sets of {ROWS} rows and {COLUMNS} columns, is {gap:.0f}. "
+            "Times are processor seconds of one core, which other work shared.\n",
             markdown(
                 ["set", "rows x columns", "close-k", "fewest errors found", "minimum", "method", "seconds"], lines
             ),

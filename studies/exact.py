@@ -14,6 +14,7 @@ import numpy as np
 
 from closecall import CloseKClassifier
 from closecall.data.suites import SUITES
+from closecall.paper.scores import title
 from closecall.theory import minimum_errors
 
 from .common import Array, Experiment, Row, Settings, dataset, lines_of, made_by, markdown, resume
@@ -113,7 +114,7 @@ def page(rows: list[Row], figure: Path) -> str:
     five = [row for row in rows if (row["rows"], row["columns"]) == (ROWS, COLUMNS)]
     gap = max((row["found"] - row["bound"] for row in five), default=0)
     lines = [
-        [row["set"].partition(":")[2] or row["set"], f"{row['rows']:.0f} x {row['columns']:.0f}", f"{row['close']:.0f}",
+        [title(row["set"]), f"{row['rows']:.0f} x {row['columns']:.0f}", f"{row['close']:.0f}",
          f"{row['found']:.0f}", "proven" if row["proven"] else f"at least {row['bound']:.0f}", row["method"],
          f"{row['seconds']:.1f}"]
         for row in rows

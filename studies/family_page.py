@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,18 @@ from .common import Array, Row, markdown, save_chart, signed, write_csv
 FACTS = ("trouble", "splits", "searched", "set", "measure")
 #: A gain that differs by less than this, in points, makes no difference to anybody.
 POINT = 1.0
+
+
+def slug(*names: str) -> str:
+    """Names without blanks, for the marks of the other pages.
+
+    Examples
+    --------
+    >>> slug("5 % far outliers", "tilted, t < 0")
+    '5_far_outliers/tilted_t_below_0'
+    """
+    named = (name.replace("<", "below").replace(">", "above") for name in names)
+    return "/".join(re.sub(r"\W+", "_", name) for name in named)
 
 
 @dataclass(frozen=True)
@@ -54,9 +67,9 @@ class Contest:
         for place, method in enumerate(self.methods):
             mean, low, high = mean_interval(gains[:, place])
             rows.append(
-                {"trouble": self.trouble, "method": method, "base": self.base, "sets": len(gains),
-                 "splits": self.splits, "accuracy": float(self.accuracies[:, place].mean()), "mean": mean, "low": low,
-                 "high": high, "better": float((gains[:, place] >= POINT - 1e-9).mean()),
+                {"place": slug(self.trouble, method), "trouble": self.trouble, "method": method, "base": self.base,
+                 "sets": len(gains), "splits": self.splits, "accuracy": float(self.accuracies[:, place].mean()),
+                 "mean": mean, "low": low, "high": high, "better": float((gains[:, place] >= POINT - 1e-9).mean()),
                  "worse": float((gains[:, place] <= -POINT + 1e-9).mean()), "rank": float(ranks[place]),
                  "holm": float(adjusted.get(place, 1.0)), "seconds": self.seconds[method]}
             )  # fmt: skip
@@ -116,9 +129,8 @@ def chart(rows: Sequence[Row]) -> Any:
         x=alt.X("trouble:N", sort=troubles, title=None, axis=alt.Axis(orient="top", labelAngle=-30, labelLimit=220)),
         y=alt.Y("method:N", sort=methods, title=None, axis=alt.Axis(labelLimit=260)),
     )
-    colour = alt.Color(
-        "mean:Q", title="points", scale=alt.Scale(domain=[-8, 0, 8], range=["#D55E00", "#FFFFFF", "#0072B2"])
-    )
+    scale = alt.Scale(domain=[-8, 0, 8], range=["#E58A4A", "#FFFFFF", "#5AA5D6"], interpolate="rgb")
+    colour = alt.Color("mean:Q", title="points", scale=scale)
     boxes = base.mark_rect(stroke="#DDDDDD").encode(color=colour)
     look = alt.condition("datum.sure", alt.value("#000000"), alt.value("#8A8A8A"))
     text = base.mark_text(fontSize=11).encode(text="text:N", color=look)
@@ -243,4 +255,5 @@ def _guard_line(contest: Contest) -> str:
         f"{row['better']:.0%} of the sets and worse on {row['worse']:.0%}"
         for row in rows
     )
-    return f"- **{contest.trouble}**, against {contest.base}: {words}."
+    enough = "" if any(row["mean"] >= POINT for row in rows) else f" No gain of a point: {contest.base} is enough."
+    return f"- **{contest.trouble}**, against {contest.base}: {words}.{enough}"

@@ -36,6 +36,8 @@ from .steps import Rows
 BLOCK_BYTES = 1 << 19
 #: Entries of a design below which BLAS threads wait for each other longer than they work.
 SMALL_DESIGN = 1 << 20
+#: How exactly a convex average of many columns is solved that decay runs only start from.
+ROOT_TOL = 3e-3
 #: What every row that weighs all examples by their masses is solved as.
 AVERAGE = "average"
 
@@ -365,9 +367,11 @@ class _Batch:
         def task(part: Array) -> Any:
             index = chosen[part]
             roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
+            only_grows = int(budget) == third < self.steps + self.extra
+            tol = max(self.tol, ROOT_TOL) if self.design.basis is None and only_grows else self.tol
             return minimize_from(
                 self.prepared.sample, self.design, roots, self.masses, start[index],
-                passes=int(budget), tol=self.tol, block_rows=self.block_rows, snapshot=third,
+                passes=int(budget), tol=tol, block_rows=self.block_rows, snapshot=third,
                 beat=lambda step: self._beat("convex", step, len(index)),
             )  # fmt: skip
 

@@ -25,6 +25,7 @@ EIGEN_LIMIT = 2048
 TWICE_LIMIT = 1 << 22
 #: A direction smaller than this is one that no example sees: its square leaves the float range.
 SMALLEST = 1e-150
+PULLING = 0.3  # a sparse gradient of fewer examples is summed over them alone
 FEWER = 0.9  # columns of a sparse X that no example has are left out if so few are left
 _BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 
@@ -90,9 +91,12 @@ class Design:
 
     def gradient(self, pull: Array) -> Array:
         """Sum of rows weighted by ``pull`` (problems, samples), (problems, coordinates)."""
-        if sparse.issparse(self.signed):
-            return np.asarray((self.signed.T @ pull.T).T)
-        return pull @ self.signed
+        if not sparse.issparse(self.signed):
+            return pull @ self.signed
+        used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
+        if len(used) < PULLING * pull.shape[1]:
+            return np.asarray((self.signed[used].T @ pull[:, used].T).T)
+        return np.asarray((self.signed.T @ pull.T).T)
 
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
         """Coefficients (problems, features) and intercepts (problems,) of coordinates."""

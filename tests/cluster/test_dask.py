@@ -16,6 +16,7 @@ import pandas as pd  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 
+from closecall import Problem  # noqa: E402
 from closecall.cluster import (  # noqa: E402
     ClusterError,
     DaskAggregateLossClassifier,
@@ -24,6 +25,7 @@ from closecall.cluster import (  # noqa: E402
 )
 from closecall.cluster.blocks import make_block  # noqa: E402
 from closecall.cluster.passes import InMemory  # noqa: E402
+from closecall.solvers import solve  # noqa: E402
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -93,6 +95,34 @@ def test_the_answer_is_the_one_in_memory_bit_for_bit(client: Any, seed: int) -> 
     assert model.predict(X).compute().tolist() == expected.predict(data[0]).tolist()
     assert model.predict(table_in_memory).tolist() == expected.predict(data[0]).tolist()
     assert np.allclose(model.decision_function(X).compute(), expected.decision_function(data[0]), rtol=1e-12)
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 4])
+def some_workers(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with workers(request.param, processes=False) as cluster, distributed.Client(cluster, set_as_default=False) as found:
+        yield found
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(20, 25))
+def test_passes_end_where_memory_does_however_many_work(some_workers: Any, seed: int) -> None:
+    """Nothing is gathered: an average is scikit-learn's, a selection takes the steps of the solver in memory."""
+    number = seed + 10 * len(some_workers.cluster.workers)
+    X, y, mass = data = table(number)
+    given = as_arrays(data, number)
+    how: dict[str, Any] = {"client": some_workers, "max_gathered": 0}
+    average = DaskAggregateLossClassifier(alpha=0.5, **how).fit(*given)
+    peer = LogisticRegression(C=2.0, solver="newton-cholesky", tol=1e-12).fit(X, y, mass)
+    assert average.coef_ == pytest.approx(peer.coef_, rel=1e-4)
+    assert average.predict(X).tolist() == peer.predict(X).tolist()
+    problem = Problem("logistic", "close" if seed % 2 else "close_decay", 0.4, 0.5)
+    close = DaskAggregateLossClassifier(aggregate=problem.aggregate, k=0.4, alpha=0.5, max_iter=30, **how).fit(*given)
+    same = solve(X, np.where(y == "yes", 1, -1), [problem], sample_weight=mass, max_iter=30, tol=1e-4)
+    scores = X @ same.coef[0] + same.intercept[0]
+    assert close.coef_[0] == pytest.approx(same.coef[0], rel=1e-4)
+    assert close.intercept_ == pytest.approx(same.intercept, rel=1e-4)
+    clear = np.abs(scores) > 1e-6
+    assert np.array_equal(close.predict(X)[clear], np.where(scores > 0, "yes", "no")[clear])
 
 
 def test_over_partitions_averages_are_scikit_learns(client: Any) -> None:

@@ -46,7 +46,7 @@ def test_the_answer_is_certified_and_the_one_in_memory(
     same = CloseKClassifier(k=k).fit(X, y, mass)
     assert same.converged_
     assert model.converged_
-    assert model.coef_ == pytest.approx(same.coef_, rel=1e-4)
+    assert model.coef_ == pytest.approx(same.coef_, rel=1e-5)  # one row more in k of 8,500 is 1e-4
     assert model.intercept_ == pytest.approx(same.intercept_, rel=1e-4, abs=1e-4)
     assert np.count_nonzero(model.predict(X) != same.predict(X)) <= 2
     assert excess(X.astype(float), y, mass, model, k * mass.sum()) < 1e-4  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import pytest
 
 from closecall.aggregates import AGGREGATES
+from closecall.cli.streams import with_values
 from closecall.data.embedded import EMBEDDED
 from closecall.data.suites import SUITES
 from closecall.losses import LOSSES
@@ -147,7 +148,7 @@ def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mo
     name, *rest = arguments
     commands = get_command(cli.app).commands
     assert name in commands, f"there is no command {name!r}"
-    with commands[name].make_context(name, list(rest)) as context:
+    with commands[name].make_context(name, with_values(list(rest))) as context:
         if "targets" in context.params:
             get_targets(context.params["targets"] or ["overview"])
     if name in ("plan", "datasets"):

@@ -29,8 +29,10 @@ def with_values(arguments: Sequence[str]) -> list[str]:
     ['fit', 'a.parquet', '--cluster=', '--out', 'm']
     >>> with_values(["fit", "a.parquet", "--cluster", "tcp://host:8786"])
     ['fit', 'a.parquet', '--cluster', 'tcp://host:8786']
+    >>> with_values([])
+    []
     """
-    follow = [*arguments[1:], ""]
+    follow = [*arguments, ""][1:]
     return [
         "--cluster=" if given == "--cluster" and not _ADDRESS.match(after) else given
         for given, after in zip(arguments, follow, strict=True)

@@ -152,7 +152,8 @@ def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
     try:
-        done = distributed.wait(pending, timeout=WHILE, return_when="FIRST_COMPLETED").done
+        with client.as_current():  # wait asks for the current one, which may be another
+            done = distributed.wait(pending, timeout=WHILE, return_when="FIRST_COMPLETED").done
         return [(future, future.result(timeout=WHILE)) for future in done]
     except TimeoutError:
         return []

@@ -50,8 +50,8 @@ def margin_at(loss: Loss, level: float) -> float:
     Examples
     --------
     >>> from closecall.losses import get_loss
-    >>> round(margin_at(get_loss("logistic"), np.log(2.0)), 9)
-    0.0
+    >>> round(margin_at(get_loss("logistic"), np.log1p(np.exp(-2.0))), 9)
+    2.0
     """
     if loss.inverse is not None:
         return loss.inverse(level)

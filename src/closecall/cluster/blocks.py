@@ -322,11 +322,11 @@ def look_at(frame: Frame, looks: Sequence[Any], block: Block) -> list[Any]:
     """Every request of one pass, on one partition."""
     size = len(frame.mean) + frame.intercept
     found = [look.empty(size) for look in looks]
+    folds = max((look.folds for look in looks if hasattr(look, "folds")), default=0)
     with np.errstate(all="ignore"):  # what comes out is looked at
         for piece in block.pieces():
             X, y = block.X[piece], block.y[piece]
             mass = frame.masses(y, block.mass[piece])
-            folds = max((look.folds for look in looks if hasattr(look, "folds")), default=0)
             fold = fold_of(row_hashes(X), folds) if folds else None
             for number, look in enumerate(looks):
                 signs = np.where(y == look.label, 1.0, -1.0)

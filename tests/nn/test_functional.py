@@ -188,8 +188,11 @@ def test_compile_in_one_graph(weighted: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised inside torch's own compiler
 def test_compile_with_the_default_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In this process: the compiler's own pool of processes would import torch twice more for one small graph.
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)
+    # In this process: the compiler's own pool of processes would import torch twice more for one small graph. It need
+    # not try out the processor's vectors, nor compile headers for graphs to come.
+    settings = {"compile_threads": 1, "cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
+    for name, value in settings.items():
+        monkeypatch.setattr(f"torch._inductor.config.{name}", value)
     function = reduced("close")
     losses = torch.rand(50, generator=torch.Generator().manual_seed(0))
     compiled = torch.compile(function, fullgraph=True)  # a C compiler runs: one graph, forward only, to save time

@@ -19,8 +19,9 @@ from ..solvers.kernels import pull_close, pull_largest, pull_of
 from ..solvers.large import Manner
 from ..solvers.newton import LARGEST_RANK
 from .begin import SAMPLE, shares_of, start_of
-from .blocks import Frame, Look, Sums, Survey
+from .blocks import Frame, Survey
 from .draw import Draw
+from .looks import Look, Sums
 from .passes import Passes
 from .rest import Asked, Resting, rest, seen
 from .settled import serves, settled, share_of_first

@@ -15,7 +15,7 @@ import numpy as np
 from .._names import Array
 from ..losses import Loss
 from ..solvers.tally import margin_at
-from .blocks import Look, Sums
+from .looks import Look, Sums
 from .window import Selection, Window
 
 #: Passes that one problem may take from its start.
@@ -82,7 +82,7 @@ def rest(asked: Asked, start: Array) -> Generator[Look, Sums, Resting]:
     Yields
     ------
     Look
-        Receives its :class:`closecall.cluster.blocks.Sums`.
+        Receives its :class:`closecall.cluster.looks.Sums`.
 
     Returns
     -------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class Sight:
     label: Any
     loss: str
     aim: Aim
+    left_out: ClassVar[None] = None
 
     def empty(self, size: int) -> Near:
         """What no rows bring home."""

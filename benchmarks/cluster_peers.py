@@ -4,7 +4,7 @@
 
 It needs dask-ml, which no extra has: `pip install dask-ml` beside `closecall[dask,bench]`. Seconds and memory are
 those of benchmarks/cluster.py; the rows are on the workers before a fit begins. Accuracy is on 200,000 rows that
-nothing was done to. Each fit replaces its line of docs/assets/cluster_peers.csv; `benchmarks/cluster.py --page` shows it.
+nothing was done to. Each fit replaces its line of docs/assets/cluster_peers.csv; benchmarks/cluster.py --page shows it.
 """
 
 from __future__ import annotations

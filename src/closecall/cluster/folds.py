@@ -13,7 +13,7 @@ from .._names import Array
 from ..linear.training import row_hashes
 from .blocks import Block, Frame, Survey, fold_of, spread_out
 from .draw import Draw, draw
-from .looks import LeftOut, Request
+from .looks import LeftOut, Question
 from .passes import Passes
 
 
@@ -21,7 +21,7 @@ from .passes import Passes
 class Held:
     """A request about the rows outside one fold."""
 
-    look: Request
+    look: Question
     left_out: LeftOut
 
     @property

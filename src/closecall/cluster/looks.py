@@ -28,8 +28,8 @@ class LeftOut:
     folds: int
 
 
-class Request(Protocol):
-    """One problem's request: the class that counts as +1, and what its rows add to what is found."""
+class Question(Protocol):
+    """What a request says of itself: the class that counts as +1, the fold that it leaves out, what rows add to it."""
 
     @property
     def label(self) -> Any: ...
@@ -143,7 +143,7 @@ class Sums:
         return np.asarray(self.across.sum(axis=0))
 
 
-def look_at(frame: Frame, looks: Sequence[Request], block: Block) -> list[Any]:
+def look_at(frame: Frame, looks: Sequence[Question], block: Block) -> list[Any]:
     """Every request of one pass, on one partition."""
     size = len(frame.mean) + frame.intercept
     found = [look.empty(size) for look in looks]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from .blocks import Block, Frame, Survey, survey, whole
 from .draw import Draw, draw
-from .looks import Request, look_at
+from .looks import Question, look_at
 
 
 class ClusterError(RuntimeError):
@@ -118,7 +118,7 @@ class Passes:
         """A sample with these shares of each label, the share with the smallest hashes, and sums over all rows."""
         return Draw.together(self.run("sample", partial(draw, frame, shares, first, list(labels))))
 
-    def look(self, frame: Frame, looks: Sequence[Request], phase: str = "sums") -> list[Any]:
+    def look(self, frame: Frame, looks: Sequence[Question], phase: str = "sums") -> list[Any]:
         """One pass for several problems."""
         found = self.run(phase, partial(look_at, frame, list(looks)))
         return [reduce(add, each) for each in zip(*found, strict=True)]

@@ -89,10 +89,10 @@ class Passes:
         found: dict[int, Any] = {}
         done = 0
         for number, result in self.source.run(task):
-            found[number] = result
             if size is not None:
                 self.sizes[number] = size(result)
-            done += self.sizes.get(number, 0)
+            done += self.sizes.get(number, 0) if number not in found else 0
+            found[number] = result
             if self.tell is not None:
                 self.tell(PassEvent(phase, self.number, len(found), self.source.partitions, done, self.rows))
         return [found[number] for number in sorted(found)]

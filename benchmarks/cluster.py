@@ -7,9 +7,9 @@ r"""What a fit over partitions costs: passes, tasks, seconds, bytes that come ho
 
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
 processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
-looked at four times a second. Each fit replaces its line of docs/assets/cluster.csv; --page fills the tables of
-docs/cluster.md from it and from what cluster_peers.py found. Of several sizes, the last line says how much more a row
-of the largest costs than one of the smallest.
+looked at four times a second, which the seconds leave out. Each fit replaces its line of docs/assets/cluster.csv;
+--page fills the tables of docs/cluster.md from it and from what cluster_peers.py found. Of several sizes, the last line
+says how much more a row of the largest costs than one of the smallest.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]
     with warnings.catch_warnings(), Peak() as memory:
         warnings.simplefilter("ignore")  # what did not settle is seen by its gap
         model = kind(max_gathered=0, callback=tell, alpha=alpha).fit_source(counted)
+    cpu, wall = seconds() - began - memory.own, time.perf_counter() - wall
     return {
         "fit": "close-k" if close else "average", "rows": rows, "passes": model.n_passes_, "tasks": counted.tasks,
-        "cpu": round(seconds() - began, 2), "wall": round(time.perf_counter() - wall, 2), "bytes": counted.bytes,
+        "cpu": round(cpu, 2), "wall": round(wall, 2), "bytes": counted.bytes,
         "peak": round(memory.most, 3), "gap": f"{float(model.gap_.max()):.1e}", "alpha": alpha,
     }  # fmt: skip
 
@@ -152,9 +153,12 @@ def keep(found: dict[str, Any]) -> None:
 def page() -> None:
     """Fill the tables of docs/cluster.md from the file."""
     path = DOCS / "cluster.md"
-    lines = list(csv.DictReader((DOCS / "assets" / "cluster.csv").read_text().splitlines()))
+    lines, others = (
+        list(csv.DictReader((DOCS / "assets" / name).read_text().splitlines()))
+        for name in ("cluster.csv", "cluster_peers.csv")
+    )
     text = path.read_text()
-    for name, content in (("costs", costs(lines)), ("model", model(lines))):
+    for name, content in (("costs", costs(lines)), ("model", model(lines)), ("peers", peers(others))):
         marks = [f"<!-- cluster-{name}: {end} -->" for end in ("begin", "end")]
         head, _, rest = text.partition(marks[0])
         text = f"{head}{marks[0]}\n{content}\n{marks[1]}{rest.partition(marks[1])[2]}"
@@ -163,17 +167,30 @@ def page() -> None:
 
 def costs(lines: list[dict[str, str]]) -> str:
     """A table of all fits."""
-    names = ("where", "workers", "fit", "rows", "passes", "tasks", "CPU s", "ns a row and pass", "KB home a task",
-             "peak GB", "gap")  # fmt: skip
-    rows = [f"| {' | '.join(names)} |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    names = ("where", "workers", "fit", "rows", "passes", "tasks", "CPU s", "s", "ns a row and pass",
+             "KB home a task", "peak GB", "gap")  # fmt: skip
+    rows = [f"| {' | '.join(names)} |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     where = {"parquet": "Parquet, streamed", "dask": "Dask"}
     for line in lines:
         each = 1e9 * float(line["cpu"]) / int(line["rows"]) / int(line["passes"])
         home = int(line["bytes"]) / int(line["tasks"]) / 1e3
         rows.append(
             f"| {where[line['how']]} | {line['workers']} | {line['fit']} | {int(line['rows']):,} | {line['passes']} | "
-            f"{line['tasks']} | {float(line['cpu']):.1f} | {each:.0f} | {home:.0f} | "
+            f"{line['tasks']} | {float(line['cpu']):.1f} | {float(line['wall']):.1f} | {each:.0f} | {home:.0f} | "
             f"{float(line['peak']):.2f} | {line['gap']} |"
+        )  # fmt: skip
+    return "\n".join(rows)
+
+
+def peers(lines: list[dict[str, str]]) -> str:
+    """A table of what cluster_peers.py found."""
+    names = ("fit", "rows", "far rows", "passes", "CPU s", "s", "peak GB", "gap", "accuracy")
+    rows = [f"| {' | '.join(names)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for line in lines:
+        rows.append(
+            f"| {line['fit']} | {int(line['rows']):,} | {float(line['outliers']):.0%} | {line['passes'] or '-'} | "
+            f"{float(line['cpu']):.1f} | {float(line['wall']):.1f} | {float(line['peak']):.2f} | "
+            f"{line['gap'] or '-'} | {float(line['accuracy']):.2%} |"
         )  # fmt: skip
     return "\n".join(rows)
 

@@ -62,7 +62,7 @@ def measure(name: str, X: Any, y: Any, tested: tuple[np.ndarray, np.ndarray]) ->
     with warnings.catch_warnings(), Peak() as memory:
         warnings.simplefilter("ignore")  # what did not settle is seen by its gap
         model.fit(X, y)
-    cpu, wall = seconds() - began, time.perf_counter() - wall
+    cpu, wall = seconds() - began - memory.own, time.perf_counter() - wall
     coef, intercept = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0])
     right = float(((tested[0] @ coef + intercept > 0) == tested[1]).mean())
     gap = f"{float(model.gap_.max()):.1e}" if hasattr(model, "gap_") else ""

@@ -161,10 +161,7 @@ class Search:
 
         Tangents touch where a Newton step with the weights held would end: there the bound is nearly the minimum.
         """
-        goal, place = self.goal, point.place
-        if self.rows is not None:
-            losses = goal.loss.value(-(self.rows @ point.c))
-            place = place_of(goal.loss, losses, self.mass, goal.k, width, place) or place
+        goal, place = self.goal, self._placed(point.c, point.place, width) or point.place
         touch, look, tried = None, False, {}
         for _ in range(PLACED):
             if look:
@@ -173,7 +170,9 @@ class Search:
             sums, missing = found.sums, goal.k - found.sums.mass
             if abs(missing) > EXACT * goal.k:
                 tried[found.place] = missing
-                place = _between(tried, sums.mass_by_place)
+                place = self._placed(point.c, found.place, width) or found.place
+                if place in tried:  # no rows are kept, or they say nothing new
+                    place = _between(tried, point.sums.mass_by_place)  # few rows are on the last ramp
                 continue
             if found.residual > SURE * goal.tol:
                 return None
@@ -187,6 +186,13 @@ class Search:
                 touch = point.c if touch is None else touch
                 touch = touch - _solve(self._held(sums), gradient + goal.penalty * touch)
         return None
+
+    def _placed(self, c: Array, place: float, width: float) -> float | None:
+        """Where the weights of the rows that are kept sum to k; None if none are."""
+        if self.rows is None:
+            return None
+        losses = self.goal.loss.value(-(self.rows @ c))
+        return place_of(self.goal.loss, losses, self.mass, self.goal.k, width, place)
 
     def narrow(self, point: Point, width: float, enough: float) -> Looking:
         """Coroutine: the stationary point of a narrower ramp, from that of a wider one."""

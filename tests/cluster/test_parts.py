@@ -24,7 +24,7 @@ from closecall.cluster.fit import ask, make_frame
 from closecall.cluster.looks import Look, keys_of, look_at
 from closecall.cluster.parquet_source import Recast
 from closecall.cluster.passes import InMemory, Passes
-from closecall.cluster.settled import Sight
+from closecall.cluster.settled import Near, Sight
 from closecall.cluster.walk import Course, Place, rows_of
 from closecall.cluster.window import Selection, Window
 from closecall.losses import get_loss
@@ -53,17 +53,17 @@ def requests() -> list[Any]:
     return [Look(1, c, "logistic", None, np.inf, np.inf), window, *(Sight(1, "logistic", aim) for aim in aims)]
 
 
-def numbers(found: Any) -> dict[str, Any]:
+def numbers(found: Any, frame: Frame) -> dict[str, Any]:
     """All that was found, by name; rows in an order of their own."""
-    if hasattr(found, "sums"):  # of a sight
-        rows = np.concatenate([np.empty((0, 4)), *found.rows]), np.concatenate([np.empty(0), *found.mass])
-        return vars(found.sums) | by_row(*rows)
+    if isinstance(found, Near):
+        seen = found.seen(frame, keep=True)
+        return vars(found.sums) | by_row(seen.rows, seen.mass)
     rows = np.concatenate([np.empty((0, 4)), *found.gathered]), np.concatenate([np.empty(0), *found.gathered_mass])
     left = ("gathered", "gathered_mass", "rows", "found")  # how many there are is no sum of masses
     return {each.name: getattr(found, each.name) for each in fields(found) if each.name not in left} | by_row(*rows)
 
 
-def by_row(rows: np.ndarray, mass: np.ndarray) -> dict[str, Any]:
+def by_row(rows: Any, mass: np.ndarray) -> dict[str, Any]:
     """Masses of rows; copies are one."""
     kept, place = np.unique(rows.round(9), axis=0, return_inverse=True)
     return {"rows that are kept": kept, "their masses": np.bincount(np.ravel(place), mass, minlength=len(kept))}
@@ -78,14 +78,14 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 def test_pieces_of_a_partition_and_partitions_of_a_table_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, mass = table(0)
     frame, looks = frame_of(X), requests()
-    expected = [numbers(each) for each in look_at(frame, looks, make_block(X, y, mass))]
+    expected = [numbers(each, frame) for each in look_at(frame, looks, make_block(X, y, mass))]
     assert all(len(each["rows that are kept"]) > 20 for each in expected[1:3])
     parts = [look_at(frame, looks, make_block(X[some], y[some], mass[some])) for some in np.split(np.arange(400), 8)]
     monkeypatch.setattr(blocks, "PIECE", 3 * 70)
     assert len(list(make_block(X, y, mass).pieces())) == 6
     for number, found in enumerate(look_at(frame, looks, make_block(X, y, mass))):
-        assert_same(numbers(found), expected[number])
-        assert_same(numbers(reduce(add, [each[number] for each in parts])), expected[number])
+        assert_same(numbers(found, frame), expected[number])
+        assert_same(numbers(reduce(add, [each[number] for each in parts]), frame), expected[number])
 
 
 def test_an_average_is_summed_as_a_loop_would() -> None:
@@ -129,7 +129,7 @@ def test_a_weight_is_that_many_copies_in_every_sum() -> None:
     stands = [own[tuple(x)] / shares[int(label)] for x, label in zip(chosen.X, chosen.y, strict=True)]
     assert chosen.mass.tolist() == stands
     for one_look, other_look in zip(*(look_at(frame, requests(), each) for each in (weighted, copied)), strict=True):
-        assert_same(numbers(one_look), numbers(other_look))
+        assert_same(numbers(one_look, frame), numbers(other_look, frame))
 
 
 def test_rows_that_tie_at_the_ends_of_a_window_are_in_it_once() -> None:

@@ -33,21 +33,28 @@ SPARE = 1.2
 
 @dataclass
 class Near:
-    """What a pass brings home: sums, rows that are kept and their masses."""
+    """What a pass brings home: sums, and the rows that are kept, with their signs and masses.
+
+    Rows travel as they lie: if they are float32, in half as many bytes as ``-y * z``.
+    """
 
     sums: Tally
-    rows: list[Array] = field(default_factory=list)
+    X: list[Array] = field(default_factory=list)
+    signs: list[Array] = field(default_factory=list)
     mass: list[Array] = field(default_factory=list)
 
     def __add__(self, other: Near) -> Near:
-        return Near(self.sums + other.sums, self.rows + other.rows, self.mass + other.mass)
+        return Near(self.sums + other.sums, self.X + other.X, self.signs + other.signs, self.mass + other.mass)
 
-    def seen(self, keep: bool) -> Seen:
+    def seen(self, frame: Frame, keep: bool) -> Seen:
         """As the search takes it."""
         if not keep:
             return Seen(self.sums)
-        none = np.empty((0, len(self.sums.by_place)))
-        return Seen(self.sums, np.concatenate([none, *self.rows]), np.concatenate([np.empty(0), *self.mass]))
+        rows, end = np.empty((sum(map(len, self.X)), len(self.sums.by_place))), 0
+        for X, signs in zip(self.X, self.signs, strict=True):
+            rows[end : end + len(X)] = frame.rows(X, signs)
+            end += len(X)
+        return Seen(self.sums, rows, np.concatenate([np.empty(0), *self.mass]))
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,8 @@ class Sight:
         near.sums = near.sums + sums
         if self.aim.kept is not None:
             kept = np.flatnonzero((margins > self.aim.kept[0]) & (margins < self.aim.kept[1]))
-            near.rows.append(rows(kept))
+            near.X.append(X[kept])
+            near.signs.append(signs[kept].astype(np.int8))
             near.mass.append(mass[kept])
 
 
@@ -119,7 +127,7 @@ def settled(
         while True:
             near = yield Sight(asked.label, problem.loss, aim)
             with np.errstate(all="ignore"):
-                aim = looking.send(near.seen(aim.kept is not None))
+                aim = looking.send(near.seen(frame, aim.kept is not None))
     except StopIteration as end:
         point = end.value
     if point is None or point.sums.errors > (begun.errors + large.WORSE) * total:

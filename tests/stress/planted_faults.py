@@ -310,7 +310,7 @@ FAULTS = [
     Fault("partitions: a survey without weights", "cluster/blocks.py",
           "squares += block.mass[rows] @ (X * X)", "squares += (X * X).sum(axis=0)", (PASSES, SETTLED, PARTS)),
     Fault("partitions: a Gram matrix without weights", "cluster/draw.py",
-          "found.gram += (rows.T * mass) @ rows", "found.gram += rows.T @ rows", (PASSES, SETTLED, PARTS)),
+          "rows *= np.sqrt(mass)[:, None]", "pass", (PASSES, SETTLED, PARTS)),
     Fault("partitions: rows of a sample stand for themselves", "cluster/draw.py",
           "block.mass[chosen] / limits[chosen])", "block.mass[chosen])", (PASSES, SETTLED, PARTS)),
     Fault("partitions: gathered rows of a share stand for themselves", "cluster/looks.py",

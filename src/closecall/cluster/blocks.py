@@ -157,12 +157,13 @@ class Frame:
         shift = (c[-1] if self.intercept else 0.0) - self.mean @ w
         return np.asarray(X @ w.astype(X.dtype) + X.dtype.type(shift))
 
-    def rows(self, X: Array, signs: Array) -> Array:
-        """Rows ``-y * z`` (rows, coordinates)."""
-        found = np.ones((len(X), len(self.mean) + self.intercept))
+    def rows(self, X: Array, signs: Array, found: Array | None = None) -> Array:
+        """Rows ``-y * z`` (rows, coordinates), into ``found`` if it is given."""
+        found = np.empty((len(X), len(self.mean) + self.intercept)) if found is None else found
         inner = found[:, : len(self.mean)]
         np.subtract(X, self.mean, out=inner)
         inner /= self.scale
+        found[:, len(self.mean) :] = 1.0
         found *= -signs[:, None]
         return found
 

@@ -6,7 +6,7 @@ Everything is float64, in the coordinates of :class:`closecall.cluster.blocks.Fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -138,6 +138,13 @@ class Sums:
             self.found + other.found,
         )  # fmt: skip
 
+    def packed(self) -> Sums:
+        """The same, with the gathered rows of all pieces in one array."""
+        if not self.gathered:
+            return self
+        gathered, masses = [np.concatenate(self.gathered)], [np.concatenate(self.gathered_mass)]
+        return replace(self, gathered=gathered, gathered_mass=masses)
+
     @property
     def gradient(self) -> Array:
         return np.asarray(self.across.sum(axis=0))
@@ -157,7 +164,7 @@ def look_at(frame: Frame, looks: Sequence[Question], block: Block) -> list[Any]:
                 signs = np.where(y == look.label, 1.0, -1.0)
                 rows: Any = slice(None) if look.left_out is None else np.flatnonzero(fold != look.left_out.fold)
                 look.add(found[number], frame, X[rows], signs[rows], mass[rows])
-    return found
+    return [each.packed() for each in found]  # few arrays travel faster than many
 
 
 def _add(sums: Sums, frame: Frame, look: Look, X: Array, signs: Array, mass: Array) -> None:

@@ -39,7 +39,7 @@ class Resting:
 class Asked:
     """A problem: the class that is +1, what is selected, its penalty, the rows in all, tol and room.
 
-    ``room`` is how many rows may be gathered.
+    ``room`` is how many rows may be gathered around a k-th place, ``near`` how many near the boundary.
     """
 
     label: Any
@@ -48,6 +48,7 @@ class Asked:
     rows: int
     tol: float
     room: int
+    near: int
 
     @property
     def taken(self) -> float:

@@ -47,14 +47,22 @@ class Near:
         return Near(self.sums + other.sums, self.X + other.X, self.signs + other.signs, self.mass + other.mass)
 
     def seen(self, frame: Frame, keep: bool) -> Seen:
-        """As the search takes it."""
+        """As the search takes it, once."""
         if not keep:
             return Seen(self.sums)
-        rows, end = np.empty((sum(map(len, self.X)), len(self.sums.by_place))), 0
-        for X, signs in zip(self.X, self.signs, strict=True):
-            rows[end : end + len(X)] = frame.rows(X, signs)
-            end += len(X)
+        rows = np.empty((sum(map(len, self.X)), len(self.sums.by_place)))
+        end = len(rows)
+        while self.X:  # what was taken over is let go
+            X, signs = self.X.pop(), self.signs.pop()
+            frame.rows(X, signs, rows[end - len(X) : end])
+            end -= len(X)
         return Seen(self.sums, rows, np.concatenate([np.empty(0), *self.mass]))
+
+    def packed(self) -> Near:
+        """The same, with the rows of all pieces in one array."""
+        if not self.X:
+            return self
+        return Near(self.sums, *([np.concatenate(each)] for each in (self.X, self.signs, self.mass)))
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,7 @@ def settled(
     kept = make_aim(loss, start, begun.place, begun.width, keep=True).kept or (0.0, 0.0)
     margins = signs * (X @ begun.coef + begun.intercept)
     share = float(((margins > kept[0]) & (margins < kept[1])).mean())
-    keep = SPARE * share * asked.rows <= asked.room
+    keep = SPARE * share * asked.rows <= asked.near
     rows = frame.rows(X, signs) * np.sqrt(mass / mass.sum())[:, None]
     search = Search(Goal(loss, asked.selection.k, asked.penalty, rows.T @ rows, manner.tol, keep))
     looking = search.run(start, begun.place, begun.width)

@@ -203,7 +203,10 @@ class Search:
             aim = make_aim(goal.loss, point.c, place, width, keep=True)
             if self._serves(aim) and aim.kept is not None:  # it has fewer rows, and those that are kept hold them
                 kept = np.flatnonzero((margins > aim.kept[0]) & (margins < aim.kept[1]))
-                self.rows, self.mass = self.rows.take(kept, axis=0), self.mass[kept]
+                rows = self.rows[: len(kept)]
+                for some in in_cache(*rows.shape):  # in place: there may be no room for two
+                    rows[some] = self.rows.take(kept[some], axis=0)
+                self.rows, self.mass = rows, self.mass[kept]
                 self.reach, self.center = aim.kept, point.c
         return (yield from self.stage(point.c, place, width, NARROWED, enough))
 

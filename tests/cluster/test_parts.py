@@ -29,6 +29,7 @@ from closecall.cluster.walk import Course, Place, rows_of
 from closecall.cluster.window import Selection, Window
 from closecall.losses import get_loss
 from closecall.solvers.large import Manner
+from closecall.solvers.stationary import Goal, Search
 from closecall.solvers.tally import make_aim
 
 LOSS = get_loss("logistic")
@@ -185,6 +186,37 @@ def test_where_the_last_kth_key_was_is_where_the_next_is_looked_for() -> None:
     assert window.edge == pytest.approx(exact, rel=1e-9)
     assert place.predict(c, k)[0] == pytest.approx(exact, rel=1e-9)
     assert abs(guessed - exact) > 1e-6 * exact  # the sample alone did not know
+
+
+def test_rows_that_were_kept_serve_near_where_they_were_seen_and_nowhere_else() -> None:
+    X, y, mass = table(8, 3000)
+    frame, block = frame_of(X), make_block(X, y, mass)
+    rows = frame.rows(X, 2.0 * y - 1)
+    goal = Goal(LOSS, 0.3 * mass.sum(), np.ones(4), (rows.T * mass) @ rows / mass.sum(), 1e-4)
+    search, c = Search(goal), np.array([2.0, 2.5, 0.8, -0.2])
+
+    def see(c: np.ndarray) -> tuple[int, dict[str, Any]]:
+        """How many passes a look at c takes, and its sums."""
+        looking, passes = search._see(c, 1.2, 0.2), 0
+        try:
+            aim = next(looking)
+            while True:
+                passes += 1
+                aim = looking.send(look_at(frame, [Sight(1, "logistic", aim)], block)[0].seen(frame, keep=True))
+        except StopIteration as end:
+            sums = vars(end.value.sums)
+            return passes, {name: value for name, value in sums.items() if name not in ("full", "errors")}
+
+    assert see(c)[0] == 1
+    some = len(search.rows if search.rows is not None else ())
+    assert 300 < some < 2700
+    for near in (c, 1.02 * c, c + 0.01):
+        passes, sums = see(near)
+        assert passes == 0
+        fresh = look_at(frame, [Sight(1, "logistic", make_aim(LOSS, near, 1.2, 0.2))], block)[0].sums
+        assert_same(sums, {name: getattr(fresh, name) for name in sums})
+    for far in (2 * c, c[[1, 0, 2, 3]] * [1, -1, 1, 1]):
+        assert see(far)[0] == 1
 
 
 class Mixed:

@@ -231,16 +231,15 @@ class Search:
         return None
 
     def _see(self, c: Array, place: float, width: float, touch: Array | None = None) -> Generator[Aim, Seen, Point]:
-        goal, rows = self.goal, self.rows
-        place = float(np.clip(place, *PLACES))
+        goal, place = self.goal, float(np.clip(place, *PLACES))
         aim = make_aim(goal.loss, c, place, width, goal.keep, touch)
-        if rows is not None and self._serves(aim):
+        if self.rows is not None and self._serves(aim):
             sums = replace(Tally.zero(len(c)), full=False)
-            for some in in_cache(*rows.shape):
-                add_rows(sums, goal.loss, aim, rows[some], self.mass[some])
+            for some in in_cache(*self.rows.shape):
+                add_rows(sums, goal.loss, aim, self.rows[some], self.mass[some])
             return self._point(c, place, sums)
         self.looks += 1
-        self.rows = None  # the old ones make room first
+        self.rows, self.mass = None, np.empty(0)  # the old ones make room first
         seen = yield aim
         self.rows, self.center, self.reach = seen.rows, c, aim.kept or aim.seen
         self.mass = np.empty(0) if seen.mass is None else seen.mass

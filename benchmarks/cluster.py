@@ -28,7 +28,6 @@ import numpy as np
 from processes import Peak, seconds
 
 from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource
-from closecall.cluster.room import near_room
 
 COLUMNS = 20
 FILE_ROWS = 5_000_000
@@ -205,7 +204,6 @@ def model(lines: list[dict[str, str]]) -> str:
         passes = int(most["passes"])
         each = float(most["cpu"]) / int(most["rows"]) / passes * 1e9 / 100
         home = int(most["bytes"]) / int(most["tasks"]) * 1e9 / (1 << 19) / 1e6
-        home = min(home, 8 * near_room() / 1e6)  # rows beyond that stay where they are
         rows.append(
             f"| {fit} | {int(most['rows']):,} | {passes} | {each:.2f} | {home:.0f} | "
             f"{home * 8e-3:.1f} | {home * 8e-4:.2f} | {passes * (each + home * 8e-4) / 60:.1f} |"

@@ -54,7 +54,9 @@ class Peak(threading.Thread):
         self.most, self.own, self.ended = 0.0, 0.0, threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(0.25):
+        ended = False
+        while not ended:  # the last look is at the end
+            ended = self.ended.wait(0.25)
             self.most = max(self.most, held())
             self.own = time.thread_time()
 

@@ -24,6 +24,7 @@ from ..solvers.tally import Aim, Tally, make_aim, tally
 from .blocks import Frame
 from .draw import Draw
 from .rest import Asked, Resting
+from .room import mapped
 
 #: Rows that a sample is drawn with beyond its size, in standard deviations.
 SURPLUS = 6.0
@@ -62,7 +63,9 @@ class Near:
         """The same, with the rows of all pieces in one array."""
         if not self.X:
             return self
-        return Near(self.sums, *([np.concatenate(each)] for each in (self.X, self.signs, self.mass)))
+        X = mapped((sum(map(len, self.X)), self.X[0].shape[1]), self.X[0].dtype)
+        np.concatenate(self.X, out=X)
+        return Near(self.sums, [X], *([np.concatenate(each)] for each in (self.signs, self.mass)))
 
 
 @dataclass(frozen=True)

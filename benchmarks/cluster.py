@@ -1,15 +1,15 @@
-"""What a fit over partitions costs: passes, tasks, seconds, bytes that come home and memory, by rows and workers.
+r"""What a fit over partitions costs: passes, tasks, seconds, bytes that come home and memory, by rows and workers.
 
     python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows --workers 1 2
-    python benchmarks/cluster.py --rows 10000000 --folder /tmp/rows --how parquet --workers 1 --scratch /tmp
+    python benchmarks/cluster.py --rows 10000000 100000000 --folder /tmp/rows --how parquet --workers 1 --fit close-k \
+        --scratch /tmp
     python benchmarks/cluster.py --page
-    python benchmarks/cluster.py --dask-ml 1000000
 
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
 processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
-looked at four times a second. Each fit replaces its line of docs/assets/cluster.csv; --page fills the tables of
-docs/cluster.md from it. --dask-ml compares with dask-ml's LogisticRegression, if that is installed, on one Dask array
-and two workers.
+looked at four times a second, which the seconds leave out. Each fit replaces its line of docs/assets/cluster.csv;
+--page fills the tables of docs/cluster.md from it and from what cluster_peers.py found. Of several sizes, the last line
+says how much more a row of the largest costs than one of the smallest.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import argparse
 import csv
 import os
 import pickle
-import re
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import Peak, seconds
 
 from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource
-from closecall.cluster.fit import ROOM
 
 COLUMNS = 20
 FILE_ROWS = 5_000_000
@@ -37,13 +35,13 @@ DOCS = Path(__file__).parent.parent / "docs"
 HEADER = ("how", "workers", "fit", "rows", "passes", "tasks", "cpu", "wall", "bytes", "peak", "gap", "alpha")
 
 
-def draw(seed: Any, rows: int, outliers: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two overlapping classes; outliers lie three times as far out, on the wrong side."""
+def draw(seed: Any, rows: int, outliers: float, far: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two overlapping classes; outliers lie ``far`` times as far out, on the wrong side."""
     weights, rng = np.random.default_rng(0).normal(size=COLUMNS).astype(np.float32), np.random.default_rng(seed)
     X = rng.standard_normal((rows, COLUMNS), dtype=np.float32)
     y = (X @ weights + 2 * rng.logistic(size=rows) > 0.5).astype(np.int8)
     wrong = rng.random(rows) < outliers
-    X[wrong] *= 3
+    X[wrong] *= np.float32(far)
     y[wrong] = (X[wrong] @ weights < 0.5).astype(np.int8)
     return X, y
 
@@ -80,66 +78,11 @@ class Counted:
 
     def run(self, task: Callable[[Any], Any]) -> Iterator[tuple[int, Any]]:
         for number, found in self.inner.run(task):
+            buffers: list[pickle.PickleBuffer] = []  # arrays are counted, not copied
+            self.bytes += len(pickle.dumps(found, protocol=5, buffer_callback=buffers.append))
+            self.bytes += sum(buffer.raw().nbytes for buffer in buffers)
             self.tasks += 1
-            self.bytes += len(pickle.dumps(found, protocol=5))
             yield number, found
-
-
-def family() -> list[int]:
-    """This process and all that descend from it."""
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
-        except OSError:  # it has ended
-            continue
-    found = [os.getpid()]
-    for process in found:
-        found += parents.get(process, [])
-    return found
-
-
-def seconds() -> float:
-    """Processor time of the family, and of those members that have ended."""
-    ticks = 0
-    for process in family():
-        try:
-            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15]))
-        except OSError:
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def held() -> float:
-    """Gigabytes that the family holds now: what is shared counts once."""
-    size = 0
-    for process in family():
-        try:
-            text = Path(f"/proc/{process}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        size += int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1])  # type: ignore[index]
-    return size / 2**20
-
-
-class Peak(threading.Thread):
-    """The largest sum of memory while it runs."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.most, self.ended = 0.0, threading.Event()
-
-    def run(self) -> None:
-        while not self.ended.wait(0.25):
-            self.most = max(self.most, held())
-
-    def __enter__(self) -> Peak:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self.join()
 
 
 def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]:
@@ -154,9 +97,10 @@ def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]
     with warnings.catch_warnings(), Peak() as memory:
         warnings.simplefilter("ignore")  # what did not settle is seen by its gap
         model = kind(max_gathered=0, callback=tell, alpha=alpha).fit_source(counted)
+    cpu, wall = seconds() - began - memory.own, time.perf_counter() - wall
     return {
         "fit": "close-k" if close else "average", "rows": rows, "passes": model.n_passes_, "tasks": counted.tasks,
-        "cpu": round(seconds() - began, 2), "wall": round(time.perf_counter() - wall, 2), "bytes": counted.bytes,
+        "cpu": round(cpu, 2), "wall": round(wall, 2), "bytes": counted.bytes,
         "peak": round(memory.most, 3), "gap": f"{float(model.gap_.max()):.1e}", "alpha": alpha,
     }  # fmt: skip
 
@@ -177,6 +121,21 @@ def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: s
         return about | measure(DaskParquetSource(str(folder), "label", client=client), close, rows, alpha)
 
 
+def growth(done: list[dict[str, Any]]) -> Iterator[str]:
+    """Of fits that differ in their rows alone: what a row of the largest costs, in terms of one of the smallest."""
+    alike: dict[Any, list[dict[str, Any]]] = {}
+    for found in done:
+        alike.setdefault(tuple(found[name] for name in ("how", "workers", "fit", "alpha")), []).append(found)
+    for (how, workers, fit, _), group in alike.items():
+        least, most = (pick(group, key=lambda found: int(found["rows"])) for pick in (min, max))
+        if least is not most:
+            more = [most[name] / most["rows"] / (least[name] / least["rows"]) for name in ("cpu", "wall")]
+            yield (
+                f"{how}, {workers}, {fit}: a row of {most['rows']:,} takes {more[0]:.2f} times the processor's and "
+                f"{more[1]:.2f} times the clock's seconds of one of {least['rows']:,}; at most {most['peak']:.2f} GB"
+            )
+
+
 def keep(found: dict[str, Any]) -> None:
     """Put a line into the file in place of the one of the same fit."""
     path, same = DOCS / "assets" / "cluster.csv", ("how", "workers", "fit", "rows", "alpha")
@@ -193,9 +152,12 @@ def keep(found: dict[str, Any]) -> None:
 def page() -> None:
     """Fill the tables of docs/cluster.md from the file."""
     path = DOCS / "cluster.md"
-    lines = list(csv.DictReader((DOCS / "assets" / "cluster.csv").read_text().splitlines()))
+    lines, others = (
+        list(csv.DictReader((DOCS / "assets" / name).read_text().splitlines()))
+        for name in ("cluster.csv", "cluster_peers.csv")
+    )
     text = path.read_text()
-    for name, content in (("costs", costs(lines)), ("model", model(lines))):
+    for name, content in (("costs", costs(lines)), ("model", model(lines)), ("peers", peers(others))):
         marks = [f"<!-- cluster-{name}: {end} -->" for end in ("begin", "end")]
         head, _, rest = text.partition(marks[0])
         text = f"{head}{marks[0]}\n{content}\n{marks[1]}{rest.partition(marks[1])[2]}"
@@ -204,17 +166,30 @@ def page() -> None:
 
 def costs(lines: list[dict[str, str]]) -> str:
     """A table of all fits."""
-    names = ("where", "workers", "fit", "rows", "passes", "tasks", "CPU s", "ns a row and pass", "KB home a task",
-             "peak GB", "gap")  # fmt: skip
-    rows = [f"| {' | '.join(names)} |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    names = ("where", "workers", "fit", "rows", "passes", "tasks", "CPU s", "s", "ns a row and pass",
+             "KB home a task", "peak GB", "gap")  # fmt: skip
+    rows = [f"| {' | '.join(names)} |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     where = {"parquet": "Parquet, streamed", "dask": "Dask"}
     for line in lines:
         each = 1e9 * float(line["cpu"]) / int(line["rows"]) / int(line["passes"])
         home = int(line["bytes"]) / int(line["tasks"]) / 1e3
         rows.append(
             f"| {where[line['how']]} | {line['workers']} | {line['fit']} | {int(line['rows']):,} | {line['passes']} | "
-            f"{line['tasks']} | {float(line['cpu']):.1f} | {each:.0f} | {home:.0f} | "
+            f"{line['tasks']} | {float(line['cpu']):.1f} | {float(line['wall']):.1f} | {each:.0f} | {home:.0f} | "
             f"{float(line['peak']):.2f} | {line['gap']} |"
+        )  # fmt: skip
+    return "\n".join(rows)
+
+
+def peers(lines: list[dict[str, str]]) -> str:
+    """A table of what cluster_peers.py found."""
+    names = ("fit", "rows", "far rows", "passes", "CPU s", "s", "peak GB", "gap", "accuracy")
+    rows = [f"| {' | '.join(names)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for line in lines:
+        rows.append(
+            f"| {line['fit']} | {int(line['rows']):,} | {float(line['outliers']):.0%} | {line['passes'] or '-'} | "
+            f"{float(line['cpu']):.1f} | {float(line['wall']):.1f} | {float(line['peak']):.2f} | "
+            f"{line['gap'] or '-'} | {float(line['accuracy']):.2%} |"
         )  # fmt: skip
     return "\n".join(rows)
 
@@ -229,52 +204,11 @@ def model(lines: list[dict[str, str]]) -> str:
         passes = int(most["passes"])
         each = float(most["cpu"]) / int(most["rows"]) / passes * 1e9 / 100
         home = int(most["bytes"]) / int(most["tasks"]) * 1e9 / (1 << 19) / 1e6
-        home = min(home, 8 * ROOM / 1e6)  # rows beyond that stay where they are
         rows.append(
             f"| {fit} | {int(most['rows']):,} | {passes} | {each:.2f} | {home:.0f} | "
             f"{home * 8e-3:.1f} | {home * 8e-4:.2f} | {passes * (each + home * 8e-4) / 60:.1f} |"
         )  # fmt: skip
     return "\n".join(rows)
-
-
-def against_dask_ml(rows: int, names: list[str]) -> None:
-    """The same Dask array, two workers: dask-ml's solvers, our average and close-k; accuracy without outliers."""
-    import dask.array as da
-    from dask import delayed
-
-    from closecall.cluster.connect import connected
-
-    cuts = [min(1 << 19, rows - begin) for begin in range(0, rows, 1 << 19)]
-    X_test, y_test = draw(b"test"[0], 200_000, 0.0)
-    print("| fit | CPU s | wall s | accuracy |\n|---|---:|---:|---:|")
-    with connected("", 2) as client:
-        parts = [delayed(draw)([number, 7], size, 0.03) for number, size in enumerate(cuts)]
-        parts = client.persist(parts)
-        X = da.concatenate(
-            [da.from_delayed(part[0], (size, COLUMNS), np.float32) for part, size in zip(parts, cuts, strict=True)]
-        )
-        y = da.concatenate([da.from_delayed(part[1], (size,), np.int8) for part, size in zip(parts, cuts, strict=True)])
-        X, y = client.persist([X, y])
-        X.sum().compute()
-        for name in names:
-            began, wall = seconds(), time.perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                fitted = _other(name).fit(X, y)
-            cost, wall = seconds() - began, time.perf_counter() - wall
-            coef, intercept = np.ravel(fitted.coef_), float(np.ravel(fitted.intercept_)[0])
-            right = float(((X_test @ coef + intercept > 0) == y_test).mean())
-            print(f"| {name} | {cost:.1f} | {wall:.1f} | {right:.2%} |", flush=True)
-
-
-def _other(name: str) -> Any:
-    if name == "average":
-        return DaskAggregateLossClassifier(max_gathered=0)
-    if name == "close-k":
-        return DaskCloseKClassifier(max_gathered=0)
-    from dask_ml.linear_model import LogisticRegression
-
-    return LogisticRegression(solver=name.removeprefix("dask-ml "))
 
 
 def main() -> None:
@@ -287,15 +221,11 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=1.0)
     parser.add_argument("--scratch", default="")
     parser.add_argument("--page", action="store_true")
-    parser.add_argument("--dask-ml", type=int, metavar="ROWS")
-    parser.add_argument("--only", nargs="+", default=["average", "close-k", "dask-ml newton", "dask-ml lbfgs"])
     given = parser.parse_args()
     if given.page:
         page()
         return
-    if given.dask_ml:
-        against_dask_ml(given.dask_ml, given.only)
-        return
+    done = []
     for rows in given.rows:
         folder = write(given.folder, rows)
         for how in given.how:
@@ -304,6 +234,9 @@ def main() -> None:
                     found = run(folder, rows, how, workers, fit == "close-k", given.scratch, given.alpha)
                     print(", ".join(f"{name} {found[name]}" for name in HEADER), flush=True)
                     keep(found)
+                    done.append(found)
+    for line in growth(done):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from sklearn.linear_model import LogisticRegression
 
 from closecall import CloseKClassifier, CloseKClassifierCV
 from closecall.cluster import DaskCloseKClassifierCV
-from closecall.cluster.blocks import Block, Frame, Look, fold_of, look_at, make_block, spread_out
+from closecall.cluster.blocks import Block, Frame, fold_of, make_block, spread_out
 from closecall.cluster.folds import Contest, Held, judged
+from closecall.cluster.looks import LeftOut, Look, look_at
 from closecall.cluster.passes import InMemory
 from closecall.linear.training import row_hashes
 
@@ -63,7 +64,7 @@ def test_a_fold_is_never_looked_at() -> None:
     group = fold_of(row_hashes(X), 3)
     assert (np.bincount(group, minlength=3) > 100).all()
     for fold in range(3):
-        found, without = look_at(frame, [Held(look, fold, 3), look], make_block(X, y, mass))
+        found, without = look_at(frame, [Held(look, LeftOut(fold, 3)), look], make_block(X, y, mass))
         kept = group != fold
         expected = look_at(frame, [look], make_block(X[kept], y[kept], mass[kept]))[0]
         assert found.rows == expected.rows == kept.sum()

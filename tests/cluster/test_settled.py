@@ -27,11 +27,11 @@ def source(X: np.ndarray, y: np.ndarray, mass: np.ndarray) -> InMemory:
 
 @pytest.mark.parametrize(
     ("seed", "k", "room"),
-    [(0, 0.1, fit.ROOM), (1, 0.4, fit.ROOM), (2, 0.1, 0)],
+    [(0, 0.1, None), (1, 0.4, None), (2, 0.1, 0)],
     ids=["few", "many", "nothing gathered"],
 )
 def test_the_answer_is_certified_and_the_one_in_memory(
-    monkeypatch: pytest.MonkeyPatch, seed: int, k: float, room: int
+    monkeypatch: pytest.MonkeyPatch, seed: int, k: float, room: int | None
 ) -> None:
     X, y = draw(seed, ROWS, 3)
     X = X.astype(np.float32) if seed == 1 else X
@@ -39,7 +39,7 @@ def test_the_answer_is_certified_and_the_one_in_memory(
     passes = fit.fit_passes
 
     def smaller(*given: Any, **room_given: Any) -> Any:
-        return passes(*given, **{"room": room} | room_given)
+        return passes(*given, **{"near": room} | room_given)
 
     monkeypatch.setattr("closecall.cluster.classifier.fit_passes", smaller)
     model = DaskCloseKClassifier(k=k, max_gathered=0).fit_source(source(X, y, mass))

@@ -1,8 +1,8 @@
-"""What a worker computes: one partition, one request -> sums of a fixed size and a few rows.
+"""A partition of the rows: what it holds, what it is surveyed for, its coordinates, and numbers by the rows' hashes.
 
 Coordinates are those of standardised columns, ``z = (x - mean) / scale``, the intercept last. A row enters as
 ``-y * z``, as in :class:`closecall.solvers.design.Design`: a product with coordinates is minus its margin, with minus
-a slope its gradient. Everything is float64, a piece of the rows at a time.
+a slope its gradient.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import numpy as np
 
 from .._names import Array
 from ..linear.training import LARGEST, row_hashes
-from ..losses import Loss, get_loss
 
 #: Entries of X that are float64 at a time: they stay in cache.
 PIECE = 1 << 18
+#: Rows that are standardised together: a line of twenty numbers costs more to begin than to work on.
+TOGETHER = 32
 #: Means of columns, in standard deviations, up to which float32 says which rows are near the boundary.
 FAR = 100.0
 #: Between the number that says which rows a sample has and the one of their folds: the step of splitmix64.
 STEP = np.uint64(0x9E3779B97F4A7C15)
-#: Margins between which slopes are compared.
-NEAR = 1e-4
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,8 @@ def survey(block: Block) -> Survey:
         X = block.X[rows].astype(np.float64)
         sums += block.mass[rows] @ X
         squares += block.mass[rows] @ (X * X)
-    names, codes = np.unique(block.y, return_inverse=True)
+    names = np.unique(block.y)
+    codes = np.searchsorted(names, block.y)
     counts, masses = np.bincount(codes, minlength=len(names)), np.bincount(codes, block.mass, minlength=len(names))
     labels = dict(zip(names.tolist(), zip(counts.tolist(), masses.tolist(), strict=True), strict=True))
     return Survey(len(block), features, labels, float(block.mass.sum()), sums, squares, block.X.dtype.name)
@@ -160,13 +160,16 @@ class Frame:
         shift = (c[-1] if self.intercept else 0.0) - self.mean @ w
         return np.asarray(X @ w.astype(X.dtype) + X.dtype.type(shift))
 
-    def rows(self, X: Array, signs: Array) -> Array:
-        """Rows ``-y * z`` (rows, coordinates)."""
-        found = np.ones((len(X), len(self.mean) + self.intercept))
-        inner = found[:, : len(self.mean)]
-        np.subtract(X, self.mean, out=inner)
-        inner /= self.scale
-        found *= -signs[:, None]
+    def rows(self, X: Array, signs: Array, found: Array | None = None) -> Array:
+        """Rows ``-y * z`` (rows, coordinates), into ``found`` if it is given."""
+        found = np.empty((len(X), len(self.mean) + self.intercept)) if found is None else found
+        centred, features = np.array(X, dtype=np.float64, order="C"), len(self.mean)
+        whole = len(X) // TOGETHER * TOGETHER
+        for part, times in ((centred[:whole].reshape(-1, TOGETHER * features), TOGETHER), (centred[whole:], 1)):
+            part -= np.tile(self.mean, times)
+            part *= np.tile(1 / self.scale, times)
+        np.multiply(centred, -signs[:, None], out=found[:, :features])
+        found[:, features:] = -signs[:, None]
         return found
 
     def masses(self, y: Array, mass: Array) -> Array:
@@ -219,183 +222,6 @@ def fold_of(hashes: Array, folds: int) -> Array:
 def whole(block: Block) -> Block:
     """The partition itself."""
     return block
-
-
-@dataclass(frozen=True)
-class Look:
-    """One problem's request: where to look, and which rows are summed, gathered or left out.
-
-    Parameters
-    ----------
-    label : object
-        The class that counts as +1.
-    c : array (coordinates,)
-    loss : str
-    threshold : float or None
-        Keys are distances of the losses from it; None: minus the losses.
-    low, high : float
-        Rows with keys below ``low`` are summed, those up to ``high`` gathered.
-    margins : (float, float)
-        Rows whose margins are outside have keys above ``high``.
-    share : float
-        The share of the rows to gather that is; what is gathered stands for all.
-    second : bool
-        Whether to sum the curvature, of a loss without kinks.
-    """
-
-    label: Any
-    c: Array
-    loss: str
-    threshold: float | None
-    low: float
-    high: float
-    margins: tuple[float, float] = (-np.inf, np.inf)
-    share: float = 1.0
-    second: bool = True
-
-    def empty(self, size: int) -> Sums:
-        """What no rows bring home."""
-        return Sums.zero(size, self.second)
-
-    def add(self, sums: Sums, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
-        """Add some rows to what was found."""
-        _add(sums, frame, self, X, signs, mass)
-
-
-@dataclass
-class Sums:
-    """What a request brings home; sides are those of the labels, -1 first.
-
-    Parameters
-    ----------
-    rows : int
-        Rows looked at.
-    mass, value : float
-        Of the rows that are summed: their masses, and their weighted losses.
-    heights, pulls : arrays (2,)
-        What their tangents have at margin 0, and minus their slopes, by side.
-    across : array (2, coordinates)
-        Minus their slopes times the rows, by side: the sum is the gradient.
-    bend : array (coordinates, coordinates) or None
-    errors : float
-        Misclassified mass of all rows: margins of at most 0.
-    flat : array (2,)
-        Masses of rows that were to be gathered and lie where the loss is constant, below and above its fall.
-    gathered, gathered_mass : lists of arrays (rows, coordinates) and (rows,)
-    found : int
-        Rows that were to be gathered.
-    """
-
-    rows: int
-    mass: float
-    value: float
-    heights: Array
-    pulls: Array
-    across: Array
-    bend: Array | None
-    errors: float
-    flat: Array
-    gathered: list[Array]
-    gathered_mass: list[Array]
-    found: int
-
-    @classmethod
-    def zero(cls, size: int, second: bool) -> Sums:
-        bend = np.zeros((size, size)) if second else None
-        return cls(0, 0.0, 0.0, np.zeros(2), np.zeros(2), np.zeros((2, size)), bend, 0.0, np.zeros(2), [], [], 0)
-
-    def __add__(self, other: Sums) -> Sums:
-        bend = None if self.bend is None or other.bend is None else self.bend + other.bend
-        return Sums(
-            self.rows + other.rows, self.mass + other.mass, self.value + other.value, self.heights + other.heights,
-            self.pulls + other.pulls, self.across + other.across, bend, self.errors + other.errors,
-            self.flat + other.flat, self.gathered + other.gathered, self.gathered_mass + other.gathered_mass,
-            self.found + other.found,
-        )  # fmt: skip
-
-    @property
-    def gradient(self) -> Array:
-        return np.asarray(self.across.sum(axis=0))
-
-
-def look_at(frame: Frame, looks: Sequence[Any], block: Block) -> list[Any]:
-    """Every request of one pass, on one partition."""
-    size = len(frame.mean) + frame.intercept
-    found = [look.empty(size) for look in looks]
-    folds = max((look.folds for look in looks if hasattr(look, "folds")), default=0)
-    with np.errstate(all="ignore"):  # what comes out is looked at
-        for piece in block.pieces():
-            X, y = block.X[piece], block.y[piece]
-            mass = frame.masses(y, block.mass[piece])
-            fold = fold_of(row_hashes(X), folds) if folds else None
-            for number, look in enumerate(looks):
-                signs = np.where(y == look.label, 1.0, -1.0)
-                rows: Any = slice(None) if not hasattr(look, "folds") else np.flatnonzero(fold != look.fold)
-                look.add(found[number], frame, X[rows], signs[rows], mass[rows])
-    return found
-
-
-def _add(sums: Sums, frame: Frame, look: Look, X: Array, signs: Array, mass: Array) -> None:
-    loss = get_loss(look.loss)
-    if look.low == np.inf:
-        rows = frame.rows(X, signs)
-        margins = -(rows @ look.c)
-        sums.rows += len(margins)
-        sums.errors += float(mass[margins <= 0].sum())
-        _sum(sums, loss, rows, signs, margins, mass)
-        return
-    margins = signs * frame.scores(X, look.c)
-    sums.rows += len(margins)
-    sums.errors += float(mass[margins <= 0].sum())
-    near = np.flatnonzero((margins >= look.margins[0]) & (margins <= look.margins[1]))
-    if len(near) < len(margins):
-        X, margins, signs, mass = X[near], margins[near], signs[near], mass[near]
-    inside, explicit = _divide(look, loss, margins)
-    if loss.falls is not None and len(explicit):
-        low, high = loss.falls
-        below, above = margins[explicit] < low, margins[explicit] > high
-        sums.flat += [mass[explicit[below]].sum(), mass[explicit[above]].sum()]
-        explicit = explicit[~(below | above)]
-    if len(explicit):
-        sums.found += len(explicit)
-        if look.share < 1:
-            explicit = explicit[uniform(X[explicit]) < look.share]
-        sums.gathered.append(frame.rows(X[explicit], signs[explicit]))
-        sums.gathered_mass.append(mass[explicit] / look.share)
-    if not len(inside):
-        return
-    _sum(sums, loss, frame.rows(X[inside], signs[inside]), signs[inside], margins[inside], mass[inside])
-
-
-def _sum(sums: Sums, loss: Loss, rows: Array, signs: Array, margins: Array, mass: Array) -> None:
-    """Add rows ``-y * z`` that are summed, which are changed."""
-    losses, weighted = mass * loss.value(margins), -mass * loss.slope(margins)
-    sums.mass += float(mass.sum())
-    sums.value += float(losses.sum())
-    heights, ahead = losses + weighted * margins, signs > 0
-    sides = np.stack([~ahead, ahead]).astype(np.float64)
-    sums.heights += sides @ heights
-    sums.pulls += sides @ weighted
-    sums.across += (sides * weighted) @ rows
-    if sums.bend is not None:
-        rows *= np.sqrt(mass * _bend(loss, margins))[:, None]
-        sums.bend += rows.T @ rows
-
-
-def keys_of(threshold: float | None, losses: Array) -> Array:
-    """Small for examples that are taken."""
-    return -losses if threshold is None else np.abs(losses - threshold)
-
-
-def _bend(loss: Loss, margins: Array) -> Array:
-    """The second derivative, at least 0: a central difference of the slopes."""
-    return np.maximum((loss.slope(margins + NEAR) - loss.slope(margins - NEAR)) / (2 * NEAR), 0.0)
-
-
-def _divide(look: Look, loss: Loss, margins: Array) -> tuple[Array, Array]:
-    """Positions that are summed, and that are gathered."""
-    keys = keys_of(look.threshold, loss.value(margins))
-    return np.flatnonzero(keys < look.low), np.flatnonzero((keys >= look.low) & (keys <= look.high))
 
 
 def joined(blocks: Sequence[Block]) -> Block:

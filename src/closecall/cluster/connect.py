@@ -35,8 +35,8 @@ def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
     with distributed.LocalCluster(
         n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
         dashboard_address="127.0.0.1:0", silence_logs=50,
-    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
-        yield client
+    ) as cluster, distributed.Client(cluster, direct_to_workers=True) as client:  # fmt: skip
+        yield client  # rows need not go through the scheduler: the workers are here
 
 
 def _client(distributed: Any, address: str) -> Any:

@@ -19,16 +19,16 @@ from ..solvers.kernels import pull_close, pull_largest, pull_of
 from ..solvers.large import Manner
 from ..solvers.newton import LARGEST_RANK
 from .begin import SAMPLE, shares_of, start_of
-from .blocks import Frame, Look, Sums, Survey
+from .blocks import Frame, Survey
 from .draw import Draw
+from .looks import Look, Sums
 from .passes import Passes
 from .rest import Asked, Resting, rest, seen
+from .room import ROOM, near_room
 from .settled import serves, settled, share_of_first
 from .walk import rows_of, walk
 from .window import Selection, Window
 
-#: Entries of gathered rows near the k-th place.
-ROOM = 1 << 26
 #: What the path of a decay run begins as.
 ALL = next(each.name for each in AGGREGATES.values() if each.plain)
 #: Passes of an L-BFGS, for more columns than a Hessian is worth.
@@ -79,7 +79,7 @@ def select_by(problem: Problem, total: float) -> Selection:
 
 def fit_passes(
     passes: Passes, survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], manner: Manner,
-    *, sample: int = SAMPLE, room: int = ROOM,
+    *, sample: int = SAMPLE, room: int = ROOM, near: int | None = None,
 ) -> Fitted:  # fmt: skip
     """Fit one score for each label against the rest, over all partitions.
 
@@ -94,26 +94,30 @@ def fit_passes(
         The classes that count as +1.
     manner : Manner
     sample, room : int
-        Entries of the sample, and of rows gathered by a pass.
+        Entries of the sample, and of rows gathered by a pass around a k-th place.
+    near : int, optional
+        Entries of rows near the boundary that are kept; by default what memory allows.
 
     Returns
     -------
     Fitted
     """
-    asked = ask(survey, frame, problem, labels, manner, room=room)
+    asked = ask(survey, frame, problem, labels, manner, room=room, near=near_room() if near is None else near)
     drawn = passes.draw(frame, *draw_for(survey, frame, asked[0], problem, sample=sample), labels)
     return fit_drawn(passes, frame, problem, asked, drawn, manner)
 
 
 def ask(
-    survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], manner: Manner, *, room: int = ROOM
-) -> list[Asked]:
-    """The problem of each label against the rest; an error if passes cannot solve it."""
+    survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], manner: Manner, *, room: int = ROOM,
+    near: int = ROOM,
+) -> list[Asked]:  # fmt: skip
+    """The problem of each label against the rest, which share ``near``; an error if passes cannot solve it."""
     size, total = len(frame.mean) + frame.intercept, total_mass(survey, frame)
     selection = select_by(problem, total)
     penalty = np.append(problem.alpha / frame.scale**2, [problem.alpha * manner.penalize_intercept] * frame.intercept)
     _check(problem, selection, size)
-    return [Asked(each, selection, penalty, survey.rows, manner.tol, max(room // size, 10 * size)) for each in labels]
+    rows = max(room // size, 10 * size), near // size // len(labels)
+    return [Asked(each, selection, penalty, survey.rows, manner.tol, *rows) for each in labels]
 
 
 def total_mass(survey: Survey, frame: Frame) -> float:

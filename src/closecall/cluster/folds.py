@@ -13,6 +13,7 @@ from .._names import Array
 from ..linear.training import row_hashes
 from .blocks import Block, Frame, Survey, fold_of, spread_out
 from .draw import Draw, draw
+from .looks import LeftOut, Question
 from .passes import Passes
 
 
@@ -20,9 +21,8 @@ from .passes import Passes
 class Held:
     """A request about the rows outside one fold."""
 
-    look: Any
-    fold: int
-    folds: int
+    look: Question
+    left_out: LeftOut
 
     @property
     def label(self) -> Any:
@@ -33,7 +33,7 @@ class Held:
         return self.look.empty(size)
 
     def add(self, found: Any, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
-        """Add rows, which :func:`closecall.cluster.blocks.look_at` has chosen."""
+        """Add rows, which :func:`closecall.cluster.looks.look_at` has chosen."""
         self.look.add(found, frame, X, signs, mass)
 
 
@@ -41,7 +41,7 @@ def apart(way: Generator[Any, Any, Any], fold: int, folds: int) -> Generator[Any
     """Coroutine of a problem that never sees the rows of one fold."""
     look = next(way)
     while True:
-        sums = yield Held(look, fold, folds)
+        sums = yield Held(look, LeftOut(fold, folds))
         try:
             look = way.send(sums)
         except StopIteration as end:

@@ -179,7 +179,7 @@ class ParquetSource:
         """The same files with other numbers: some of the columns, scaled, and codes of the labels."""
         other = copy(self)
         other.pieces = [replace(piece, features=tuple(features), recast=recast) for piece in self.pieces]
-        other.features = tuple(features)
+        other.features, other.folder = tuple(features), ""  # what was kept are the numbers before
         return other
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:

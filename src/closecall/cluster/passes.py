@@ -12,8 +12,9 @@ from functools import partial, reduce
 from operator import add
 from typing import Any, Protocol
 
-from .blocks import Block, Frame, Survey, look_at, survey, whole
+from .blocks import Block, Frame, Survey, survey, whole
 from .draw import Draw, draw
+from .looks import Question, look_at
 
 
 class ClusterError(RuntimeError):
@@ -88,10 +89,10 @@ class Passes:
         found: dict[int, Any] = {}
         done = 0
         for number, result in self.source.run(task):
-            found[number] = result
             if size is not None:
                 self.sizes[number] = size(result)
-            done += self.sizes.get(number, 0)
+            done += self.sizes.get(number, 0) if number not in found else 0
+            found[number] = result
             if self.tell is not None:
                 self.tell(PassEvent(phase, self.number, len(found), self.source.partitions, done, self.rows))
         return [found[number] for number in sorted(found)]
@@ -117,7 +118,7 @@ class Passes:
         """A sample with these shares of each label, the share with the smallest hashes, and sums over all rows."""
         return Draw.together(self.run("sample", partial(draw, frame, shares, first, list(labels))))
 
-    def look(self, frame: Frame, looks: Sequence[Any], phase: str = "sums") -> list[Any]:
+    def look(self, frame: Frame, looks: Sequence[Question], phase: str = "sums") -> list[Any]:
         """One pass for several problems."""
         found = self.run(phase, partial(look_at, frame, list(looks)))
         return [reduce(add, each) for each in zip(*found, strict=True)]

@@ -15,7 +15,7 @@ import numpy as np
 from .._names import Array
 from ..losses import Loss
 from ..solvers.tally import margin_at
-from .blocks import Look, Sums
+from .looks import Look, Sums
 from .window import Selection, Window
 
 #: Passes that one problem may take from its start.
@@ -39,7 +39,7 @@ class Resting:
 class Asked:
     """A problem: the class that is +1, what is selected, its penalty, the rows in all, tol and room.
 
-    ``room`` is how many rows may be gathered.
+    ``room`` is how many rows may be gathered around a k-th place, ``near`` how many near the boundary.
     """
 
     label: Any
@@ -48,6 +48,7 @@ class Asked:
     rows: int
     tol: float
     room: int
+    near: int
 
     @property
     def taken(self) -> float:
@@ -82,7 +83,7 @@ def rest(asked: Asked, start: Array) -> Generator[Look, Sums, Resting]:
     Yields
     ------
     Look
-        Receives its :class:`closecall.cluster.blocks.Sums`.
+        Receives its :class:`closecall.cluster.looks.Sums`.
 
     Returns
     -------

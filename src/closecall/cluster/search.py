@@ -27,6 +27,7 @@ from .classifier import MAX_GATHERED, TAKEN, OverPartitions
 from .fit import ask, collect, draw_for, fit_drawn, lockstep, total_mass, ways
 from .folds import Contest, Dealt, apart, deal, judged
 from .passes import Passes, PassEvent
+from .room import near_room
 
 #: Rows of at most this share choose; the others judge.
 MOST = 0.5
@@ -135,7 +136,7 @@ random_state
         chosen = contenders[taken]
         self.alpha_, self.loss_, self.aggregate_ = chosen.alpha, chosen.loss, chosen.aggregate
         self.multiclass_ = chosen.multiclass or self.multiclass
-        asked = ask(survey, frame, chosen.problem, labels, self._manner)
+        asked = ask(survey, frame, chosen.problem, labels, self._manner, near=near_room())
         found = fit_drawn(passes, frame, chosen.problem, asked, dealt.drawn, self._manner)
         self._keep(found, survey, frame, chosen.problem, passes.number)
         if self.calibration is not None:

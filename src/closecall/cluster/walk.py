@@ -21,8 +21,9 @@ from ..losses import get_loss
 from ..objective import Problem
 from ..schedules import Schedule, decay, first_final_step, last_convex_step
 from ..solvers.steps import SMALL_MARGIN, WINDOW, is_steep, share_of_gram, step_curvature, within_reach
-from .blocks import Block, Frame, Look, Sums, keys_of
+from .blocks import Block, Frame
 from .draw import Draw
+from .looks import Look, Sums, keys_of
 from .rest import Asked, Resting, margins_within, seen
 from .window import Window
 
@@ -133,7 +134,7 @@ def walk(
     Yields
     ------
     Look
-        Receives its :class:`closecall.cluster.blocks.Sums`.
+        Receives its :class:`closecall.cluster.looks.Sums`.
 
     Returns
     -------

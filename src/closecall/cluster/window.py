@@ -11,7 +11,7 @@ from ..aggregates import take_smallest
 from ..losses import get_loss
 from ..solvers.certificate import NOTHING
 from ..solvers.stationary import held_bound
-from .blocks import Look, Sums, keys_of
+from .looks import Look, Sums, keys_of
 
 
 @dataclass(frozen=True)

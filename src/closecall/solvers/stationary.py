@@ -161,10 +161,7 @@ class Search:
 
         Tangents touch where a Newton step with the weights held would end: there the bound is nearly the minimum.
         """
-        goal, place = self.goal, point.place
-        if self.rows is not None:
-            losses = goal.loss.value(-(self.rows @ point.c))
-            place = place_of(goal.loss, losses, self.mass, goal.k, width, place) or place
+        goal, place = self.goal, self._placed(point.c, point.place, width) or point.place
         touch, look, tried = None, False, {}
         for _ in range(PLACED):
             if look:
@@ -173,7 +170,9 @@ class Search:
             sums, missing = found.sums, goal.k - found.sums.mass
             if abs(missing) > EXACT * goal.k:
                 tried[found.place] = missing
-                place = _between(tried, sums.mass_by_place)
+                place = self._placed(point.c, found.place, width) or found.place
+                if place in tried:  # no rows are kept, or they say nothing new
+                    place = _between(tried, point.sums.mass_by_place)  # few rows are on the last ramp
                 continue
             if found.residual > SURE * goal.tol:
                 return None
@@ -188,6 +187,13 @@ class Search:
                 touch = touch - _solve(self._held(sums), gradient + goal.penalty * touch)
         return None
 
+    def _placed(self, c: Array, place: float, width: float) -> float | None:
+        """Where the weights of the rows that are kept sum to k; None if none are."""
+        if self.rows is None:
+            return None
+        losses = self.goal.loss.value(-(self.rows @ c))
+        return place_of(self.goal.loss, losses, self.mass, self.goal.k, width, place)
+
     def narrow(self, point: Point, width: float, enough: float) -> Looking:
         """Coroutine: the stationary point of a narrower ramp, from that of a wider one."""
         goal, place = self.goal, point.place
@@ -197,7 +203,10 @@ class Search:
             aim = make_aim(goal.loss, point.c, place, width, keep=True)
             if self._serves(aim) and aim.kept is not None:  # it has fewer rows, and those that are kept hold them
                 kept = np.flatnonzero((margins > aim.kept[0]) & (margins < aim.kept[1]))
-                self.rows, self.mass = self.rows.take(kept, axis=0), self.mass[kept]
+                rows = self.rows[: len(kept)]
+                for some in in_cache(*rows.shape):  # in place: there may be no room for two
+                    rows[some] = self.rows.take(kept[some], axis=0)
+                self.rows, self.mass = rows, self.mass[kept]
                 self.reach, self.center = aim.kept, point.c
         return (yield from self.stage(point.c, place, width, NARROWED, enough))
 
@@ -222,16 +231,15 @@ class Search:
         return None
 
     def _see(self, c: Array, place: float, width: float, touch: Array | None = None) -> Generator[Aim, Seen, Point]:
-        goal, rows = self.goal, self.rows
-        place = float(np.clip(place, *PLACES))
+        goal, place = self.goal, float(np.clip(place, *PLACES))
         aim = make_aim(goal.loss, c, place, width, goal.keep, touch)
-        if rows is not None and self._serves(aim):
+        if self.rows is not None and self._serves(aim):
             sums = replace(Tally.zero(len(c)), full=False)
-            for some in in_cache(*rows.shape):
-                add_rows(sums, goal.loss, aim, rows[some], self.mass[some])
+            for some in in_cache(*self.rows.shape):
+                add_rows(sums, goal.loss, aim, self.rows[some], self.mass[some])
             return self._point(c, place, sums)
         self.looks += 1
-        self.rows = None  # the old ones make room first
+        self.rows, self.mass = None, np.empty(0)  # the old ones make room first
         seen = yield aim
         self.rows, self.center, self.reach = seen.rows, c, aim.kept or aim.seen
         self.mass = np.empty(0) if seen.mass is None else seen.mass

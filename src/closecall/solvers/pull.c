@@ -14,9 +14,12 @@
 #include <string.h>
 
 #define CHUNK 64 /* keys counted together before looking whether any of them lies inside the bracket */
+#define COUNTED 4096 /* keys counted in whole numbers of 32 bits */
+#define FAR 40 /* margin from which on keys of correct examples are all 2 */
 #define STEEP 60 /* as in kernels.py */
+#define FEW 8    /* a gradient of at most this part of the examples is summed over them alone */
 enum { LOGISTIC = 0, HINGE = 1 };
-enum { AVERAGE = 0, CLOSE = 1, LARGEST = 2, TOP = 3 };
+enum { AVERAGE = 0, CLOSE = 1, LARGEST = 2, TOP = 3, KEYS = 4 };
 
 /* Only glibc chooses among clones when the library is loaded; musl does not. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__)
@@ -90,13 +93,16 @@ INLINE double exp_f64(double x) {
 #define REAL float
 #define NAME(x) x##_f32
 #define LARGE FLT_MAX
+#define EPSILON FLT_EPSILON
 #include "pull.h"
 #ifndef PARTS_ALONE /* the network needs the parts, in float32 */
 #undef REAL
 #undef NAME
 #undef LARGE
+#undef EPSILON
 #define REAL double
 #define NAME(x) x##_f64
 #define LARGE DBL_MAX
+#define EPSILON DBL_EPSILON
 #include "pull.h"
 #endif

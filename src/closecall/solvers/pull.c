@@ -1,8 +1,9 @@
 /* From minus margins to the pull of each example, one problem at a time and in place: the compiled twin of kernels.py.
  *
- * Selection is exact. A row remembers where its k-th key was at the last step; one pass counts the keys below a narrow
- * bracket around it and copies those inside, and only they are searched. If the k-th key is not among them the bracket
- * is widened, then the whole row is searched; the answer never depends on the bracket.
+ * Selection is exact. A row remembers where its k-th key was at the last step. Counting passes bring a bracket around it
+ * together until few keys are inside, and only these are searched. If the k-th key is not among them the bracket is
+ * widened, then the whole row is searched; the answer never depends on the bracket. Where k is small only the examples
+ * that the bracket's upper end admits get keys and slopes at all, and a gradient of few examples is summed over them.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 /* A comparison could trap, so that by default loops that choose by one are not vectorised. Measured: 2.8 times as fast. */

@@ -59,16 +59,12 @@ INLINE double NAME(key_at)(double x) {
  * keys and bounds are rounded, and no key of what is left out may come out as `high` or less. */
 INLINE void NAME(reach)(double high, int loss, int kind, REAL *from, REAL *to) {
     if (kind != CLOSE || loss != LOGISTIC) high = (double)(REAL)high; /* as it is compared with keys */
-    double low = kind == CLOSE && high >= 1 ? -INFINITY : -high, top = kind == CLOSE ? high : INFINITY;
-    if (kind == KEYS) {
-        low = -INFINITY, top = high;
-    } else if (kind == CLOSE && loss == LOGISTIC) {
+    double low = kind == KEYS || high >= 1 ? -INFINITY : -high, top = high;
+    if (kind == CLOSE && loss == LOGISTIC) {
         double most = NAME(key_at)(high) * (1 + 64 * (double)EPSILON);
         low = most < 2 ? log(2 / most - 1) : -INFINITY, top = log(2 * most - 1);
         low -= 4 * (double)EPSILON * fabs(low), top += 4 * (double)EPSILON * top;
         if (top >= STEEP) top = INFINITY;
-    } else if (kind == LARGEST && loss == HINGE && high >= 1) {
-        low = -INFINITY;
     }
     *from = (REAL)low, *to = (REAL)top;
 }
@@ -388,7 +384,7 @@ EXPORT CLONES int64_t NAME(pull)(REAL *values, int64_t rows, int64_t n, const in
         }
         if (kind == TOP && chosen < 0) {
             chosen = NAME(kth)(v, n, loss, k[row], factor, mass, total, s, hint);
-        } else if (searched && hint[2] >= 0 && 3 * k[row] <= total && n >= 128) {
+        } else if (kind == CLOSE && hint[2] >= 0 && 3 * k[row] <= total && n >= 128) {
             chosen = NAME(near)(v, n, loss, kind, k[row], factor, mass, s, hint);
             hint[2] = chosen < 0 ? -1 : hint[2]; /* it did not hold */
         }

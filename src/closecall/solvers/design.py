@@ -26,7 +26,7 @@ TWICE_LIMIT = 1 << 22
 #: A direction smaller than this is one that no example sees: its square leaves the float range.
 SMALLEST = 1e-150
 PULLING = 0.3  # a sparse gradient of fewer examples is summed over them alone
-GROWN = 1 + 1e-4  # power iteration has arrived where a step adds less
+GROWN = 1 + 1e-6  # power iteration has arrived where a step adds less
 FEWER = 0.9  # columns of a sparse X that no example has are left out if so few are left
 _BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 

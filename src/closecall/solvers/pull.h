@@ -75,10 +75,12 @@ INLINE int NAME(narrow)(const REAL *values, int64_t n, int loss, int kind, doubl
                         double *high) {
     double a = *low, b = *high;
     int64_t under = 0, upto = n;
-    for (int round = 0; round < 4 && upto - under > enough; round++) {
-        if (round) { /* where the k-th key would be if those between were spread evenly, and a little around it */
-            double wide = *high - *low, at = *low + wide * (k - (double)under) / (double)(upto - under);
-            a = fmax(at - wide / 16, *low), b = fmin(at + wide / 16, *high);
+    for (int round = 0; round < 7 && upto - under > enough; round++) {
+        double wide = *high - *low, place = (k - (double)under) / (double)(upto - under);
+        if (round % 2) { /* where the k-th key would be if those between were spread evenly, and a little around it */
+            a = fmax(*low + wide * (place - 0.0625), *low), b = fmin(*low + wide * (place + 0.0625), *high);
+        } else if (round) { /* thirds, since they need not be */
+            a = *low + wide / 3, b = *high - wide / 3;
         }
         REAL from_a, to_a, from_b, to_b;
         NAME(reach)(a, loss, kind, &from_a, &to_a), NAME(reach)(b, loss, kind, &from_b, &to_b);
@@ -169,8 +171,8 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
         double share = target / total, slip = 3 * sqrt(share * (1 - share) / (double)size);
         for (int64_t i = 0; i < size; i++) room[i] = keys[i * step];
         double low = fmax(share - slip, 0) * (double)size + 1, high = fmin(share + slip, 1) * (double)size;
-        double from = (double)NAME(search)(room, NULL, size, 0, fmin(low, (double)size)).edge;
-        double to = (double)NAME(search)(room, NULL, size, 0, fmax(high, 1)).edge;
+        double from = low > 1 ? (double)NAME(search)(room, NULL, size, 0, fmin(low, (double)size)).edge : -LARGE;
+        double to = high < (double)size ? (double)NAME(search)(room, NULL, size, 0, fmax(high, 1)).edge : LARGE;
         found = NAME(between)(keys, mass, n, target, n / 64 + 8, &from, &to, room, room_mass, &inside, &cut);
     }
     if (!found) {

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from closecall.aggregates import get_aggregate
+from closecall.losses import get_loss
 from closecall.objective import Problem
 from closecall.solvers import compiled, solve
 from closecall.solvers.design import Design
@@ -79,6 +80,44 @@ def test_hints_do_not_matter_when_the_edge_wanders():
             cold = pulls(values, "logistic", aggregate, k, np.ones(5000), fresh)
             assert (warm == cold).all()
             assert ((warm > 0).sum(axis=1) == k).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("style", ["ones", "fold", "general"])
+def test_gradients_equal_brute_force_along_a_walk(dtype, loss, scale, style):
+    """Whatever is remembered, left out or summed: all keys sorted by NumPy in float64 choose the same examples."""
+    rng, samples = np.random.default_rng(5), 1500
+    Z = rng.standard_normal((samples, 6)).astype(dtype)
+    Z[1000:1200] = Z[:200]  # ties
+    place = np.arange(samples)
+    mass = {"ones": np.ones(samples), "fold": (place % 5 > 0) * 1.0, "general": 1.0 + place % 3}[style]
+    design = Design(Z, np.ones(6), np.ones(6), mass[None], None, None, "none")
+    names = ["close"] * 5 + ["atk"] * 3 + ["top"] * (3 if style != "general" else 0)
+    k = np.array([1.0, 20, 150.5, 600, 1100, 1, 150, 1100, 1, 150, 1100])[: len(names)]
+    puller = compiled.Puller(design, [make_mass(mass, dtype)], len(names))
+    codes = compiled.codes(np.full(len(names), loss), np.array(names), np.zeros(len(names)))
+    bound = compiled.BoundPull(puller, codes, np.full((len(names), 3), -1.0))
+    C = scale * rng.standard_normal((len(names), 6))
+    for step in range(40):
+        C += scale * 10.0 ** -(step % 5) * rng.standard_normal(C.shape)
+        found = bound.gradients(C.astype(dtype), k)
+        margins = -bound_margins(C.astype(dtype), design)
+        slopes = -get_loss(loss).slope(margins)
+        for row, name in enumerate(names):
+            losses, threshold = get_loss(loss).value(margins[row]), get_loss(loss).threshold
+            count = np.asarray(k[row])
+            weights = get_aggregate(name).weigh(losses[None], mass, threshold, count, np.zeros(()))[0]
+            expected = (weights * slopes[row]) @ Z.astype(float)
+            near = 3e-4 if dtype == np.float32 else 1e-9
+            size = (weights * slopes[row]) @ np.abs(Z) + 1
+            assert (np.abs(found[row] - expected) <= near * size).all(), (name, k[row], step)
+
+
+def bound_margins(C, design):
+    """Minus margins as the kernel's product rounds them, in float64."""
+    return np.matmul(C, design.across).astype(np.float64)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -30,8 +30,8 @@ def _load() -> ctypes.CDLL | None:
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
     for name in ("pull_f32", "pull_f64"):
         function = getattr(library, name)
-        function.restype = None
-        function.argtypes = [pointer, whole, whole, *[pointer] * 10]
+        function.restype = whole
+        function.argtypes = [pointer, whole, whole, *[pointer] * 11, whole, pointer, pointer]
     return library
 
 
@@ -72,8 +72,8 @@ class Puller:
     def __init__(self, design: Design, masses: list[Mass], rows: int) -> None:
         self.design, dtype = design, design.signed.dtype
         self.margins = np.empty((rows, design.samples), dtype=dtype)
-        self.scratch = np.empty((2, design.samples), dtype=dtype)
-        self.room = np.empty(design.samples if any(not mass.unit for mass in masses) else 0)
+        self.scratch = np.empty((4, design.samples), dtype=dtype)
+        self.room = np.empty(2 * design.samples if any(not mass.unit for mass in masses) else 0)
         self.totals = np.array([mass.total for mass in masses])
         factors = [mass.values if not mass.unit or mass.outside is not None else None for mass in masses]
         general = [None if mass.unit else mass.values.astype(np.float64) for mass in masses]
@@ -100,15 +100,25 @@ class Puller:
             Where each row's k-th key was at the last step, its drift, and how far around it to look (negative:
             nothing is known); updated in place.
         """
-        codes, k = np.ascontiguousarray(codes), np.ascontiguousarray(k)
-        self.function(*self.arguments(values, codes, k, hints))
+        codes, k, left = np.ascontiguousarray(codes), np.ascontiguousarray(k), np.empty(len(k), dtype=np.int64)
+        self.function(*self.arguments(values, codes, k, hints, left, None))
 
-    def arguments(self, values: Array, codes: Array, k: Array, hints: Array) -> list[Any]:
-        """What C is called with: addresses, which are good as long as these contiguous arrays live."""
+    def arguments(
+        self, values: Array, codes: Array, k: Array, hints: Array, left: Array, gradients: Array | None
+    ) -> list[Any]:
+        """What C is called with: addresses, which are good as long as these contiguous arrays live.
+
+        Without gradients, or where the design's rows are not contiguous, all that is found are the pulls.
+        """
         first, row = codes.ctypes.data, codes.strides[0]
         addresses = [first, first + row, first + 2 * row, k.ctypes.data, *self.addresses, hints.ctypes.data]
+        signed, sums = self.design.signed, gradients is not None and self.design.signed.flags.c_contiguous
         pointer, whole = ctypes.c_void_p, ctypes.c_int64
-        return [pointer(values.ctypes.data), *map(whole, values.shape), *map(pointer, addresses)]
+        return [
+            pointer(values.ctypes.data), *map(whole, values.shape), *map(pointer, addresses),
+            pointer(signed.ctypes.data if sums else None), whole(self.design.rank),
+            pointer(None if gradients is None else gradients.ctypes.data), pointer(left.ctypes.data),
+        ]  # fmt: skip
 
 
 class BoundPull:
@@ -124,19 +134,22 @@ class BoundPull:
 
     def __init__(self, puller: Puller, codes: Array, hints: Array) -> None:
         self.design, self.function, self.hints = puller.design, puller.function, hints
-        self.values, self.k, self.codes = (
-            puller.margins[: len(hints)],
-            np.empty(len(hints)),
-            np.ascontiguousarray(codes),
-        )
-        self.arguments = puller.arguments(self.values, self.codes, self.k, hints)
+        rows, rank = len(hints), puller.design.rank
+        self.values, self.k, self.left = puller.margins[:rows], np.empty(rows), np.empty(rows, dtype=np.int64)
+        self.codes, self.found = np.ascontiguousarray(codes), np.empty((rows, rank), dtype=self.values.dtype)
+        self.arguments = puller.arguments(self.values, self.codes, self.k, hints, self.left, self.found)
 
     def gradients(self, C: Array, k: Array) -> Array:
-        """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty."""
+        """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty.
+
+        They are overwritten by the next call.
+        """
         np.matmul(C, self.design.across, out=self.values)
         self.k[:] = k
-        self.function(*self.arguments)
-        return self.values @ self.design.signed
+        left = self.function(*self.arguments)
+        if left:  # C summed the gradients of few examples; the other rows' pulls are the first of the values
+            self.found[self.left[:left]] = self.values[:left] @ self.design.signed
+        return self.found
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:

@@ -306,12 +306,12 @@ def _turn(state: _State, rows: Array) -> None:
     """New directions for ``rows`` by the two-loop recursion (Nocedal 1980), each row with its own memory."""
     scaled = state.gradient / state.scale
     vector, coefficients = scaled.copy(), []
-    order = [(state.newest - age) % MEMORY for age in range(MEMORY)]
+    newest = state.newest
+    order = [slot for age in range(MEMORY) if state.inverse[slot := (newest - age) % MEMORY].any()]
     for slot in order:
         coefficient = state.inverse[slot] * np.einsum("pc,pc->p", state.steps[slot], vector)
         coefficients.append(coefficient)
         vector -= coefficient[:, None] * state.changes[slot]
-    newest = state.newest
     size = np.einsum("pc,pc->p", state.changes[newest], state.changes[newest]) * state.inverse[newest]
     vector *= np.where(size > 0, 1 / np.where(size > 0, size, 1), 1)[:, None]
     for slot, coefficient in zip(reversed(order), reversed(coefficients), strict=True):

@@ -26,6 +26,7 @@ TWICE_LIMIT = 1 << 22
 #: A direction smaller than this is one that no example sees: its square leaves the float range.
 SMALLEST = 1e-150
 PULLING = 0.3  # a sparse gradient of fewer examples is summed over them alone
+GROWN = 1 + 1e-6  # power iteration has arrived where a step adds less
 FEWER = 0.9  # columns of a sparse X that no example has are left out if so few are left
 _BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 
@@ -96,7 +97,7 @@ class Design:
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
         if len(used) < PULLING * pull.shape[1]:
             return np.asarray((self.signed[used].T @ pull[:, used].T).T)
-        return np.asarray((self.signed.T @ pull.T).T)
+        return np.asarray((self.across @ pull.T).T)
 
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
         """Coefficients (problems, features) and intercepts (problems,) of coordinates."""
@@ -236,12 +237,14 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
 
 def _scaling(signed: Any, squares: Array, mass: Array) -> float:
     """The largest eigenvalue of the Gram matrix with unit diagonal, by power iteration from a positive vector."""
-    scale, value = 1 / np.sqrt(squares), 1.0
+    scale, value, across = 1 / np.sqrt(squares), 1.0, signed.T
     vector = np.random.default_rng(0).random(len(squares)) + 0.5
     for _ in range(30):
         vector /= np.linalg.norm(vector)
-        vector = scale * (signed.T @ (mass * (signed @ (scale * vector))))
-        value = max(value, float(np.linalg.norm(vector)))
+        vector = scale * (across @ (mass * (signed @ (scale * vector))))
+        before, value = value, max(value, float(np.linalg.norm(vector)))
+        if value <= GROWN * before and value > 1:
+            break
     return 1.1 * value  # power iteration approaches from below
 
 

@@ -25,10 +25,11 @@ from closecall.paper.jobs import prepare
 from closecall.paper.pages import publish
 from closecall.paper.pages.examples import predictions_page
 from closecall.paper.plan import RunOptions
-from closecall.paper.predictions import INDEX, PredictionsError, make_predictions, read_predictions
+from closecall.paper.predictions import INDEX, PredictionsError, make_predictions, read_index, read_predictions
 from closecall.paper.run import drive
 from closecall.paper.store import Store
 from closecall.report.blocks import Items
+from closecall.solvers import compiled
 from tests import ROOT
 from tests.stress.fault_helpers import inline
 
@@ -56,6 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("protocol", ["paper", "sound"])
 def test_they_are_those_of_the_chosen_settings(site: Path, protocol: str) -> None:
     frame = read_predictions(site / "predictions", "embedded", protocol)
+    facts = read_index(site / "predictions")["files"][f"embedded-{protocol}-linear.parquet"]
     campaign = read_campaign(site / "cells")
     lines = [line for line in campaign.lines.values() if line.cell.protocol == protocol]
     assert len(lines) == 4
@@ -67,7 +69,13 @@ def test_they_are_those_of_the_chosen_settings(site: Path, protocol: str) -> Non
         for row in line.record.rows:
             if row["method"] in ("average", "close_decay"):
                 right = (mine[f"{row['loss']}.{row['method']}"] == mine["truth"]).sum()
-                assert right == row["test"], "the counts of the cells"
+                name, test = f"{row['loss']}.{row['method']}", int(row["test"])
+                listed = facts["datasets"][line.cell.dataset]["differs"]
+                assert ([line.cell.split, name, right, test] in listed) == (right != test), (
+                    "every other count is listed"
+                )
+                # 40 steps settle nothing: without the kernel the rounding of a batch turns some of them.
+                assert right == test or compiled.LIBRARY is None, "the counts of the cells"
         if protocol == "sound":  # the intercept is free, as scikit-learn's: the same model, but for rounding
             division = divide(data, line.cell)
             (row,) = [r for r in line.record.rows if (r["loss"], r["method"]) == ("logistic", "average")]

@@ -12,9 +12,10 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.
 demo: $(DEMO_VENV)/.installed  ## install the light set, run the main job on the embedded suite, say where the report is
 	$(DEMO_VENV)/bin/closecall reproduce --out $(DEMO_OUT)
 
-# Bytecode is written, whatever the shell says: the tests start some two hundred processes.
+# Three workers for two cores: a fifth of the time is waiting for processes. Bytecode is written, whatever the shell says:
+# the tests start some two hundred of them.
 test: $(VENV)/.installed  ## install the test set, run all tests
-	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m pytest -q -n 3 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

@@ -95,8 +95,9 @@ INLINE double exp_f64(double x) {
 #define NAME(x) x##_f32
 #define LARGE FLT_MAX
 #define EPSILON FLT_EPSILON
+#include "select.h"
+#ifndef PARTS_ALONE /* the network needs the selection alone, in float32 */
 #include "pull.h"
-#ifndef PARTS_ALONE /* the network needs the parts, in float32 */
 #undef REAL
 #undef NAME
 #undef LARGE
@@ -105,5 +106,6 @@ INLINE double exp_f64(double x) {
 #define NAME(x) x##_f64
 #define LARGE DBL_MAX
 #define EPSILON DBL_EPSILON
+#include "select.h"
 #include "pull.h"
 #endif

@@ -300,3 +300,12 @@ def test_an_average_that_is_taken_is_certified() -> None:
     model = CloseKClassifierCV(guard=1000, **QUICK).fit(*plain())
     assert model.converged_
     assert model.gap_.max() <= 1e-3
+
+
+def test_a_fit_that_ran_off_to_one_class_names_it() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(1000, 2)), np.where(rng.random(1000) < 0.3, "yes", "no")
+    with pytest.warns(ConvergenceWarning, match="all examples that carry weight are of class no, .* Raise k"):
+        model = CloseKClassifier(k=0.3).fit(X, y)
+    assert set(y[model.support_]) == set(model.predict(X)) == {"no"}
+    assert not model.converged_

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from sklearn.linear_model import LogisticRegression
 
 from closecall import CloseKClassifier, Problem
@@ -30,6 +30,11 @@ def excess(X: np.ndarray, y: np.ndarray, mass: np.ndarray, model: CloseKClassifi
     order = np.argsort(np.abs(np.logaddexp(0, -margins) - np.log(2)))
     weights = np.zeros(len(y))
     weights[order] = np.clip(k - np.concatenate([[0.0], np.cumsum(mass[order])[:-1]]), 0.0, mass[order])
+    return excess_of(X, y, weights, model)
+
+
+def excess_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray, model: CloseKClassifier) -> float:
+    """By how much the objective could fall with these weights."""
     used = weights > 0
     peer = LogisticRegression(C=1 / model.alpha, solver="newton-cholesky", tol=1e-12, max_iter=200)
     peer.fit(X[used], y[used], weights[used])
@@ -50,6 +55,27 @@ def test_many_rows_end_certified(k: float, alpha: float, weighted: bool) -> None
     assert excess(X, y, mass, model, k * mass.sum()) < 1e-4
     average = LogisticRegression(C=1 / alpha).fit(X, y, mass)
     assert model.score(X, y, mass) > average.score(X, y, mass) - 0.002
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gap_is_of_weights_that_share_the_last_place(seed: int) -> None:
+    """Losses within ``tol`` of the mean loss of each other share it; with these shares the gap bounds what is left."""
+    X, y = draw(10 + seed, 80_000, 2)
+    model = CloseKClassifier(k=0.1, alpha=10.0).fit(X, y)
+    losses, k, half = np.logaddexp(0, -y * (X @ model.coef_[0] + model.intercept_[0])), 0.1 * len(y), np.log(2)
+    keys = np.abs(losses - half)
+    chosen = keys <= np.partition(keys, int(k) - 1)[int(k) - 1]
+    mean = (losses[chosen].sum() + 5.0 * model.coef_[0] @ model.coef_[0]) / k
+
+    def shares(edge: float) -> np.ndarray:
+        """A ramp over what is left of the smallest loss taken: in losses above T, in their logarithms below it."""
+        above = np.where(losses > half, 2 * half - edge - losses, half * (np.log(losses) - np.log(edge)))
+        return np.clip(0.5 + above / (1.8 * model.tol * mean), 0.0, 1.0)
+
+    edge = brentq(lambda edge: shares(edge).sum() - k, 1e-3, half)
+    assert model.converged_
+    assert excess_of(X, y, shares(edge), model) <= model.gap_[0] + 1e-9
+    assert excess(X, y, np.ones(len(y)), model, k) <= model.gap_[0] + model.tol
 
 
 def test_problems_of_one_batch_keep_their_places() -> None:

@@ -12,7 +12,7 @@ from ..aggregates import Count, get_aggregate
 from ..objective import Problem
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_setting, is_convex, warn_unsettled
+from .fitting import Options, close_calls, fit_setting, is_convex, only_class, warn_unsettled
 from .training import Training, check_training
 
 
@@ -78,7 +78,8 @@ class _OneSetting(LinearClassifier):
                 self.calibration, training, problem, options, exact=exact, random_state=self.random_state
             )
         self._tell(training)
-        warn_unsettled(type(self).__name__, problem, models, options, is_convex(problem, training))
+        only = None if self.converged_ else only_class(training, self.support_)
+        warn_unsettled(type(self).__name__, problem, models, options, is_convex(problem, training), only=only)
         return self
 
     def _options(self, training: Training, old: tuple[Array, Array] | None) -> Options:
@@ -167,7 +168,8 @@ class AggregateLossClassifier(_OneSetting):
         Steps of each problem solved, those of settling included.
     gap_ : array
         The certificate of each problem solved, a share of its objective: how far that can be above its minimum (convex
-        loss and aggregate), or could fall with the weights held at their final values (the other aggregates).
+        loss and aggregate), or could fall with the weights held at their final values (the other aggregates). Examples whose losses differ by no
+        more than ``tol`` of the mean loss may share the last place among them.
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float

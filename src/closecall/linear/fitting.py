@@ -208,12 +208,19 @@ def is_convex(problem: Problem, training: Training) -> bool:
     return get_loss(problem.loss).convex and (aggregate.convex or whole)
 
 
+def only_class(training: Training, support: Array) -> Any:
+    """The label that all rows of a support have, or None."""
+    codes = training.codes[np.isin(training.rows, support)]
+    return training.classes[codes[0]] if codes.size and (codes == codes[0]).all() else None
+
+
 def warn_unsettled(
-    name: str, problem: Problem, models: Models, options: Options, convex: bool, *, depth: int = 3
+    name: str, problem: Problem, models: Models, options: Options, convex: bool, *, only: Any = None, depth: int = 3
 ) -> None:
     """Say that a fit ended without its certificate, and what can be done; nothing is promised that may not help.
 
-    ``convex`` says whether the objective is, ``depth`` how far up the stack the user's own call is.
+    ``convex`` says whether the objective is, ``only`` which class alone carries weight if one does, ``depth`` how far
+    up the stack the user's own call is.
     """
     if bool(models.converged.all()):
         return
@@ -224,6 +231,11 @@ def warn_unsettled(
         advice = (
             f"scale the features (StandardScaler), raise max_iter={options.max_iter} or alpha={problem.alpha:g}, or "
             "accept it by a larger tol"
+        )
+    elif only is not None:
+        advice = (
+            f"all examples that carry weight are of class {only}, and the objective falls without end as that class is "
+            "predicted everywhere. Raise k, or compare with aggregate='average'"
         )
     else:
         advice = (

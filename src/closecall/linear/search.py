@@ -16,7 +16,7 @@ from ..families import expand
 from ..losses import LOSSES
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
-from .fitting import Options, close_calls, fit_setting, is_convex, warn_unsettled
+from .fitting import Options, close_calls, fit_setting, is_convex, only_class, warn_unsettled
 from .guard import Setting, results
 from .multiclass import JOINT
 from .race import Race, heat_folds
@@ -187,11 +187,12 @@ class _Search(LinearClassifier):
         dtype = training.X.dtype
         self.coef_, self.intercept_ = models.coef[0].astype(dtype), models.intercept[0].astype(dtype)
         self.n_iter_, self.gap_, self.converged_ = models.n_iter[0], models.gap[0], bool(models.converged[0].all())
-        warn_unsettled(
-            f"{type(self).__name__}, {chosen}", problem, models, options, is_convex(problem, training), depth=4
-        )
         self.k_, self.m_ = AGGREGATES[chosen.aggregate].counts(chosen.k, chosen.m, float(training.mass.sum()))
         self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass_)
+        warn_unsettled(
+            f"{type(self).__name__}, {chosen}", problem, models, options, is_convex(problem, training),
+            only=None if self.converged_ else only_class(training, self.support_), depth=4,
+        )  # fmt: skip
         if self.calibration is not None:
             self.calibrators_ = calibrate(
                 self.calibration, training, problem, options,

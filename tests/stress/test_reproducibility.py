@@ -16,7 +16,8 @@ from closecall.paper.engines import Local
 from closecall.paper.jobs import prepare
 from closecall.paper.plan import RunOptions, Task
 from closecall.paper.record import Record
-from closecall.solvers.batched import SMALL_DESIGN, solve
+from closecall.solvers.batched import solve
+from closecall.solvers.sweep import SMALL_DESIGN
 
 #: What the documentation promises across BLAS thread counts: a chosen test error moves by at most this many points.
 POINTS = 1.0

@@ -16,11 +16,11 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
-from ..solvers.batched import sweep
 from ..solvers.certificate import weights_at
 from ..solvers.checks import single_fits
 from ..solvers.kernels import make_mass
 from ..solvers.prepared import prepare
+from ..solvers.sweep import sweep
 from ..theory import best_intercept
 from .multiclass import JOINT, individual_losses, prepare_joint, solve_joint
 from .training import Arranged, Training, arrange, largest, orientation

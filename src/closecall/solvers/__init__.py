@@ -1,5 +1,6 @@
 """Solvers: the slow, obvious one and the batched one."""
 
-from .batched import Progress, Solutions, solve
+from .batched import Solutions, solve
+from .sweep import Progress
 
 __all__ = ["Progress", "Solutions", "solve"]

@@ -1,55 +1,22 @@
-"""Hundreds of problems at once: every (loss, aggregate, k, alpha) and fold as rows of one matrix.
-
-Work that is the same is done once: `close`, `close_decay` and `atk` with k = n *are* `average`; all decay runs of one
-(loss, alpha, fold) grow from one convex root; problems that occur twice are solved once; what has converged leaves.
-"""
+"""A batch of problems on one training set: checked, solved together, settled and certified."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from .._names import Array
-from ..aggregates import get_aggregate
-from ..losses import get_loss
 from ..objective import Problem, check_data
-from ..schedules import last_convex_step
-from . import compiled
-from .certificate import Judged, counts, judge
+from .certificate import Judged, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
-from .convex import Roots
-from .crew import Crew
 from .design import merge_duplicates
 from .finish import finish_averages, settle_all
 from .large import Manner, Settled, merge, nothing, settle_many
-from .prepared import NOT_FINITE, Prepared, design_of
-from .sample import descend_from, minimize_from
-from .steps import Rows
-
-#: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
-BLOCK_BYTES = 1 << 19
-#: Entries of a design below which BLAS threads wait for each other longer than they work.
-SMALL_DESIGN = 1 << 20
-#: How exactly a convex average of many columns is solved that decay runs only start from.
-ROOT_TOL = 3e-3
-#: What every row that weighs all examples by their masses is solved as.
-AVERAGE = "average"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What the callback receives: the step reached, of how many, and how many problems are still running."""
-
-    phase: str
-    step: int
-    steps: int
-    active: int
+from .prepared import NOT_FINITE, design_of
+from .sweep import Progress, sweep
 
 
 @dataclass(frozen=True)
@@ -207,208 +174,3 @@ def _as_settled(points: list[Settled], tol: float) -> Solutions:
         for name in ("coef", "intercept", "value", "errors", "used", "gap")
     )
     return Solutions(coef, intercept, value, errors, used, gap, gap <= tol)
-
-
-def sweep(
-    prepared: Prepared,
-    problems: Sequence[Problem],
-    fold_of: Array,
-    *,
-    max_iter: int,
-    tol: float,
-    extra_iter: int = 0,
-    init: Any = "least_squares",
-    memory_limit: int = 1 << 30,
-    threads: int = 1,
-    callback: Callable[[Progress], None] | None = None,
-) -> tuple[Array, Array, Array, Array]:
-    """Solve without a certificate, as a search does: what it takes is fitted again by :func:`solve`.
-
-    Returns
-    -------
-    coef : array (problems, features)
-    intercept, n_iter, bounds : arrays (problems,)
-        The last are lower bounds of the minima, 0 where none is known.
-    """
-    problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
-    with np.errstate(all="ignore"):  # what comes out is looked at
-        try:
-            batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
-            coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
-        except np.linalg.LinAlgError as error:
-            raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
-        coef, intercept = prepared.design.to_parameters(coordinates)
-    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-        raise FloatingPointError(NOT_FINITE)
-    return coef, intercept, used, bounds
-
-
-def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Problem]) -> Array:
-    """Start coordinates, (problems, coordinates)."""
-    design, features = prepared.design, prepared.features
-    if isinstance(init, str):
-        if init == "least_squares":
-            # What begins convex ends at the same place from anywhere, and least squares of many columns cost more.
-            if design.basis is None and all(_begins_convex(problem) for problem in problems):
-                return np.zeros((len(fold_of), design.rank))
-            return prepared.least_squares(fold_of)
-        if init == "zeros":
-            return np.zeros((len(fold_of), design.rank))
-        raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
-    coef, intercept = (np.asarray(part, dtype=np.float64) for part in init)
-    try:
-        coef = np.broadcast_to(np.atleast_2d(coef), (len(fold_of), features))
-        intercept = np.broadcast_to(np.ravel(intercept) if intercept.ndim else intercept, len(fold_of))
-    except ValueError:
-        raise ValueError(
-            f"init has shapes {coef.shape} and {intercept.shape}; expected ({features},) and a number, one for all "
-            f"problems, or ({len(fold_of)}, {features}) and ({len(fold_of)},), one each"
-        ) from None
-    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-        raise ValueError("init contains NaN or infinite values")
-    return design.to_coordinates(coef, intercept)
-
-
-def _begins_convex(problem: Problem) -> bool:
-    aggregate = get_aggregate(problem.aggregate)
-    return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
-
-
-@dataclass
-class _Batch:
-    """One call of solve: which rows are really different, and how they are run."""
-
-    prepared: Prepared
-    problems: list[Problem]
-    fold_of: Array
-    steps: int
-    tol: float
-    memory_limit: int
-    threads: int
-    callback: Callable[[Progress], None] | None
-    extra: int = 0
-
-    def __post_init__(self) -> None:
-        self.design, self.masses = self.prepared.design, self.prepared.masses
-        bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
-        # About six arrays of a block's shape are alive at once.
-        room = max(BLOCK_BYTES, bytes_per_row)
-        room = min(room, max(self.memory_limit // (6 * self.threads), bytes_per_row))
-        self.block_rows = max(1, room // bytes_per_row)
-        self.wide_rows = max(1, min(compiled.BLOCK_BYTES, self.memory_limit // (2 * self.threads)) // bytes_per_row)
-        self.crew = Crew(self.threads)
-
-    def run(self, start: Array) -> tuple[Array, Array, Array]:
-        """Coordinates, steps used and lower bounds (0: none is known) of every problem."""
-        keys = [self._key(index, start) for index in range(len(self.problems))]
-        unique = {key: row for row, key in enumerate(dict.fromkeys(keys))}
-        row_of = np.array([unique[key] for key in keys])
-        first = np.unique(row_of, return_index=True)[1]
-        rows, start = self._rows([keys[index] for index in first]), start[first]
-        C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
-        small = self.design.samples * self.design.rank < SMALL_DESIGN
-        with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else contextlib.nullcontext():
-            self._grow_roots(rows, start, C, used, bounds)
-            stepping = np.flatnonzero(~self._averages(rows))
-            self._share(stepping, rows, C, used)
-        return C[row_of], used[row_of], bounds[row_of]
-
-    def _key(self, index: int, start: Array) -> tuple[Any, ...]:
-        """What makes a row different from another, in the order in which rows are sorted into blocks."""
-        problem, fold = self.problems[index], int(self.fold_of[index])
-        name, total = problem.aggregate, self.masses[fold].total
-        k, m = counts(problem, total)
-        if get_aggregate(name).is_average(k, m, total):
-            name = AVERAGE
-        return fold, problem.loss, name, k, m, float(problem.alpha), start[index].tobytes()
-
-    def _rows(self, keys: list[tuple[Any, ...]]) -> Rows:
-        fold, loss, name, k, m, alpha, _ = zip(*keys, strict=True)
-        planted = [get_aggregate(a).decays and get_loss(item).convex for a, item in zip(name, loss, strict=True)]
-        first = np.where(planted, last_convex_step(self.steps) + 1, 1)
-        return Rows(np.array(loss), np.array(name), np.array(fold), np.array(k), np.array(m), np.array(alpha), first)
-
-    def _convex(self, rows: Rows) -> Array:
-        return np.array([get_loss(loss).convex for loss in rows.loss])
-
-    def _averages(self, rows: Rows) -> Array:
-        return self._convex(rows) & np.array([get_aggregate(name).plain for name in rows.aggregate])
-
-    def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
-        """Solve the convex averages; plant each decay run where its root stood after the first third."""
-        third = last_convex_step(self.steps)
-        grows = self._convex(rows) & (rows.first > 1) & (third > 0)
-        average = self._averages(rows)
-        needed = np.flatnonzero(grows | average)
-        if not needed.size:
-            return
-        ids = [(rows.loss[i], rows.fold[i], rows.alpha[i], start[i].tobytes()) for i in needed]
-        place = {key: number for number, key in enumerate(dict.fromkeys(ids))}
-        root_of = np.array([place[key] for key in ids])
-        chosen = needed[np.unique(root_of, return_index=True)[1]]
-        passes = np.full(len(chosen), third)
-        passes[root_of[average[needed]]] = self.steps + self.extra
-        for budget in np.unique(passes):  # a root that only serves decay runs stops after the first third
-            group = np.flatnonzero(passes == budget)
-            parts = [part for part in np.array_split(group, self.threads) if part.size]
-            for part, result in zip(
-                parts, self.crew.map(self._root_task(rows, start, chosen, budget), parts), strict=True
-            ):
-                for local, root in enumerate(part):
-                    mine = needed[root_of == root]
-                    is_average = average[mine]
-                    C[mine] = np.where(is_average[:, None], result[0][local], result[2][local])
-                    used[mine] = np.where(is_average, result[1][local], third)
-                    bounds[mine] = np.where(is_average, result[3][local], 0.0)
-
-    def _root_task(self, rows: Rows, start: Array, chosen: Array, budget: int) -> Callable[[Array], Any]:
-        third = last_convex_step(self.steps)
-
-        def task(part: Array) -> Any:
-            index = chosen[part]
-            roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
-            only_grows = int(budget) == third < self.steps + self.extra
-            tol = max(self.tol, ROOT_TOL) if self.design.basis is None and only_grows else self.tol
-            return minimize_from(
-                self.prepared.sample, self.design, roots, self.masses, start[index],
-                passes=int(budget), tol=tol, block_rows=self.block_rows, snapshot=third,
-                beat=lambda step: self._beat("convex", step, len(index)),
-            )  # fmt: skip
-
-        return task
-
-    def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
-        """Run the stepping rows, dealt out to the threads in pieces that keep equal work together."""
-        order = stepping[
-            np.lexsort((rows.k[stepping], rows.aggregate[stepping], rows.loss[stepping], rows.fold[stepping]))
-        ]
-        work = len(order) * self.design.samples
-        pieces = 1 if self.threads == 1 else self.threads * (4 if work > 400_000 * self.threads else 1)
-        parts = [part for part in np.array_split(order, pieces) if part.size]
-
-        def beat(step: int, active: int) -> None:
-            self._beat("steps", step, active)
-
-        # Nobody listens, and no other thread can have been stopped: what the beat says would cost more than a step.
-        heard = beat if self.callback is not None or self.threads > 1 else None
-
-        def task(part: Array) -> Any:
-            return descend_from(
-                self.prepared.sample, self.design, rows.take(part), self.masses, C[part],
-                steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows, extra=self.extra,
-                beat=heard,
-            )  # fmt: skip
-
-        for part, result in zip(parts, self.crew.map(task, parts), strict=True):
-            C[part], used[part] = result
-
-    def _beat(self, phase: str, step: int, active: int) -> None:
-        if self.crew.stopped.is_set():
-            raise KeyboardInterrupt
-        if self.callback is not None:
-            self.callback(Progress(phase, step, self.steps, active))
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # looks through all loaded libraries: 8 ms, once

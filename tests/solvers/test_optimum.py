@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -163,3 +164,19 @@ def test_other_convex_losses_reach_a_stationary_point(loss: str) -> None:
     scale = (np.abs(X).T @ mass)[None]
     assert (np.abs(slope) <= 1e-4 * scale).all()
     assert (np.abs(drift) <= 1e-4 * mass.sum()).all()
+
+
+@pytest.mark.parametrize(("alpha", "steps"), [(1.0, 150), (100.0, 60)])
+def test_columns_that_go_together_do_not_slow_the_average(alpha: float, steps: int) -> None:
+    """Counts of words are all positive: a diagonal that bounds their Gram matrix is far above most of it."""
+    rng = np.random.default_rng(3)
+    words = np.minimum(rng.pareto(0.7, size=(1500, 100)) * 20, 2999).astype(int)
+    X = sparse.csr_matrix((np.full(words.size, 0.1), (np.repeat(np.arange(1500), 100), words.ravel())), (1500, 3000))
+    X.sum_duplicates()
+    y = np.where(X @ rng.normal(size=3000) + 0.2 * rng.normal(size=1500) > 0, 1.0, -1.0)
+    found = solve(X, y, [Problem(alpha=alpha)], max_iter=1000, tol=1e-4)
+    peer = LogisticRegression(C=1 / alpha, tol=1e-8, max_iter=2000).fit(X, y)
+    best = np.logaddexp(0, -y * peer.decision_function(X)).sum() + alpha / 2 * (peer.coef_**2).sum()
+    assert found.objective[0] <= WITHIN * best
+    assert found.converged.all()
+    assert found.n_iter[0] <= steps

@@ -1,9 +1,11 @@
 """The convex phase: `average` problems, by second-order steps where they are cheap, else by a batched L-BFGS.
 
 Neither goes uphill. In the L-BFGS all problems advance together, one pass over the data for each trial point, but
-every row has its own line search, memory and stopping. Its coordinates are scaled by the majoriser
-``c * spectrum + alpha``, so that a unit step is safe. There the hinge is rounded over a width mu that each row narrows
-on its own (Huber's rounding): at width mu its minimum is within mu / 2 for each example *on the kink*.
+every row has its own line search, memory and stopping. Its coordinates are scaled by the diagonal of the curvature's
+bound, ``c * z^2 + alpha``. Where the columns are not independent the diagonal does not bound the curvature, but few
+directions exceed it, which the memory learns; the first step is as short as they ask. There the hinge is rounded over a
+width mu that each row narrows on its own (Huber's rounding): at width mu its minimum is within mu / 2 for each example
+*on the kink*.
 """
 
 from __future__ import annotations
@@ -246,12 +248,13 @@ def _begin(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, li
     narrowest = min(max(limits.tol, 1e-5), 1.0)
     curvature = get_loss(loss).curvature
     width = np.full(len(start), narrowest if np.isfinite(curvature) else 1.0)
-    scale = np.sqrt(min(curvature, 4.0) * design.spectrum + alpha[:, None] * design.penalized)
+    scale = np.sqrt(min(curvature, 4.0) / design.raised * design.spectrum + alpha[:, None] * design.penalized)
     value, gradient = _evaluate(design, loss, mass, alpha, start, width, limits.block_rows)
     shape = (MEMORY, *start.shape)
     state = _State(
-        start.copy(), value, gradient, scale, width, np.zeros_like(start), np.zeros(len(start)), np.ones(len(start)),
-        np.zeros(shape), np.zeros(shape), np.zeros(shape[:2]), 0, np.zeros(len(start), dtype=int),
+        start.copy(), value, gradient, scale, width, np.zeros_like(start), np.zeros(len(start)),
+        np.full(len(start), 1 / design.raised), np.zeros(shape), np.zeros(shape), np.zeros(shape[:2]), 0,
+        np.zeros(len(start), dtype=int),
     )  # fmt: skip
     _turn(state, np.ones(len(start), dtype=bool))
     return state, narrowest

@@ -54,6 +54,8 @@ class Design:
         Which columns of X the coordinates are, where some are empty: their coefficients are 0.
     features : int
         How many columns X has; only used with ``columns``.
+    raised : float
+        What the squared norms of the coordinates were multiplied by until they bounded the Gram matrix.
     """
 
     signed: Any
@@ -65,6 +67,7 @@ class Design:
     intercept: str
     columns: Array | None = None
     features: int = 0
+    raised: float = 1.0
 
     @cached_property
     def across(self) -> Any:
@@ -228,11 +231,10 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
             signed[rows] *= -y[rows, None].astype(dtype)
         squares = np.einsum("ij,ij,i->j", signed, signed, bound)
     squares = np.where(squares > 0, squares, 1.0)
-    spectrum = squares * _scaling(signed, squares, bound)
-    penalized = np.ones(len(spectrum))
+    raised, penalized = _scaling(signed, squares, bound), np.ones(len(squares))
     if kind == "free":
         penalized[-1] = 0
-    return Design(signed, spectrum, penalized, masses, None, None, kind, columns, features)
+    return Design(signed, squares * raised, penalized, masses, None, None, kind, columns, features, raised)
 
 
 def _scaling(signed: Any, squares: Array, mass: Array) -> float:

@@ -2,9 +2,10 @@
 
 A case is drawn from its number alone: sizes, scales, collinear, discrete and Cauchy features, labels, weights, folds,
 starts, intercepts and a batch of one to thirty problems of any mix of convex losses and alphas; one in 25 is no
-average but `atk` or `maximal`, which settle; one case in four is sparse. Each must have an objective within 1e-4 of the best that scikit-learn and
-SciPy find (relative), or say that it has not converged; and the bound that its gap proves must not lie above what they
-found. Every case appends one line to the file, so that a run that was ended goes on where it stood:
+average but `atk` or `maximal`, which settle; one case in four is sparse. Each must have an objective within 1e-4 of
+the best that scikit-learn and SciPy find (relative), or say that it has not converged; and the bound that its gap
+proves must not lie above what they found. Every case appends one line to the file, so that a run that was ended goes on
+where it stood:
 
     python -m tests.stress.convex_judge --problems 100000 --out judge.csv
 """

@@ -78,7 +78,7 @@ class _OneSetting(LinearClassifier):
                 self.calibration, training, problem, options, exact=exact, random_state=self.random_state
             )
         self._tell(training)
-        only = None if self.converged_ else only_class(training, self.support_)
+        only = only_class(training, self.support_, models, options)
         warn_unsettled(type(self).__name__, problem, models, options, is_convex(problem, training), only=only)
         return self
 

@@ -208,8 +208,10 @@ def is_convex(problem: Problem, training: Training) -> bool:
     return get_loss(problem.loss).convex and (aggregate.convex or whole)
 
 
-def only_class(training: Training, support: Array) -> Any:
-    """The label that all rows of a support have, or None."""
+def only_class(training: Training, support: Array, models: Models, options: Options) -> Any:
+    """The label of all rows to which a fit without a certificate gave weight, if its intercept is free; or None."""
+    if bool(models.converged.all()) or not options.fit_intercept or options.penalize_intercept:
+        return None
     codes = training.codes[np.isin(training.rows, support)]
     return training.classes[codes[0]] if codes.size and (codes == codes[0]).all() else None
 
@@ -219,8 +221,8 @@ def warn_unsettled(
 ) -> None:
     """Say that a fit ended without its certificate, and what can be done; nothing is promised that may not help.
 
-    ``convex`` says whether the objective is, ``only`` which class alone carries weight if one does, ``depth`` how far
-    up the stack the user's own call is.
+    ``convex`` says whether the objective is, ``only`` which class alone carries weight, if one does and the intercept
+    is free, ``depth`` how far up the stack the user's own call is.
     """
     if bool(models.converged.all()):
         return
@@ -232,10 +234,10 @@ def warn_unsettled(
             f"scale the features (StandardScaler), raise max_iter={options.max_iter} or alpha={problem.alpha:g}, or "
             "accept it by a larger tol"
         )
-    elif only is not None:
+    elif only is not None and get_aggregate(problem.aggregate).close:
         advice = (
-            f"all examples that carry weight are of class {only}, and the objective falls without end as that class is "
-            "predicted everywhere. Raise k, or compare with aggregate='average'"
+            f"all examples that carry weight are of class {only}, and for these alone there is no best intercept. "
+            "Raise k, or compare with aggregate='average'"
         )
     else:
         advice = (

@@ -191,7 +191,7 @@ class _Search(LinearClassifier):
         self.support_ = close_calls(training, models.coef[0], models.intercept[0], problem, self.multiclass_)
         warn_unsettled(
             f"{type(self).__name__}, {chosen}", problem, models, options, is_convex(problem, training),
-            only=None if self.converged_ else only_class(training, self.support_), depth=4,
+            only=only_class(training, self.support_, models, options), depth=4,
         )  # fmt: skip
         if self.calibration is not None:
             self.calibrators_ = calibrate(

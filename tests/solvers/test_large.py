@@ -59,7 +59,7 @@ def test_many_rows_end_certified(k: float, alpha: float, weighted: bool) -> None
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_gap_is_of_weights_that_share_the_last_place(seed: int) -> None:
-    """Losses within ``tol`` of the mean loss of each other share it; with these shares the gap bounds what is left."""
+    """Losses within ``tol`` of the mean loss of it share it; with these shares the gap bounds what is left."""
     X, y = draw(10 + seed, 80_000, 2)
     model = CloseKClassifier(k=0.1, alpha=10.0).fit(X, y)
     losses, k, half = np.logaddexp(0, -y * (X @ model.coef_[0] + model.intercept_[0])), 0.1 * len(y), np.log(2)

@@ -168,8 +168,8 @@ class AggregateLossClassifier(_OneSetting):
         Steps of each problem solved, those of settling included.
     gap_ : array
         The certificate of each problem solved, a share of its objective: how far that can be above its minimum (convex
-        loss and aggregate), or could fall with the weights held at their final values (the other aggregates; losses
-        that differ by no more than ``tol`` of their mean may share the last place).
+        loss and aggregate), or could fall with the weights held at their final values (the other aggregates; the
+        last place may be shared by examples that changes of at most ``tol`` of the mean loss would bring there).
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from studies import classifiers, common, compare, false_positives, guard, multiclass, noise, referee, threshold
+from closecall.evaluate.grid import choose
+from closecall.paper.cell import run_cell
+from closecall.paper.plan import Cell
+from studies import classifiers, common, compare, false_positives, guard, multiclass, noise, rates, referee, threshold
 from studies.__main__ import NAMES, experiment, main
 from tests.stress.fault_helpers import inline
 
@@ -116,6 +119,52 @@ def test_the_search_against_logistic_regression(tmp_path: Path) -> None:
     assert (rows["all"]["mean"], rows["all"]["least"], rows["all"]["time"]) == pytest.approx((0.5, -2, 2))
     chose = [name for name in gains if classifiers.chooses(name)]
     assert 0 < rows["chose"]["sets"] == len(chose) == 4 - rows["other"]["sets"]
+
+
+def test_networks_with_other_rates(tmp_path: Path) -> None:
+    """At the tables' own rate a cell is the tables'; wins are counted by SciPy's t-test, over complete sets alone."""
+    key = {"name": "embedded:corral", "split": 1, "rate": rates.CHOSEN[0], "steps": rates.CHOSEN[1]}
+    checksum = common.dataset(key["name"]).checksum
+    cell = Cell("embedded", key["name"], checksum, 1, "network", "paper", max_iter=200, recipe=2)
+    record = run_cell(cell)
+    published = {
+        f"{row['loss']} {row['method']}": row["test"] / record.sizes[2] for row in choose(record.rows, "paper")
+    }
+    found = rates.run_one(key)
+    assert found == {name: published[name] for name in found}
+    assert len(found) == 6
+    assert rates.run_one(key | {"rate": 0.003}) != found
+
+    rng = np.random.default_rng(3)
+    lines = [
+        {"name": name, "split": split, "rate": rate, "steps": steps,
+         **{f"{loss} {method}": float(rng.normal(0.8 + 0.03 * (method == "average"), 0.03))
+            for loss in ("logistic", "hinge") for method in rates.METHODS}}
+        for name in "abcdef" for rate, steps in rates.WAYS for split in range(4 if name < "f" else 3)
+    ]  # fmt: skip
+    settings = stored(tmp_path, "rates", lines)
+    settings.splits = 4
+    rows = rates.table(settings)
+    assert {row["sets"] for row in rows} == {5}
+    assert len(rows) == len(rates.WAYS) * 2 * len(rates.PAIRS)
+    for row in rows:
+        wins = 0
+        for name in "abcde":
+            first, second = (
+                [line[f"{row['loss']} {method}"] for line in lines
+                 if (line["name"], line["rate"], line["steps"]) == (name, row["rate"], row["steps"])]
+                for method in (row["base"], row["better"])
+            )  # fmt: skip
+            wins += np.mean(second) > np.mean(first) and stats.ttest_ind(first, second).pvalue < 0.05
+        assert row["wins"] == wins
+    assert sum(row["wins"] for row in rows) > 0
+    page = tight(rates.page(rows, tmp_path / "none.svg"))
+    assert page.count("| rate 0.01, 1000 steps |") == 2
+    assert page.count("(tables) |") == 2
+    # Average over top, close decay over top, top over average, and close decay's two, as the paper has them.
+    assert re.findall(r"published(?: \|)+ ([0-9.| ]+)", page) == [
+        "0.23 | 0.28 | 0.03 | 0.08 | 0.02 | |", "0.27 | 0.30 | 0.06 | 0.09 | 0.00 | |"
+    ]  # fmt: skip
 
 
 def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:

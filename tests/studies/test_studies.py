@@ -157,6 +157,12 @@ def test_networks_with_other_rates(tmp_path: Path) -> None:
             )  # fmt: skip
             wins += np.mean(second) > np.mean(first) and stats.ttest_ind(first, second).pvalue < 0.05
         assert row["wins"] == wins
+        means = [
+            np.mean([line[f"{row['loss']} {row['better']}"] for line in lines
+                     if line["name"] != "f" and (line["rate"], line["steps"]) == way])
+            for way in ((row["rate"], row["steps"]), rates.CHOSEN)
+        ]  # fmt: skip
+        assert row["change"] == pytest.approx(100 * (means[1] - means[0]))
     assert sum(row["wins"] for row in rows) > 0
     page = tight(rates.page(rows, tmp_path / "none.svg"))
     assert page.count("| rate 0.01, 1000 steps |") == 2

@@ -165,7 +165,8 @@ def _words(rows: list[Row], at: dict[Any, Row]) -> list[str]:
         f"{max(gains):+.2f} points.",
         f"- **top**: average beats it on {tables} of the sets (logistic and hinge) as in the tables, on {there} with "
         f"rate {best[0]:g} and {best[1]} steps, the best of these settings for it; published {theirs}. Its "
-        f"error changes by {_changes(at, best, 'top')} points from the one to the other, that of average by {_changes(at, best, 'average')}.\n",
+        f"error changes by {_changes(at, best, 'top')} points from the one to the other, that of average by "
+        f"{_changes(at, best, 'average')}.\n",
     ]
 
 

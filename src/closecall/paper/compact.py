@@ -13,7 +13,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -76,7 +76,8 @@ def spell(text: str) -> str:
     >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"))
     monk3 '=cmd 'a\nb
     """
-    hidden = any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
+    plain = text.isascii() and text.isprintable()  # nearly always, and a tenth of the time
+    hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
         # A semicolon is spelt out too: spreadsheets that split there would begin a cell after it.
         return "'" + text.encode("unicode_escape").decode("ascii").replace(";", r"\x3b")
@@ -109,7 +110,7 @@ def to_text(lines: Iterable[Line]) -> str:
 
 def _write(line: Line) -> list[str]:
     record = line.record
-    cell = [spell(value) if isinstance(value, str) else str(value) for value in asdict(line.cell).values()]
+    cell = [spell(value) if isinstance(value, str) else str(value) for value in vars(line.cell).values()]
     notes = spell(json.dumps(record.notes)) if record.notes else ""
     facts = [str(line.run), *map(str, record.sizes), str(record.features), f"{record.seconds:.3f}", notes]
     chosen = {(row["loss"], row["method"]): row for row in choose(record.rows, line.cell.protocol)}
@@ -228,7 +229,7 @@ def _read_row(
 def _whole(values: dict[str, str], name: str, least: int) -> int:
     # Digits only: int() would also take "1_000", " 7" and other scripts' digits.
     text = values[name]
-    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < least:
         raise ValueError(f"{name} {text!r} is no whole number of at least {least}")
     return int(text)
 

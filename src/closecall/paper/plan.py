@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -103,14 +103,14 @@ class Cell:
     @property
     def key(self) -> str:
         """SHA-256 of everything that decides the result."""
-        content = asdict(self)
+        content = {**vars(self)}  # of text and numbers alone: asdict would copy each
         del content["suite"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def group(self) -> Cell:
         """The cell's first sibling: cells that differ in the split alone have the same group."""
-        return Cell(**{**asdict(self), "split": 0})
+        return replace(self, split=0)
 
 
 def rng_for(cell: Cell, stream: str) -> np.random.Generator:

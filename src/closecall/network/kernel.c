@@ -11,7 +11,7 @@
 #include "choose.h"
 
 /* Where at most this share of the examples pulls, gathering them beats going backward through all. */
-#define FEW 0.6
+#define FEW_PULL 0.6
 
 typedef struct {
     int64_t features, hidden, outputs, samples; /* features: without the intercept's ones */
@@ -192,7 +192,7 @@ EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, con
         int64_t busy = 0;
         for (int64_t i = 0; i < n; i++) busy += job->pulls[i] != 0;
         for (int64_t i = 0; i < number; i++) job->gradient[i] = 0;
-        if ((double)busy <= FEW * (double)n) {
+        if ((double)busy <= FEW_PULL * (double)n) {
             int64_t found = 0;
             for (int64_t i = 0; i < n && found < busy; i++)
                 if (job->pulls[i] != 0) {

@@ -118,9 +118,9 @@ def _network_rows(division: Division, cell: Cell) -> Array:
     """One network for each problem; with new starts also ``average`` as often as ``close_decay`` has settings."""
     from closecall.network.grid import train_grid
 
-    problems = grid(division.sizes[0])
+    problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
     own, average = len(problems), [each for each in problems if get_aggregate(each.aggregate).plain]
-    if cell.recipe >= NEW_STARTS:
+    if new:
         problems += average * (len(k_grid(division.sizes[0])) - 1)
     rows = rows_of(problems)
     trained = train_grid(
@@ -128,24 +128,22 @@ def _network_rows(division: Division, cell: Cell) -> Array:
         division.y[0],
         problems,
         max_iter=cell.max_iter,
-        seed=starts(cell, problems),
+        seed=new_starts(cell, problems) if new else int(rng_for(cell, "start").integers(2**31)),
         learning_rate=NETWORK_RATES[cell.recipe],
         penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
     )
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         rows[part] = (trained.scores(X) * y > 0).sum(axis=1)
     rows["n_iter"], rows["objective"] = trained.n_iter, np.nan
-    if cell.recipe < NEW_STARTS:
+    if not new:
         return rows
     control = rows[np.isin(rows["method"], [each.aggregate for each in average])]  # the first draw of each is average's
     control["method"] = EQUAL_STARTS
     return np.concatenate([rows[:own], control])
 
 
-def starts(cell: Cell, problems: Sequence[Problem]) -> int | list[int]:
-    """The seed of the start that all problems share, or of each; the n-th time that a problem occurs is draw n."""
-    if cell.recipe < NEW_STARTS:
-        return int(rng_for(cell, "start").integers(2**31))
+def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
+    """The seed of each problem's start, from a stream of its own; the n-th time that a problem occurs is draw n."""
     draws = Counter[Problem]()
     seeds = []
     for each in problems:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from closecall.paper.plan import NETWORK_STEPS
 from closecall.paper.published import LOSSES, METHODS as TABLE_METHODS, PAIR_TABLES
 from closecall.report.text import p_value
 
-from .common import Row, made_by, markdown, read_csv
+from .common import Row, made_by, markdown, read_csv, write_csv
 
 #: Steps of the released descent, the first of them on all sets of at most so many values, the second on the smallest.
 STEPS, LONG, LONG_SETS = 2_000, 10_000, 10
@@ -28,7 +28,8 @@ PAIRS = {
     ("average", EQUAL_STARTS): "starts",
 }
 ONE, NEW, RELEASED = "one start", "new starts", "released descent, {:,} steps"
-AGREEMENT = "network-agreement.csv"
+AGREEMENT, COUNTS = "network-agreement.csv", "network-counts.csv"
+ALL = "all"
 SUITES = {"pmlb94": "PMLB", "openml100": "OpenML"}
 
 
@@ -41,7 +42,8 @@ class Count:
     worse: int
     better_holm: int
     worse_holm: int
-    points: tuple[int, int]
+    two_points: int
+    two_points_worse: int
     mean: float
     low: float
     high: float
@@ -55,7 +57,11 @@ class Count:
     def shown(self) -> list[str]:
         """Sets better and worse, before and after the correction; by two points; the mean difference."""
         wins = f"{self.better} / {self.worse} ({self.better_holm} / {self.worse_holm})"
-        return [wins, f"{self.points[0]} / {self.points[1]}", self.difference]
+        return [wins, f"{self.two_points} / {self.two_points_worse}", self.difference]
+
+
+#: (way, suite, loss, pair) -> what is counted; None where the pair was not run.
+Counts = dict[tuple[str, str, str, str], Count | None]
 
 
 def count(rows: Sequence[Row], stem: str) -> Count | None:
@@ -68,21 +74,23 @@ def count(rows: Sequence[Row], stem: str) -> Count | None:
     losses = [(gains < 0) & (each < SIGNIFICANCE) for each in (p, adjusted)]
     better, better_holm, worse, worse_holm = (int(each.sum()) for each in (*signs, *losses))
     points = int((gains >= 2 - 1e-9).sum()), int((gains <= -2 + 1e-9).sum())
-    return Count(len(mine), better, worse, better_holm, worse_holm, points, *mean_interval(gains))
+    return Count(len(mine), better, worse, better_holm, worse_holm, *points, *mean_interval(gains))
 
 
 def page(rows: list[Row], figure: Path) -> str:
     ways = list(dict.fromkeys((row["way"], row["suite"]) for row in rows))
     found = {
-        (way, suite, loss, stem): count([row for row in rows if _place(row) == (way, suite, loss)], stem)
-        for way, suite in ways
+        (way, suite, loss, stem): count([row for row in mine if row["loss"] == loss], stem)
+        for way, suite in (*ways, (NEW, ALL))
+        for mine in [[row for row in rows if row["way"] == way and suite in (row["suite"], ALL)]]
         for loss in LOSSES
         for stem in PAIRS.values()
     }
+    write_csv(figure.with_name(COUNTS), _counted(found))
     return "\n".join(
         [
             "# Networks: is it the loss or the number of starts?\n",
-            _answer(rows),
+            _answer(found),
             _method(rows, ways),
             "## Three comparisons\n",
             _comparisons(found, ways),
@@ -95,15 +103,19 @@ def page(rows: list[Row], figure: Path) -> str:
     )
 
 
-def _place(row: Row) -> tuple[str, str, str]:
-    return row["way"], row["suite"], row["loss"]
+def _counted(found: Counts) -> list[Row]:
+    """What is quoted elsewhere, a row for each way, suite, loss and pair; names without spaces."""
+    return [
+        {"way": re.sub(r"[ ,]+", "_", way), "suite": suite, "loss": loss, "pair": stem, **vars(each)}
+        for (way, suite, loss, stem), each in found.items()
+        if each
+    ]
 
 
-def _answer(rows: Sequence[Row]) -> str:
+def _answer(found: Counts) -> str:
     """Two sentences: whether close decay helps, and what of its gain the number of starts is; all suites together."""
     left, counted, given = (
-        [count([row for row in rows if (row["way"], row["loss"]) == (NEW, loss)], stem) for loss in LOSSES]
-        for stem in ("equal", "released", "starts")
+        [found[NEW, ALL, loss, stem] for loss in LOSSES] for stem in ("equal", "released", "starts")
     )
     helps = [loss for loss, each in zip(LOSSES, left, strict=True) if each and each.low > 0]
     word = f"helps with the {' and the '.join(helps)} loss" if helps else "is not found to help"
@@ -124,7 +136,7 @@ def _both(counts: Sequence[Count | None], what: str) -> str:
 
 def _method(rows: Sequence[Row], ways: Sequence[tuple[str, str]]) -> str:
     sets = ", ".join(
-        f"{way} {len({row['set'] for row in rows if _place(row)[:2] == (way, suite)})} {SUITES[suite]} sets"
+        f"{way} {len({row['set'] for row in rows if (row['way'], row['suite']) == (way, suite)})} {SUITES[suite]} sets"
         for way, suite in ways
     )
     return (
@@ -142,7 +154,7 @@ def _method(rows: Sequence[Row], ways: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _comparisons(found: dict[Any, Count | None], ways: Sequence[tuple[str, str]]) -> str:
+def _comparisons(found: Counts, ways: Sequence[tuple[str, str]]) -> str:
     lines = []
     for way, suite in ways:
         for loss in LOSSES:

@@ -15,7 +15,7 @@ from closecall.network.layers import Shape, start
 from closecall.objective import Problem
 from closecall.paper.published import LOSSES
 from studies import network_starts, network_starts_page as pages
-from studies.common import write_csv
+from studies.common import read_csv, write_csv
 from studies.released import k_released, train_released
 from tests.studies.test_studies import stored
 
@@ -138,7 +138,7 @@ def test_the_table_counts_as_scipy_does(tmp_path: Path) -> None:
                 7, sum((gains > 0) & (np.array(p) < 0.05)), sum((gains < 0) & (np.array(p) < 0.05)),
             )  # fmt: skip
             assert found.better_holm <= found.better
-            assert found.points == (sum(gains >= 2), sum(gains <= -2))
+            assert (found.two_points, found.two_points_worse) == (sum(gains >= 2), sum(gains <= -2))
             assert found.mean == pytest.approx(gains.mean())
             assert found.low < found.mean < found.high
     assert any(row["released_p"] < 0.05 for row in rows)
@@ -161,3 +161,5 @@ def test_the_page_begins_with_its_answer(tmp_path: Path, gain: float, words: str
     text = pages.page(rows, tmp_path / "network-starts.svg")
     assert words in text.split("\n")[2]
     assert "over 12 sets" in text.split("\n")[2]
+    counts = [row for row in read_csv(tmp_path / pages.COUNTS) if (row["suite"], row["pair"]) == (pages.ALL, "equal")]
+    assert [(row["way"], row["sets"]) for row in counts] == [("new_starts", 12)] * 2

@@ -318,7 +318,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         self.k_, self.m_ = get_aggregate(winner.aggregate).counts(winner.k, winner.m, float(mass.sum()))
         self.cv_results_ = {
             "params": np.array([[getattr(each, name) for name in _CHOSEN] for each in problems], dtype=object),
-            "start": np.tile(np.arange(self.n_starts), len(settings)),
+            "start": np.tile(np.arange(len(draws)), len(settings)),
             "fold_scores": scores,
             "mean_test_score": scores.mean(axis=0),
         }

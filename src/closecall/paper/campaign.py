@@ -15,7 +15,19 @@ from closecall.report.formats import Row
 from .compact import Line
 from .exchange import read_folder
 from .jobs import Job, from_json
-from .plan import FIGURE5_SET, RECIPE, STARTS, TARGETS, Cell, RunOptions, Size, Target, recipe_for, steps_for
+from .plan import (
+    FIGURE5_SET,
+    NEW_STARTS,
+    RECIPE,
+    STARTS,
+    TARGETS,
+    Cell,
+    RunOptions,
+    Size,
+    Target,
+    recipe_for,
+    steps_for,
+)
 from .published import MODELS
 from .record import Record
 from .scores import Hole, title
@@ -220,13 +232,19 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
                 model, what = job.models[0], "simulations" if job.target.simulations else "tables"
                 rows[suite, protocol, model, what] = {
                     "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
-                    "steps": steps_for(job.target, job.options, model),
+                    "steps": steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
                     "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
                     "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
                     "cells_done": sum(cell.key in done for cell in mine),
                     "missing": [name for name in names if name in left],
                 }  # fmt: skip
     return list(rows.values())
+
+
+def _starts(job: Job, model: str, protocol: str) -> str:
+    """What networks begin at; nothing for other models."""
+    each = recipe_for(job.options, model, protocol) >= NEW_STARTS
+    return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
 
 
 def costs(campaign: Campaign) -> list[Row]:

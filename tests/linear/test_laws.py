@@ -130,7 +130,7 @@ def test_rounding_moves_no_row() -> None:
     X = rng.normal(size=(3000, 6)) * 10.0 ** np.arange(-3, 3)
     X[:, 5] = rng.integers(-1, 2, 3000)  # centred, its zeros are rounding alone
     X[::7, 4] = 0.0
-    codes, mass = rng.integers(0, 2, 3000), np.ones(3000)
+    codes = rng.integers(0, 2, 3000)
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
     other = scaled * (1 + rng.choice([-2, -1, 0, 1, 2], X.shape) * 2.0**-53) + rng.choice([-1e-17, 0, 1e-17], X.shape)
     assert (other != scaled).mean() > 0.5

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 #: What makes this processor compute like one of 2008: OpenBLAS, NumPy and torch without AVX.
-FIT = """
+CODE = """
 import json, sys
 from sklearn.preprocessing import StandardScaler
 from closecall import CloseKClassifier, CloseKClassifierCV, diagnose
@@ -45,7 +45,7 @@ def test_another_processor_gives_the_same_answers() -> None:
     answers = []
     for extra in ({}, other_processor()):
         run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", FIT],
+            [sys.executable, "-W", "ignore", "-c", CODE],
             env=os.environ | extra,
             capture_output=True,
             text=True,

@@ -10,7 +10,7 @@ from closecall._names import Array
 from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
-#: Gaps whose widths differ by this share are equally wide: tables of few values have many, told apart by rounding alone.
+#: Gaps whose widths differ by this share are equally wide: tables of few values have many, which rounding alone parts.
 WIDTHS = 1e-6
 
 

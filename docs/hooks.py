@@ -24,6 +24,8 @@ ROLE = re.compile(r":(?:func|class|mod|data|meth|attr|obj):<code>~?([^<]+)</code
 #: A table of parameters from its column of defaults on, and the last cell of a row.
 DEFAULTS = re.compile(r"<th>Default</th>(.*?</table>)", re.S)
 LAST_CELL = re.compile(r"<td>(?:(?!<td>).)*</td>\s*</tr>", re.S)
+#: A comment that stands alone in its line: it begins or ends a generated block.
+COMMENT = re.compile(r"^<!--[^>]*-->$\n?", re.M)
 #: What a browser would fetch from elsewhere; links that a reader may follow are not among it.
 FOREIGN = re.compile(r'<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
 
@@ -49,6 +51,11 @@ def on_files(files: Any, config: Any) -> Any:
     for path in example_paths():
         files.append(File.generated(config, f"gallery/{path.stem}.svg", content=picture(path)))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Leave out what is said to the programs that write pages."""
+    return COMMENT.sub("", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -20,7 +20,8 @@ from closecall.paper.exchange import export_store
 from closecall.paper.jobs import Job
 from closecall.paper.pages import agreement
 from closecall.paper.pages.figure5 import simulation_gains, standard_error
-from closecall.paper.pages.findings import fill, headline, readme_block, shortfalls
+from closecall.paper.pages.claims import claimed_pages, fill
+from closecall.paper.pages.findings import headline, readme_block, shortfalls
 from closecall.paper.pages.publish import MARK, write_pages
 from closecall.paper.pages.sections import build
 from closecall.paper.plan import TARGETS, Cell, RunOptions, Size
@@ -243,27 +244,33 @@ def test_the_same_files_make_the_same_pages(site: Path, tmp_path: Path) -> None:
         assert path.read_bytes() == (site / path.relative_to(tmp_path)).read_bytes(), path.name
 
 
+CLAIM = """[["page.md"]]
+text = "better on {} of the sets, worse on {}"
+from = "headline.csv suite=pmlb94 protocol=paper test=paper loss=hinge criterion=joint"
+cells = ["fraction .0% outcome=wins", "count d outcome=losses"]
+"""
+
+
 def test_numbers_in_pages_come_from_the_files(site: Path) -> None:
-    name = "headline.csv fraction .0% suite=pmlb94 protocol=paper test=paper loss=hinge criterion=joint outcome=wins"
-    page = f"a <!-- result: {name} -->12%<!-- end --> b\n<!-- results: begin. x -->\nold\n<!-- results: end -->\n"
-    filled = fill(page, site)
-    assert f"<!-- result: {name} -->100%<!-- end --> b" in filled
+    page, claims = site.parent / "page.md", site.parent / "claims.toml"
+    text = "Better, better on 12% of the\nsets, worse on 7.\n<!-- results: begin. x -->\nold\n<!-- results: end -->\n"
+    assert "better on 12% of the\nsets, worse on 7." in fill(page, site, text)  # nothing is claimed yet
+    claims.write_text(CLAIM)
+    assert claimed_pages(site) == [page]
+    filled = fill(page, site, text)
+    assert "Better, better on 100% of the\nsets, worse on 0." in filled
     assert "old" not in filled
     assert readme_block(site) in filled
-    row = "| pmlb94, linear | 3 | paper | hinge | 3 of 3: 100% [29%, 100%] | 0 of 3: 0% [0%, 71%] | 25% / 0% |"
-    assert row in filled
-    assert fill(filled, site) == filled
-    for wrong in ("suite=none", "suite=pmlb94"):
-        with pytest.raises(ValueError, match="not one"):
-            fill(f"<!-- result: headline.csv fraction .0% {wrong} -->1<!-- end -->", site)
-    with pytest.raises(ValueError, match="1 of 2 "):
-        fill(f"<!-- result: {name} -->1<!-- end --> <!-- result: headline fraction .0% x=y -->1<!-- end -->", site)
-    assert fill("say `<!-- result: FILE ... -->`", site) == "say `<!-- result: FILE ... -->`"
-    (site / "beyond").mkdir(exist_ok=True)
-    (site / "beyond" / "few.csv").write_text("way,gain\na,0.25\n")
-    inner = fill("<!-- result: beyond/few.csv gain .1f way=a -->9<!-- end -->", site)
-    (site / "beyond" / "few.csv").unlink()
-    assert inner == "<!-- result: beyond/few.csv gain .1f way=a -->0.2<!-- end -->"
+    assert "| paper | hinge | 3 of 3: 100% [29%, 100%] | 0 of 3: 0% [0%, 71%] | 25% / 0% |" in filled
+    assert fill(page, site, filled) == filled
+    for wrong in ("better on 12% of other sets, worse on 7.", 2 * text):
+        with pytest.raises(ValueError, match="must name text that is on the page once"):
+            fill(page, site, wrong)
+    for old, new in (("loss=hinge", "loss=none"), (" outcome=wins", ""), ("cells = [", "cells = ['a b', ")):
+        claims.write_text(CLAIM.replace(old, new))
+        with pytest.raises(ValueError, match=r"not one|a cell for every"):
+            fill(page, site, text)
+    claims.unlink()
 
 
 def test_published_csv_is_the_numbers_on_the_page(site: Path) -> None:

@@ -19,8 +19,8 @@ from closecall.paper.compact import PLACES
 from closecall.paper.exchange import export_store
 from closecall.paper.jobs import Job
 from closecall.paper.pages import agreement
-from closecall.paper.pages.figure5 import simulation_gains, standard_error
 from closecall.paper.pages.claims import claimed_pages, fill
+from closecall.paper.pages.figure5 import simulation_gains, standard_error
 from closecall.paper.pages.findings import headline, readme_block, shortfalls
 from closecall.paper.pages.publish import MARK, write_pages
 from closecall.paper.pages.sections import build

@@ -59,7 +59,7 @@ def import_(
 def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
-    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table of results is filled in; repeatable.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table is filled in; repeatable.")] = None,
     predictions: Annotated[list[str] | None, typer.Option(
         help="Suite whose chosen settings are solved again for the prediction of every test example; needs the data.")
     ] = None,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +112,25 @@ def test_wrong_pages_are_found(text: str, found: str, converter: Any) -> None:
         assert bool(list(wrong(rendered(text, converter), text))) == (found == "wrong")
 
 
-#: Tables, code and pictures that a reader cannot see whole: wider than the page or cut by what holds them, unscrollable.
+RESULTS = [page for page in DOCS if page.parent.name == "results"]
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=name_of)
+def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
+    """In bold, right under the title."""
+    _, first, *_ = re.split(r"\n\s*\n", COMMENT.sub("", page.read_text(encoding="utf-8")).strip())
+    answer = re.match(r"\*\*(.+?)\*\*", first, re.S)
+    assert answer, first[:100]
+    assert len(answer[1].split()) <= 70
+
+
+def test_the_index_of_the_results_has_few_entries() -> None:
+    groups = re.findall(r"^## (.+)\n\n- \[", (SITE / "docs" / "results" / "index.md").read_text(), re.M)
+    assert 1 < len(groups) <= 10
+    assert "More" not in groups, "a page is in no group of closecall.paper.pages.front"
+
+
+#: Tables, code and pictures that a reader cannot see whole: wider than the page, or cut by a frame that cannot scroll.
 CUT = """() => [...document.querySelectorAll("article table, article pre, article img, article .formula")]
   .filter((box) => box.offsetParent).flatMap((box) => {
     const right = box.getBoundingClientRect().right;
@@ -121,7 +141,7 @@ CUT = """() => [...document.querySelectorAll("article table, article pre, articl
     }
     return right > innerWidth + 1 ? ["beyond the page"] : [];
   })"""
-SCROLLS = """() => [...document.querySelectorAll("article table")].filter((table) => table.offsetParent).every((table) => {
+SCROLLS = """() => [...document.querySelectorAll("article table")].filter((box) => box.offsetParent).every((table) => {
     const frame = table.closest(".md-typeset__scrollwrap"), room = frame ? frame.scrollWidth - frame.clientWidth : 0;
     if (!frame || room < 2) return !!frame;
     frame.scrollLeft = room;
@@ -132,9 +152,9 @@ SCROLLS = """() => [...document.querySelectorAll("article table")].filter((table
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    build = pytest.importorskip("mkdocs.commands.build", reason='needs: pip install "closecall[test]"')
     folder = tmp_path_factory.mktemp("site")
-    build.build(mkdocs_config.load_config(str(SITE / "mkdocs.yml"), site_dir=str(folder)))
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=SITE, check=True)
     return folder
 
 

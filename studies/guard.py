@@ -123,7 +123,8 @@ def page(rows: list[Row], figure: Path) -> str:
             "# What the guard is worth\n",
             f"**With the default guard `CloseKClassifierCV` gains {signed(at[default]['mean'])} points over tuned "
             f"average and is a point or more worse on {at[default]['down']:.0f} of {found[0]['sets']:.0f} sets; "
-            f"without a guard it gains {signed(at[free]['mean'])} and is a point or more worse on {at[free]['down']:.0f}.** "
+            f"without a guard it gains {signed(at[free]['mean'])} and is a point or more worse on "
+            f"{at[free]['down']:.0f}.** "
             f"With the default the search leaves average in {prices[default]['left']:.0%} of the fits and is "
             f"{_said(at[default])}; with no guard, in {prices[free]['left']:.0%}, and is {_said(at[free])}. The worst "
             f"set loses {-prices[default]['worst']:.2f} points with the guard and {-prices[free]['worst']:.2f} "

@@ -143,9 +143,9 @@ def page(rows: list[Row], figure: Path) -> str:
             f"sets](beyond-steps.md). Here {rows[0]['sets']:.0f} PMLB sets (at most {MAX_VALUES:,} values), "
             f"{rows[0]['splits']:.0f} splits, the paper's protocol and test; division, start and grid of every cell "
             "are the tables' own. Fractions of sets on which one method is significantly better than the other, with "
-            f"exact 95 % intervals; the published ones are of {TABLE.denominators['network'][0]} sets. In bold: differs from "
-            "the published one (p < 0.05, as in [the comparison](comparison.md), not corrected for how many are "
-            "tested).\n",
+            f"exact 95 % intervals; the published ones are of {TABLE.denominators['network'][0]} sets. In bold: "
+            "differs from the published one (p < 0.05, as in [the comparison](comparison.md), not corrected for "
+            "how many are tested).\n",
             made_by("rates"),
         ]
     )

@@ -168,6 +168,23 @@ def solve(
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
 
 
+def certify(
+    X: Any, y: Array, problems: Sequence[Problem], masses: Array, fold_of: Array, coef: Array, intercept: Array, *,
+    tol: float, settle: int, fit_intercept: bool, penalize_intercept: bool,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Settle problems where they ended (:mod:`closecall.solvers.finish`), in place; their gaps, and steps taken."""
+    problems, used = list(problems), np.zeros(len(problems), dtype=int)
+    with np.errstate(all="ignore"):  # what comes out is looked at
+        prepared = design_of(X, y, masses, fit_intercept=fit_intercept, penalize_intercept=penalize_intercept,
+                             dtype=np.float64)  # fmt: skip
+        proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)
+        setting = Judged(X, y, prepared.design.intercept)
+        objective, _, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, proven=proven)
+    if not np.isfinite(objective).all():
+        raise FloatingPointError(NOT_FINITE)
+    return gap, used
+
+
 def _as_settled(points: list[Settled], tol: float) -> Solutions:
     coef, intercept, value, errors, used, gap = (
         np.array([getattr(point, name) for point in points])

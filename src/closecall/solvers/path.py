@@ -1,10 +1,10 @@
 """One path of cuts: close-k as a clipped loss, minimised stage by stage.
 
-At a fixed cut e the close-k gradient is the gradient of a function: ``sum of clip(l, T - e, T + e)`` has the slopes of the
-examples with ``|l - T| < e`` and none elsewhere, and charges an error beyond the cut T + e, the paper's M. A stage is
-therefore an ordinary minimisation: Newton's steps with a line search, its corners rounded over a ramp. Lowering the cut
-is the paper's decay, and one path visits every k: k only says where the cut is. What is not convex depends on its start;
-other starts are the ends of paths under random masses, from which the true ones are minimised again.
+At a fixed cut e the close-k gradient is the gradient of a function: ``sum of clip(l, T - e, T + e)`` has the slopes of
+the examples with ``|l - T| < e`` and none elsewhere, and charges an error beyond the cut T + e, the paper's M. A stage
+is therefore an ordinary minimisation: Newton's steps with a line search, its corners rounded over a ramp. Lowering the
+cut is the paper's decay, and one path visits every k: k only says where the cut is. What is not convex depends on its
+start; other starts are the ends of paths under random masses, from which the true ones are minimised again.
 
 Everything here has a compiled twin, `path.c`, which serves the logistic and the hinge loss.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,12 @@ from .finish import Rounded
 #: as a share of its cut. Of ramps of 0.1 to 1.5 and factors of 0.5 to 0.8 on 16 PMLB sets none was more accurate; these
 #: need the fewest looks.
 BEGIN, FACTOR, RAMP = 0.95, 0.5, 1.5
-#: How near to k the mass inside a cut has to be, as a share of it, and how exactly a stage is solved: Newton's decrement
-#: as a share of the value. Looser stages would let the rounding of a processor choose the next one.
+#: How near to k the mass inside a cut has to be, as a share of it, and how exactly a stage is solved, by Newton's
+#: decrement as a share of the value. Looser stages would let the rounding of a processor choose the next one.
 NEAR, TOL = 0.02, 1e-9
-#: Newton's steps of one stage, halvings of a step, tries to place a cut, its moves until k lies between two, and the
-#: lowest cut as a share of T: what is then inside ties.
-STAGE, HALVINGS, TRIES, MOVES, LOWEST = 100, 40, 12, 60, 1e-7
+#: Newton's steps of one stage and of a path, halvings of a step, tries to place a cut, its moves until k lies between
+#: two, and the lowest cut as a share of T: what is then inside ties.
+STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 12, 60, 1e-7
 ARMIJO, DAMPING, FLAT = 1e-4, 0.1, 1e-11
 #: The width over which the kinks of a loss are rounded.
 KINK = 0.1
@@ -141,15 +140,15 @@ class Tasks:
         return replace(self, **parts)
 
 
-def follow(rows: Rows, tasks: Tasks, *, steps: int = 100_000, threads: int = 1, tol: float = TOL) -> Spots:
+def follow(rows: Rows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = TOL) -> Spots:
     """Follow every path down to its last k.
 
     Parameters
     ----------
     rows : Rows
     tasks : Tasks
-    steps : int
-        Newton's steps that one path may take in all.
+    stage : int
+        Newton's steps that a stage may take.
     threads : int
     tol : float
         How exactly stages are solved.
@@ -157,21 +156,22 @@ def follow(rows: Rows, tasks: Tasks, *, steps: int = 100_000, threads: int = 1, 
     tasks = replace(tasks, masses=rows.filled(tasks.masses))
     walk: Callable[..., Spots] = _compiled if LIBRARY is not None and tasks.loss in LOSSES else _walked
     parts = np.array_split(np.arange(len(tasks.alpha)), min(len(tasks.alpha), 4 * threads if threads > 1 else 1))
-    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), steps, tol), parts)
+    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), stage, tol), parts)
     return Spots(*(np.concatenate([getattr(each, name) for each in found]) for name in Spots.__dataclass_fields__))
 
 
 def _spots(rows: Rows, found: Array, looks: Array) -> Spots:
     size = rows.across.shape[0]
-    return Spots(found[..., :size], *(found[..., size + part] for part in range(4)), looks)
+    cut, inside, value, errors = np.moveaxis(found[..., size:], -1, 0)
+    return Spots(found[..., :size], cut, inside, value, errors, looks)
 
 
-def _walked(rows: Rows, tasks: Tasks, steps: int, tol: float) -> Spots:
+def _walked(rows: Rows, tasks: Tasks, stage: int, tol: float) -> Spots:
     size = rows.across.shape[0]
     found, looks = np.empty((*tasks.k.shape, size + 4)), np.zeros(len(tasks.alpha), dtype=np.int64)
     for task in range(len(tasks.alpha)):
-        walk = Walk(rows.across, get_loss(tasks.loss), tasks.masses[tasks.run[task]], tasks.alpha[task] * rows.penalized,
-                    steps, tol)  # fmt: skip
+        mass, penalty = tasks.masses[tasks.run[task]], tasks.alpha[task] * rows.penalized
+        walk = Walk(rows.across, get_loss(tasks.loss), mass, penalty, stage, tol)
         same = tasks.run[task] == tasks.own[task]
         spots = walk.run(tasks.starts[task], tasks.k[task], None if same else tasks.masses[tasks.own[task]])
         found[task] = [[*spot.c, spot.cut, spot.inside, spot.value, spot.errors] for spot in spots]
@@ -189,8 +189,8 @@ class Walk:
     loss : Loss
     mass : array (samples,)
     penalty : array (coordinates,)
-    steps : int
-        That may be taken in all.
+    stage : int
+        Steps that a stage may take.
     tol : float
     """
 
@@ -198,8 +198,9 @@ class Walk:
     loss: Loss
     mass: Array
     penalty: Array
-    steps: int
+    stage: int
     tol: float
+    steps: int = field(default=STEPS, init=False)
     looks: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -228,7 +229,7 @@ class Walk:
     def settle(self, c: Array, cut: float) -> Spot:
         """Damped Newton steps at one cut, always downhill."""
         damping, (spot, gradient, hessian, sizes) = 0.0, self.look(c, cut)
-        for _ in range(STAGE):
+        for _ in range(self.stage):
             if self.steps <= 0:
                 break
             self.steps -= 1
@@ -280,7 +281,7 @@ class Walk:
 
     def run(self, start: Array, targets: Array, own: Array | None) -> list[Spot]:
         """Spots at the target masses, falling; settled under ``own`` masses where these are others."""
-        here, spots = self.settle(start, np.inf), []
+        here, spots = self.settle(start, np.inf), list[Spot]()
         cut = self._distance(here.c)
         before = replace(here, cut=cut / FACTOR)
         while len(spots) < len(targets):
@@ -324,15 +325,15 @@ def _load() -> Any:
         return None
     pointer, whole, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     function.restype = whole
-    function.argtypes = [pointer, whole, whole, ctypes.c_int32, real, real, pointer, whole, *[pointer] * 5, whole, pointer,
-                         *[real] * 5, whole, whole, pointer, pointer]  # fmt: skip
+    function.argtypes = [pointer, whole, whole, ctypes.c_int32, real, real, pointer, whole, *[pointer] * 5, whole,
+                         pointer, *[real] * 5, whole, whole, pointer, pointer]  # fmt: skip
     return function
 
 
 LIBRARY = _load()
 
 
-def _compiled(rows: Rows, tasks: Tasks, steps: int, tol: float) -> Spots:
+def _compiled(rows: Rows, tasks: Tasks, stage: int, tol: float) -> Spots:
     size, padded = rows.across.shape
     masses, k, starts = (np.ascontiguousarray(part, dtype=np.float64) for part in (tasks.masses, tasks.k, tasks.starts))
     alpha = np.ascontiguousarray(tasks.alpha, dtype=np.float64)
@@ -341,7 +342,7 @@ def _compiled(rows: Rows, tasks: Tasks, steps: int, tol: float) -> Spots:
     failed = LIBRARY(
         rows.across.ctypes.data, padded, size, LOSSES[tasks.loss], get_loss(tasks.loss).threshold, KINK,
         rows.penalized.ctypes.data, len(alpha), *(part.ctypes.data for part in (masses, run, own, alpha, starts)),
-        k.shape[1], k.ctypes.data, BEGIN, FACTOR, RAMP, NEAR, tol, STAGE, steps, found.ctypes.data, looks.ctypes.data,
+        k.shape[1], k.ctypes.data, BEGIN, FACTOR, RAMP, NEAR, tol, stage, STEPS, found.ctypes.data, looks.ctypes.data,
     )  # fmt: skip
     if failed:
         raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")

@@ -19,7 +19,7 @@ from ..solvers import solve
 from ..solvers.batched import certify
 from ..solvers.certificate import weights_at
 from ..solvers.checks import check_problems, single_fits
-from ..solvers.close import serves, solve_close
+from ..solvers.close import Close, serves
 from ..solvers.kernels import make_mass
 from ..solvers.prepared import prepare
 from ..solvers.sweep import sweep
@@ -38,8 +38,8 @@ SOLVERS = {
     "path": "clipped losses along a path of cuts, from several starts",
     "algorithm1": "the paper's Algorithm 1: gradient steps while k falls",
 }
-#: Steps' worth of settling after a path, whatever max_iter is: it must not matter.
-CERTIFYING = 1000
+#: Steps' worth of settling after a path, whatever max_iter is, which must not matter.
+SETTLING = 300
 #: The key of what was arranged for all classes jointly, beside the numbers of the scores.
 ALL_CLASSES = -1
 #: Scores this share of their range apart are tied to an exact intercept: it must not part what rounding parted.
@@ -187,16 +187,18 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
 def _by_paths(
     rows: Arranged, sign: int, problems: Sequence[Problem], options: Options, masses: Array, fold_of: Array
 ) -> Fitted:
-    labels = rows.labels.astype(np.float64)
-    intercept = {"fit_intercept": options.fit_intercept, "penalize_intercept": options.penalize_intercept}
-    ends = solve_close(rows.X, labels, masses, problems, fold_of, words=rows.hashes, n_starts=options.n_starts,
-                       stage=options.max_iter, threads=options.threads, **intercept)  # fmt: skip
-    gap, coef, inner = np.full(len(problems), np.nan), ends.coef, ends.intercept
-    if options.certify:
-        gap, _ = certify(
-            rows.X, labels, problems, masses, fold_of, coef, inner, tol=options.tol, settle=CERTIFYING, **intercept
-        )
-    return sign * coef, sign * inner, ends.looks, gap, gap <= options.tol
+    close = Close(
+        rows.X, rows.labels.astype(np.float64), masses, rows.hashes, options.fit_intercept, options.penalize_intercept,
+        options.n_starts, options.max_iter, options.threads,
+    )  # fmt: skip
+    ends = close.solve(problems, fold_of, options.tol if options.certify else None)
+    left = np.flatnonzero(ends.gap > options.tol)
+    if left.size:  # tables of few values tie in ways that no ramp parts
+        ends.gap[left] = certify(
+            rows.X, close.y, [problems[place] for place in left], masses, fold_of[left], ends, left, tol=options.tol,
+            settle=SETTLING, fit_intercept=options.fit_intercept, penalize_intercept=options.penalize_intercept,
+        )  # fmt: skip
+    return sign * ends.coef, sign * ends.intercept, ends.looks, ends.gap, ends.gap <= options.tol
 
 
 def _by_steps(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:

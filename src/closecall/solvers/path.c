@@ -21,7 +21,7 @@ enum { LOGISTIC = 0, HINGE = 1 };
 #define SHORTEST 40   /* halvings of a step */
 #define FIRST_DAMPING 0.1
 #define FLAT 1e-11    /* of a direction's size: no curvature */
-#define TRIES 12      /* to place a cut */
+#define TRIES 24      /* to place a cut */
 #define MOVES 60      /* of a cut, until k lies between two */
 #define LOWEST 1e-7   /* cuts end at this share of T: all that is left ties */
 
@@ -352,7 +352,7 @@ static void place(Task *task, Spot *high, Spot *low, Spot *room, double k, doubl
 static void carry_over(Task *task, Spot *spot, Spot *high, Spot *room, double k, double factor, double near) {
     settle(task, spot, spot->c, spot->cut);
     copy(task, high, spot);
-    for (int move = 0; move < MOVES && task->steps > 0; move++) {
+    for (int move = 0; move < MOVES && task->steps > 0 && fabs(spot->inside - k) > near * k; move++) {
         if (spot->inside > k) {
             copy(task, high, spot);
             settle(task, spot, spot->c, spot->cut * factor);
@@ -367,6 +367,26 @@ static void carry_over(Task *task, Spot *spot, Spot *high, Spot *room, double k,
     }
 }
 
+/* Room for a task and its spots, all in one piece; NULL where memory was lacking. */
+static double *prepare(Task *task, Spot *spots, int count, double **penalty) {
+    size_t d = (size_t)task->size, n = (size_t)task->rows;
+    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + (4 + (size_t)count) * d)), *next = room;
+    if (!room) return NULL;
+#define TAKE(count) (next += (count), next - (count))
+    task->v = TAKE(n), task->dv = TAKE(n), task->first = TAKE(n), task->second = TAKE(n), task->size_of = TAKE(n);
+    task->pairs = TAKE(2 * n), task->matrix = TAKE(d * d), task->factor = TAKE(d * d);
+    task->gradient = TAKE(d), task->diagonal = TAKE(d), task->step = TAKE(d);
+    task->penalty = *penalty = TAKE(d);
+    for (int spot = 0; spot < count; spot++) spots[spot].c = TAKE(d);
+    return room;
+}
+
+static void write_spot(const Task *task, const Spot *spot, double *out) {
+    memcpy(out, spot->c, sizeof(double) * (size_t)task->size);
+    out += task->size;
+    out[0] = spot->cut, out[1] = spot->inside, out[2] = spot->value, out[3] = spot->errors;
+}
+
 /* Tasks: paths under the masses `run`; where these are not their `own`, every spot is carried over to those.
  * Targets k (tasks, targets) are masses, falling. Spots (tasks, targets, size + 4) are c, cut, inside, value and errors.
  * Returns 0, or 1 where memory was lacking. */
@@ -375,21 +395,15 @@ EXPORT int64_t paths(
     int64_t tasks, const double *masses, const int64_t *run, const int64_t *own, const double *alpha, const double *starts,
     int64_t targets, const double *k, double begin, double factor, double ramp, double near, double tol, int64_t stage,
     int64_t steps, double *spots, int64_t *looks) {
-    size_t d = (size_t)size, n = (size_t)rows;
-    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + 10 * d)), *next = room;
-    if (!room) return 1;
-#define TAKE(count) (next += (count), next - (count))
     Task task = {.rows = rows, .size = size, .across = across, .loss = loss, .threshold = threshold, .kink = kink,
                  .tol = tol, .ramp = ramp, .stage = stage};
-    task.v = TAKE(n), task.dv = TAKE(n), task.first = TAKE(n), task.second = TAKE(n), task.size_of = TAKE(n);
-    task.pairs = TAKE(2 * n), task.matrix = TAKE(d * d), task.factor = TAKE(d * d);
-    task.gradient = TAKE(d), task.diagonal = TAKE(d), task.step = TAKE(d);
-    double *penalty = TAKE(d);
-    Spot here = {.c = TAKE(d)}, before = {.c = TAKE(d)}, found = {.c = TAKE(d)}, high = {.c = TAKE(d)}, other = {.c = TAKE(d)};
-    task.penalty = penalty;
+    Spot own_spots[5];
+    double *penalty, *room = prepare(&task, own_spots, 5, &penalty);
+    if (!room) return 1;
+    Spot here = own_spots[0], before = own_spots[1], found = own_spots[2], high = own_spots[3], other = own_spots[4];
     for (int64_t number = 0; number < tasks; number++) {
         const double *running = masses + run[number] * rows, *truly = masses + own[number] * rows;
-        for (size_t j = 0; j < d; j++) penalty[j] = alpha[number] * penalized[j];
+        for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
         settle(&task, &here, starts + number * size, INFINITY);
         double cut = distance(&task, here.c, begin);
@@ -399,7 +413,7 @@ EXPORT int64_t paths(
             int last = !(cut > LOWEST * threshold) || task.steps <= 0;
             if (!last) settle(&task, &here, here.c, cut);
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
-                double wanted = k[number * targets + target], *spot = spots + (number * targets + target) * (size + 4);
+                double wanted = k[number * targets + target];
                 copy(&task, &found, &here);
                 if (!last && before.inside > wanted) {
                     copy(&task, &high, &before);
@@ -410,10 +424,44 @@ EXPORT int64_t paths(
                     carry_over(&task, &found, &high, &other, wanted, factor, near);
                     task.mass = running;
                 }
-                memcpy(spot, found.c, sizeof(double) * d);
-                spot[d] = found.cut, spot[d + 1] = found.inside, spot[d + 2] = found.value, spot[d + 3] = found.errors;
+                write_spot(&task, &found, spots + (number * targets + target) * (size + 4));
             }
             copy(&task, &before, &here);
+        }
+        looks[number] = task.looks;
+    }
+    free(room);
+    return 0;
+}
+
+/* Spots that are known, one a task, settled at one ramp (tasks, levels) after the other with the mass k inside, to a share
+ * of `near` (levels,). A kink is rounded over the ramp too. `reached` is the last ramp at which that was possible, 0 if none.
+ * Spots are read and written. */
+EXPORT int64_t sharpen(
+    const double *across, int64_t rows, int64_t size, int32_t loss, double threshold, double kink, const double *penalized,
+    int64_t tasks, const double *masses, const int64_t *own, const double *alpha, const double *k, int64_t levels,
+    const double *ramp, const double *near, double factor, double tol, int64_t stage, int64_t steps, double *spots,
+    double *reached, int64_t *looks) {
+    Task task = {.rows = rows, .size = size, .across = across, .loss = loss, .threshold = threshold, .kink = kink,
+                 .tol = tol, .stage = stage};
+    Spot own_spots[3];
+    double *penalty, *room = prepare(&task, own_spots, 3, &penalty);
+    if (!room) return 1;
+    Spot found = own_spots[0], high = own_spots[1], other = own_spots[2];
+    for (int64_t number = 0; number < tasks; number++) {
+        double *spot = spots + number * (size + 4);
+        for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
+        task.mass = masses + own[number] * rows, task.steps = steps, task.looks = 0;
+        memcpy(found.c, spot, sizeof(double) * (size_t)size);
+        found.cut = spot[size];
+        reached[number] = 0;
+        for (int64_t level = 0; level < levels; level++) {
+            task.ramp = ramp[number * levels + level];
+            task.kink = fmin(kink, task.ramp * found.cut);
+            carry_over(&task, &found, &high, &other, k[number], factor, near[level]);
+            if (!(fabs(found.inside - k[number]) <= near[level] * k[number])) break;
+            write_spot(&task, &found, spot);
+            reached[number] = task.ramp;
         }
         looks[number] = task.looks;
     }

@@ -29,12 +29,13 @@ from .finish import Rounded
 #: as a share of its cut. Of ramps of 0.1 to 1.5 and factors of 0.5 to 0.8 on 16 PMLB sets none was more accurate; these
 #: need the fewest looks.
 BEGIN, FACTOR, RAMP = 0.95, 0.5, 1.5
+GENTLE = 0.8  # what a cut is multiplied by where it is placed anew for a narrower ramp
 #: How near to k the mass inside a cut has to be, as a share of it, and how exactly a stage is solved, by Newton's
 #: decrement as a share of the value. Looser stages would let the rounding of a processor choose the next one.
 NEAR, TOL = 0.02, 1e-9
 #: Newton's steps of one stage and of a path, halvings of a step, tries to place a cut, its moves until k lies between
 #: two, and the lowest cut as a share of T: what is then inside ties.
-STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 12, 60, 1e-7
+STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 24, 60, 1e-7
 ARMIJO, DAMPING, FLAT = 1e-4, 0.1, 1e-11
 #: The width over which the kinks of a loss are rounded.
 KINK = 0.1
@@ -80,6 +81,11 @@ class Rows:
         """Coefficients (..., features) and intercepts (...) of coordinates (..., coordinates)."""
         coef = c[..., : len(self.mean)] / self.scale
         return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - coef @ self.mean
+
+    def to_coordinates(self, coef: Array, intercept: Array) -> Array:
+        """The inverse of :meth:`to_parameters`."""
+        inner = coef * self.scale
+        return np.concatenate([inner, (intercept + coef @ self.mean)[..., None]], axis=-1) if self.intercept else inner
 
     def filled(self, masses: Array) -> Array:
         """Masses (..., samples) with rows of no mass at the end."""
@@ -160,6 +166,61 @@ def follow(rows: Rows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, to
     return Spots(*(np.concatenate([getattr(each, name) for each in found]) for name in Spots.__dataclass_fields__))
 
 
+@dataclass(frozen=True)
+class Sharpening:
+    """Spots that are known, settled at one ramp after the other, with the mass ``k`` inside.
+
+    Parameters
+    ----------
+    loss : str
+    masses : array (kinds, samples)
+    own : array (tasks,) of int
+    alpha, k : arrays (tasks,)
+    coordinates : array (tasks, size)
+    cut : array (tasks,)
+    ramps : array (tasks, levels)
+    near : array (levels,)
+        How near to k the mass inside has to be at each level.
+    """
+
+    loss: str
+    masses: Array
+    own: Array
+    alpha: Array
+    k: Array
+    coordinates: Array
+    cut: Array
+    ramps: Array
+    near: Array
+
+
+def sharpen(rows: Rows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
+    """The spots, each of one target, and the last ramp at which k could be placed (tasks,), 0 if at none."""
+    size, tasks = rows.across.shape[0], len(task.alpha)
+    found, reached, looks = np.zeros((tasks, 1, size + 4)), np.zeros(tasks), np.zeros(tasks, dtype=np.int64)
+    found[:, 0, :size], found[:, 0, size] = task.coordinates, task.cut
+    masses = rows.filled(task.masses)
+    if LIBRARY is not None and task.loss in LOSSES:
+        own = np.ascontiguousarray(task.own, dtype=np.int64)
+        parts = [np.ascontiguousarray(part, dtype=np.float64) for part in (task.alpha, task.k, task.ramps, task.near)]
+        _call(LIBRARY.sharpen, rows, task.loss, tasks, masses, own, *parts[:2], task.ramps.shape[1], *parts[2:], GENTLE,
+              tol, stage, STEPS, found, reached, looks)  # fmt: skip
+        return _spots(rows, found, looks), reached
+    for place in range(tasks):
+        walk = Walk(
+            rows.across, get_loss(task.loss), masses[task.own[place]], task.alpha[place] * rows.penalized, stage, tol
+        )
+        spot, k = Spot(task.coordinates[place], float(task.cut[place]), 0.0, 0.0, 0.0), float(task.k[place])
+        for ramp, near in zip(task.ramps[place], task.near, strict=True):
+            walk.ramp, walk.kink = ramp, min(KINK, ramp * spot.cut)
+            spot = walk.carry_over(spot, k, GENTLE, near)
+            if not abs(spot.inside - k) <= near * k:
+                break
+            found[place, 0], reached[place] = [*spot.c, spot.cut, spot.inside, spot.value, spot.errors], ramp
+        looks[place] = walk.looks
+    return _spots(rows, found, looks), reached
+
+
 def _spots(rows: Rows, found: Array, looks: Array) -> Spots:
     size = rows.across.shape[0]
     cut, inside, value, errors = np.moveaxis(found[..., size:], -1, 0)
@@ -200,6 +261,8 @@ class Walk:
     penalty: Array
     stage: int
     tol: float
+    ramp: float = RAMP
+    kink: float = KINK
     steps: int = field(default=STEPS, init=False)
     looks: int = field(default=0, init=False)
 
@@ -209,9 +272,9 @@ class Walk:
     def look(self, c: Array, cut: float) -> tuple[Spot, Array, Array, Array]:
         """The spot there; its gradient, its Hessian and the sizes by which that is damped."""
         self.looks += 1
-        margins, low, high = -(c @ self.across), cut - RAMP * cut / 2, cut + RAMP * cut / 2
-        losses, slopes = self.rounded.value(margins, KINK), self.rounded.pulls(margins, KINK)[0]
-        bend = self.rounded.bend(margins, KINK) if self.loss.bend is None else self.loss.bend(-slopes)
+        margins, low, high = -(c @ self.across), cut - self.ramp * cut / 2, cut + self.ramp * cut / 2
+        losses, slopes = self.rounded.value(margins, self.kink), self.rounded.pulls(margins, self.kink)[0]
+        bend = self.rounded.bend(margins, self.kink) if self.loss.bend is None else self.loss.bend(-slopes)
         share, turned, charge = np.ones_like(margins), np.zeros_like(margins), losses
         if np.isfinite(cut):
             above = losses - self.loss.threshold
@@ -247,13 +310,13 @@ class Walk:
             damping = 0.0 if damping < 0.8 * DAMPING else damping if halvings else damping / 4
         return spot
 
-    def place(self, high: Spot, low: Spot, k: float) -> Spot:
+    def place(self, high: Spot, low: Spot, k: float, near: float) -> Spot:
         """Between a spot whose mass inside is above k and one where it is not: one where it is k."""
         above, below, last = high.inside - k, low.inside - k, 0
         for _ in range(TRIES):
-            if abs(low.inside - k) <= NEAR * k or self.steps <= 0:
+            if abs(low.inside - k) <= near * k or self.steps <= 0:
                 return low
-            if abs(high.inside - k) <= NEAR * k:
+            if abs(high.inside - k) <= near * k:
                 return high
             share = min(max(above / (above - below) if above > below else 0.5, 0.05), 0.95)
             found = self.settle(high.c, high.cut * (low.cut / high.cut) ** share)
@@ -263,20 +326,20 @@ class Walk:
                 above, below, low, last = above * (0.5 if last == -1 else 1), found.inside - k, found, -1
         return low
 
-    def carry_over(self, spot: Spot, k: float) -> Spot:
+    def carry_over(self, spot: Spot, k: float, factor: float, near: float) -> Spot:
         """A spot at the mass k under other masses than those of the path, from where the path was."""
         spot = high = self.settle(spot.c, spot.cut)
         for _ in range(MOVES):
-            if self.steps <= 0:
+            if self.steps <= 0 or abs(spot.inside - k) <= near * k:
                 break
             if spot.inside > k:
-                high, spot = spot, self.settle(spot.c, spot.cut * FACTOR)
+                high, spot = spot, self.settle(spot.c, spot.cut * factor)
                 if not spot.cut > LOWEST * self.loss.threshold:
                     break
             elif high.inside <= k:
-                spot, high = high, self.settle(high.c, high.cut / FACTOR)
+                spot, high = high, self.settle(high.c, high.cut / factor)
             else:
-                return self.place(high, spot, k)
+                return self.place(high, spot, k, near)
         return spot
 
     def run(self, start: Array, targets: Array, own: Array | None) -> list[Spot]:
@@ -291,10 +354,10 @@ class Walk:
             while len(spots) < len(targets) and (last or here.inside <= targets[len(spots)]):
                 k, found = targets[len(spots)], here
                 if not last and before.inside > k:
-                    found = self.place(before, here, k)
+                    found = self.place(before, here, k, NEAR)
                 if own is not None:
                     running, self.mass = self.mass, own
-                    found = self.carry_over(found, k)
+                    found = self.carry_over(found, k, FACTOR, NEAR)
                     self.mass = running
                 spots.append(found)
             before, cut = here, cut * FACTOR
@@ -302,7 +365,7 @@ class Walk:
 
     def _distance(self, c: Array) -> float:
         """The distance from T within which a share of the mass lies."""
-        far = np.abs(self.rounded.value(-(c @ self.across), KINK) - self.loss.threshold)
+        far = np.abs(self.rounded.value(-(c @ self.across), self.kink) - self.loss.threshold)
         order = np.argsort(far)
         reached = np.cumsum(self.mass[order])
         return float(far[order[min(np.searchsorted(reached, BEGIN * reached[-1]), len(far) - 1)]])
@@ -320,30 +383,35 @@ def _newton(gradient: Array, hessian: Array, sizes: Array, damping: float) -> tu
 
 def _load() -> Any:
     try:
-        function = ctypes.CDLL(str(Path(__file__).with_name("_path.so"))).paths
-    except (OSError, AttributeError):
+        library = ctypes.CDLL(str(Path(__file__).with_name("_path.so")))
+    except OSError:
         return None
     pointer, whole, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    function.restype = whole
-    function.argtypes = [pointer, whole, whole, ctypes.c_int32, real, real, pointer, whole, *[pointer] * 5, whole,
-                         pointer, *[real] * 5, whole, whole, pointer, pointer]  # fmt: skip
-    return function
+    rows: list[Any] = [pointer, whole, whole, ctypes.c_int32, real, real, pointer]
+    library.paths.restype = library.sharpen.restype = whole
+    library.paths.argtypes = [*rows, whole, *[pointer] * 5, whole, pointer, *[real] * 5, whole, whole, *[pointer] * 2]
+    library.sharpen.argtypes = [*rows, whole, *[pointer] * 4, whole, *[pointer] * 2, *[real] * 2, whole, whole,
+                                *[pointer] * 3]  # fmt: skip
+    return library
 
 
 LIBRARY = _load()
 
 
-def _compiled(rows: Rows, tasks: Tasks, stage: int, tol: float) -> Spots:
+def _call(function: Any, rows: Rows, loss: str, *given: Any) -> None:
+    """Call C with rows, a loss and what else it takes: contiguous arrays by their addresses."""
     size, padded = rows.across.shape
-    masses, k, starts = (np.ascontiguousarray(part, dtype=np.float64) for part in (tasks.masses, tasks.k, tasks.starts))
-    alpha = np.ascontiguousarray(tasks.alpha, dtype=np.float64)
-    run, own = (np.ascontiguousarray(part, dtype=np.int64) for part in (tasks.run, tasks.own))
-    found, looks = np.empty((*k.shape, size + 4)), np.zeros(len(alpha), dtype=np.int64)
-    failed = LIBRARY(
-        rows.across.ctypes.data, padded, size, LOSSES[tasks.loss], get_loss(tasks.loss).threshold, KINK,
-        rows.penalized.ctypes.data, len(alpha), *(part.ctypes.data for part in (masses, run, own, alpha, starts)),
-        k.shape[1], k.ctypes.data, BEGIN, FACTOR, RAMP, NEAR, tol, stage, STEPS, found.ctypes.data, looks.ctypes.data,
-    )  # fmt: skip
-    if failed:
+    addresses = [part.ctypes.data if isinstance(part, np.ndarray) else part for part in given]
+    if function(rows.across.ctypes.data, padded, size, LOSSES[loss], get_loss(loss).threshold, KINK,
+                rows.penalized.ctypes.data, *addresses):  # fmt: skip
         raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")
+
+
+def _compiled(rows: Rows, tasks: Tasks, stage: int, tol: float) -> Spots:
+    parts = (tasks.masses, tasks.alpha, tasks.starts, tasks.k)
+    masses, alpha, starts, k = (np.ascontiguousarray(part, dtype=np.float64) for part in parts)
+    run, own = (np.ascontiguousarray(part, dtype=np.int64) for part in (tasks.run, tasks.own))
+    found, looks = np.empty((*k.shape, rows.across.shape[0] + 4)), np.zeros(len(alpha), dtype=np.int64)
+    _call(LIBRARY.paths, rows, tasks.loss, len(alpha), masses, run, own, alpha, starts, k.shape[1], k,
+          BEGIN, FACTOR, RAMP, NEAR, tol, stage, STEPS, found, looks)  # fmt: skip
     return _spots(rows, found, looks)

@@ -154,7 +154,7 @@ class AggregateLossClassifier(_OneSetting):
         other than least squares take the steps in either case; so do the aggregates that are not close.
     n_starts : int or None
         From how many starts a path is followed: the first with the masses as they are, the others with random ones. The
-        end with the fewest training errors is kept. None: ten, fewer on more than 2,000 rows, one on 20,000.
+        end with the fewest training errors is kept. None: ten, fewer on more than 1,000 rows, one from 5,000 on.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
     exact_intercept : bool

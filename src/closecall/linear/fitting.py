@@ -192,11 +192,12 @@ def _by_paths(
         options.n_starts, options.max_iter, options.threads,
     )  # fmt: skip
     ends = close.solve(problems, fold_of, options.tol if options.certify else None)
-    left = np.flatnonzero(ends.gap > options.tol)
-    if left.size:  # tables of few values tie in ways that no ramp parts
+    left = np.flatnonzero(ends.gap > options.tol).tolist()
+    if left:  # tables of few values tie in ways that no ramp parts
         ends.gap[left] = certify(
-            rows.X, close.y, [problems[place] for place in left], masses, fold_of[left], ends, left, tol=options.tol,
-            settle=SETTLING, fit_intercept=options.fit_intercept, penalize_intercept=options.penalize_intercept,
+            rows.X, close.y, [problems[place] for place in left], masses, fold_of[left], ends, np.array(left),
+            tol=options.tol, settle=SETTLING, fit_intercept=options.fit_intercept,
+            penalize_intercept=options.penalize_intercept,
         )  # fmt: skip
     return sign * ends.coef, sign * ends.intercept, ends.looks, ends.gap, ends.gap <= options.tol
 

@@ -124,8 +124,9 @@ class Race:
         split = self.splits[0]
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
-        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], self.options, self.make_scorer,
-                    self.guard, self.calibration)  # fmt: skip
+        options = replace(self.options, n_starts=self.options.n_starts or 1)
+        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.make_scorer, self.guard,
+                    self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair]) -> None:
         """Solve and score (setting, fold) pairs in one batch; those solved before are skipped."""

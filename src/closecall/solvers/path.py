@@ -64,10 +64,11 @@ class Rows:
     def __init__(self, X: Array, y: Array, mass: Array, fit_intercept: bool, penalize_intercept: bool) -> None:
         samples, features = X.shape
         X = X.astype(np.float64)
-        share = mass / mass.sum()
-        self.mean = share @ X if fit_intercept and not penalize_intercept else np.zeros(features)
+        # Plain sums, not products: BLAS adds in an order of each processor's own, and these are the same everywhere.
+        share = (mass / mass.sum())[:, None]
+        self.mean = (share * X).sum(axis=0) if fit_intercept and not penalize_intercept else np.zeros(features)
         X -= self.mean
-        scale = np.sqrt(share @ np.square(X))
+        scale = np.sqrt((share * np.square(X)).sum(axis=0))
         self.scale = np.where(scale > 0, scale, 1.0)
         self.intercept, self.samples = fit_intercept, samples
         #: Minus signed rows (coordinates, rows), which are filled up to the kernel's lanes: minus margins are products.
@@ -80,12 +81,12 @@ class Rows:
     def to_parameters(self, c: Array) -> tuple[Array, Array]:
         """Coefficients (..., features) and intercepts (...) of coordinates (..., coordinates)."""
         coef = c[..., : len(self.mean)] / self.scale
-        return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - coef @ self.mean
+        return coef, (c[..., -1] if self.intercept else np.zeros(c.shape[:-1])) - (coef * self.mean).sum(axis=-1)
 
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
         """The inverse of :meth:`to_parameters`."""
         inner = coef * self.scale
-        return np.concatenate([inner, (intercept + coef @ self.mean)[..., None]], axis=-1) if self.intercept else inner
+        return np.concatenate([inner, (intercept + (coef * self.mean).sum(axis=-1))[..., None]], axis=-1) if self.intercept else inner
 
     def filled(self, masses: Array) -> Array:
         """Masses (..., samples) with rows of no mass at the end."""

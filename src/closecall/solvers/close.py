@@ -21,9 +21,10 @@ from ..losses import Loss, get_loss
 from ..objective import Problem
 from .certificate import NOTHING, Judged, counts, dual_values
 from .finish import Rounded
+from .kernels import pull_close, pull_of
 from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
-from .rows import Rows
+from .rows import DenseRows
 from .sample import FROM_SAMPLES
 from .stages import KINK, NEAR, RAMP
 
@@ -61,10 +62,10 @@ def serves(X: Any, problem: Problem, mass: float) -> bool:
 
     On more rows :mod:`closecall.solvers.large` is faster: 0.06 s for a certified fit of 100,000 x 20, a path needs 6.
     """
-    aggregate = get_aggregate(problem.aggregate)
-    if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK or X.shape[0] >= FROM_SAMPLES or not aggregate.close:
+    if pull_of(problem.aggregate) is not pull_close or sparse.issparse(X):  # one of a user's own selects in its own way
         return False
-    return not aggregate.is_average(*counts(problem, mass), mass)
+    few = X.shape[1] < LARGEST_RANK and X.shape[0] < FROM_SAMPLES
+    return few and not get_aggregate(problem.aggregate).is_average(*counts(problem, mass), mass)
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,12 @@ class Close:
         errors[:] = (margins_wrong * self.masses[fold_of]).sum(axis=1)
         return Ends(coef, intercept, looks, errors, gap)
 
-    def _rows(self, some: Any) -> Rows:
+    def _rows(self, some: Any) -> DenseRows:
         mass = self.masses.max(axis=0)[some]
-        return Rows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
+        return DenseRows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
 
     def _begin(
-        self, whole: Rows, loss: str, problems: list[Problem], fold_of: Array, looks: Array, mine: Array
+        self, whole: DenseRows, loss: str, problems: list[Problem], fold_of: Array, looks: Array, mine: Array
     ) -> Sharpening:
         """The best spot of every problem, on a sample of many rows."""
         some: Any = slice(None)
@@ -163,7 +164,7 @@ class Close:
         return Sharpening(loss, self.masses[folds], own, alpha, k, c, cut, np.empty((len(c), 0)), np.empty(0))
 
     def _sharpened(
-        self, rows: Rows, task: Sharpening, ramps: Array, near: Array, looks: Array, mine: Array
+        self, rows: DenseRows, task: Sharpening, ramps: Array, near: Array, looks: Array, mine: Array
     ) -> Sharpening:
         """The task where its ramps lead; ``ramps`` are then those reached (problems, 1)."""
         given = vars(task) | {"ramps": ramps, "near": near}
@@ -175,7 +176,7 @@ class Close:
         return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]})
 
     def _certified(
-        self, rows: Rows, task: Sharpening, tol: float, looks: Array, mine: Array
+        self, rows: DenseRows, task: Sharpening, tol: float, looks: Array, mine: Array
     ) -> tuple[Sharpening, Array]:
         """Narrow the ramps until their shares certify; where they do, these ends and their gaps."""
         means = np.array([self._held(rows, task, place, RAMP)[0] for place in range(len(task.k))])
@@ -191,7 +192,7 @@ class Close:
                 gaps[place] = gap
         return found, gaps
 
-    def _held(self, rows: Rows, task: Sharpening, place: Any, ramp: float) -> tuple[float, float]:
+    def _held(self, rows: DenseRows, task: Sharpening, place: Any, ramp: float) -> tuple[float, float]:
         """The objective for a unit of the mass inside, with the weights of a ramp held, and the gap of these."""
         loss, mass, cut = get_loss(task.loss), task.masses[task.own[place]], float(task.cut[place])
         margins = -(task.coordinates[place] @ rows.across)[: len(self.y)]
@@ -255,7 +256,7 @@ def _alike(alpha: Array, fold_of: Array, k: Array) -> list[list[Path]]:
     return list(paths.values())
 
 
-def _tasks(rows: Rows, loss: str, masses: Array, paths: list[Path], noise: Array) -> Tasks:
+def _tasks(rows: DenseRows, loss: str, masses: Array, paths: list[Path], noise: Array) -> Tasks:
     """Every path from every start: path first."""
     folds, n_starts = sorted({fold for fold, _, _ in paths}), len(noise)
     kinds = (masses[folds][:, None] * noise).reshape(-1, masses.shape[1])

@@ -9,7 +9,7 @@ from .._names import Array
 LANES = 8  # the kernel's rows come in multiples of it
 
 
-class Rows:
+class DenseRows:
     """Dense rows in the coordinates of standardised columns, the intercept last.
 
     Parameters
@@ -22,7 +22,7 @@ class Rows:
 
     Examples
     --------
-    >>> rows = Rows(np.array([[0.0], [4.0]]), np.array([-1.0, 1.0]), np.ones(2), True, False)
+    >>> rows = DenseRows(np.array([[0.0], [4.0]]), np.array([-1.0, 1.0]), np.ones(2), True, False)
     >>> rows.across[:, :2].tolist()
     [[-1.0, -1.0], [1.0, -1.0]]
     """

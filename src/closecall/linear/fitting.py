@@ -57,6 +57,7 @@ class Options:
     penalize_intercept: bool
     multiclass: str
     init: Any = "least_squares"
+    hint: bool = False  # whether init only saves steps: a path does without
     dtype: Any = None
     threads: int = 1
     extra_iter: int = 0
@@ -169,7 +170,8 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
     sign, rows = _oriented(training, parts, number)
     masses = parts.masses(rows)
     path = np.zeros(len(problems), dtype=bool)
-    if options.solver == "path" and isinstance(options.init, str) and options.init == "least_squares":
+    own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
+    if options.solver == "path" and own_start:
         totals = masses.sum(axis=1)
         path[:] = [serves(rows.X, problem, totals[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
     if path.all():

@@ -153,7 +153,7 @@ class Race:
             return
         total = float(self.training.mass.sum())
         problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
-        options = replace(self.options, init=self._starts(pairs), multiclass=form)
+        options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))
         for row, pair in enumerate(pairs):
             self.models[pair] = found.coef[row], found.intercept[row]

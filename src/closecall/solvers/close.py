@@ -35,6 +35,8 @@ MOST_STARTS, ROWS_STARTED = 10, 10_000
 STREAM = 0xD1B54A32D192ED03
 #: From how many rows on paths begin on a sample, and how many it has.
 FROM_ROWS, SAMPLED = 12_000, 6_000
+#: How many ends of a fit are sharpened: which has the fewest errors then is not known before.
+CANDIDATES = 3
 #: Up to how many rows ramps are narrowed to certify: on more, where the cut nears T, that takes too many looks.
 SHARPENED = 5000
 #: What a ramp is narrowed to from level to level, about, and how near to k its mass is at the last.
@@ -111,32 +113,39 @@ class Close:
         """
         rows = self._rows(slice(None))
         shape = len(problems), rows.across.shape[0]
-        c, cut, gap = np.empty(shape), np.empty(len(problems)), np.full(len(problems), np.nan)
+        c, gap = np.empty(shape), np.full(len(problems), np.nan)
         looks, errors = np.zeros(len(problems), dtype=int), np.empty(len(problems))
         for loss in dict.fromkeys(problem.loss for problem in problems):
             mine = np.array([place for place, problem in enumerate(problems) if problem.loss == loss])
             some, folds = [problems[place] for place in mine], fold_of[mine]
-            task = self._begin(rows, loss, some, folds, looks, mine)
+            certifies = tol is not None and len(self.y) <= SHARPENED
+            task, of = self._begin(rows, loss, some, folds, looks[mine], CANDIDATES if certifies else 1)
+            gaps = np.full(len(of), np.nan if tol is None else np.inf)
             if len(self.y) > FROM_ROWS:
-                task = self._sharpened(rows, task, np.full((len(mine), 1), RAMP), np.array([NEAR]), looks, mine)
-            if tol is not None:
-                gap[mine] = np.inf
-            if tol is not None and len(self.y) <= SHARPENED:
-                task, gap[mine] = self._certified(rows, task, tol, looks, mine)
-            c[mine], cut[mine] = task.coordinates, task.cut
+                task = self._sharpened(rows, task, np.full((len(of), 1), RAMP), np.array([NEAR]))
+            if tol is not None and certifies:
+                task, gaps = self._certified(rows, task, tol)
+            wrong = self._errors(rows, task)
+            for place in range(len(mine)):
+                own = np.flatnonzero(of == place)
+                best = own[np.lexsort((gaps[own], wrong[own]))[0]]
+                c[mine[place]], gap[mine[place]], errors[mine[place]] = task.coordinates[best], gaps[best], wrong[best]
         coef, intercept = rows.to_parameters(c)
-        margins_wrong = (c @ rows.across >= 0)[:, : len(self.y)]
-        errors[:] = (margins_wrong * self.masses[fold_of]).sum(axis=1)
         return Ends(coef, intercept, looks, errors, gap)
+
+    def _errors(self, rows: DenseRows, task: Sharpening) -> Array:
+        """The misclassified mass at every end, (ends,)."""
+        wrong = (task.coordinates @ rows.across >= 0)[:, : len(self.y)]
+        return np.asarray((wrong * task.masses[task.own]).sum(axis=1))
 
     def _rows(self, some: Any) -> DenseRows:
         mass = self.masses.max(axis=0)[some]
         return DenseRows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
 
     def _begin(
-        self, whole: DenseRows, loss: str, problems: list[Problem], fold_of: Array, looks: Array, mine: Array
-    ) -> Sharpening:
-        """The best spot of every problem, on a sample of many rows."""
+        self, whole: DenseRows, loss: str, problems: list[Problem], fold_of: Array, looks: Array, keep: int
+    ) -> tuple[Sharpening, Array]:
+        """The best ends of every problem, and which problem each is of; on a sample of many rows."""
         some: Any = slice(None)
         if len(self.y) > FROM_ROWS:
             chance = spread_out(self.words * np.uint64(STREAM))
@@ -149,42 +158,41 @@ class Close:
         totals = self.masses.sum(axis=1)
         k = np.array([counts(problem, totals[fold])[0] for problem, fold in zip(problems, fold_of, strict=True)])
         alpha = np.array([problem.alpha for problem in problems])
-        c, cut = np.empty((len(problems), whole.across.shape[0])), np.empty(len(problems))
+        keep = min(keep, starts)
+        c, cut = np.empty((len(problems), keep, whole.across.shape[0])), np.empty((len(problems), keep))
         for paths in _alike(alpha * shares[fold_of], fold_of, k * shares[fold_of]):
             spots = follow(rows, _tasks(rows, loss, masses, paths, noise), stage=self.stage, threads=self.threads)
-            kept = _best(spots, starts)
+            kept = _best(spots, starts)[:, :keep]
             for path, (_, _, members) in enumerate(paths):
                 for target, (_, places) in enumerate(members):
-                    task = kept[path, target]
-                    c[places], cut[places] = spots.coordinates[task, target], spots.cut[task, target]
-                    looks[mine[places]] += spots.looks.reshape(len(paths), starts)[path].sum()
+                    tasks = kept[path, :, target]
+                    c[places], cut[places] = spots.coordinates[tasks, target], spots.cut[tasks, target]
+                    looks[places] = spots.looks.reshape(len(paths), starts)[path].sum()
         if rows is not whole:
             c = whole.to_coordinates(*rows.to_parameters(c))
         folds, own = np.unique(fold_of, return_inverse=True)
-        return Sharpening(loss, self.masses[folds], own, alpha, k, c, cut, np.empty((len(c), 0)), np.empty(0))
+        of, flat = np.repeat(np.arange(len(problems)), keep), c.reshape(len(problems) * keep, -1)
+        return Sharpening(
+            loss, self.masses[folds], own[of], alpha[of], k[of], flat, cut.ravel(), np.empty((len(of), 0)), np.empty(0)
+        ), of
 
-    def _sharpened(
-        self, rows: DenseRows, task: Sharpening, ramps: Array, near: Array, looks: Array, mine: Array
-    ) -> Sharpening:
-        """The task where its ramps lead; ``ramps`` are then those reached (problems, 1)."""
+    def _sharpened(self, rows: DenseRows, task: Sharpening, ramps: Array, near: Array) -> Sharpening:
+        """The task where its ramps lead; ``ramps`` are then those reached (ends, 1)."""
         given = vars(task) | {"ramps": ramps, "near": near}
         spots, reached = sharpen(rows, Sharpening(**given), stage=self.stage)
-        looks[mine] += spots.looks
         done = reached > 0
         c = np.where(done[:, None], spots.coordinates[:, 0], task.coordinates)
         cut = np.where(done, spots.cut[:, 0], task.cut)
         return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]})
 
-    def _certified(
-        self, rows: DenseRows, task: Sharpening, tol: float, looks: Array, mine: Array
-    ) -> tuple[Sharpening, Array]:
+    def _certified(self, rows: DenseRows, task: Sharpening, tol: float) -> tuple[Sharpening, Array]:
         """Narrow the ramps until their shares certify; where they do, these ends and their gaps."""
         means = np.array([self._held(rows, task, place, RAMP)[0] for place in range(len(task.k))])
         last = SAFE * 2 * max(tol, 1e-12) * means / task.cut
         levels = max(1, int(np.ceil(np.log(last.min() / RAMP) / np.log(NARROWING))))
         ramps = RAMP * (np.minimum(last, RAMP) / RAMP)[:, None] ** (np.arange(1, levels + 1) / levels)
         near = np.append(np.full(levels - 1, NEAR), EXACTLY)
-        found = self._sharpened(rows, task, ramps, near, looks, mine)
+        found = self._sharpened(rows, task, ramps, near)
         gaps = np.full(len(task.k), np.inf)
         for place in np.flatnonzero(np.isclose(found.ramps[:, 0], ramps[:, -1])):
             mean, gap = self._held(rows, found, place, float(ramps[place, -1]))
@@ -229,16 +237,20 @@ def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, r
 
 
 def random_masses(words: Array, n_starts: int) -> Array:
-    """Factors of the masses for each start (n_starts, samples): 1 for the first, exponential for the others.
+    """Factors of the masses for each start (n_starts, samples): 1 for the first, random with mean 1 for the others.
+
+    In turn exponential, their squares, and one row in five alone: the further from 1, the further apart the ends. Each
+    finds what the others miss.
 
     Examples
     --------
-    >>> found = random_masses(np.arange(10_000, dtype=np.uint64), 3)
+    >>> found = random_masses(np.arange(100_000, dtype=np.uint64), 4)
     >>> bool((found[0] == 1).all()), np.round(found[1:].mean(axis=1), 1).tolist()
-    (True, [1.0, 1.0])
+    (True, [1.0, 1.0, 1.0])
     """
-    streams = [spread_out(words + np.uint64(start * STREAM % (1 << 64))) for start in range(1, n_starts)]
-    return np.stack([np.ones(len(words)), *(-np.log1p(-uniform) for uniform in streams)])
+    uniform = [spread_out(words + np.uint64(start * STREAM % (1 << 64))) for start in range(1, n_starts)]
+    kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, 1e-6))
+    return np.stack([np.ones(len(words)), *(kinds[start % len(kinds)](u) for start, u in enumerate(uniform))])
 
 
 Path = tuple[int, float, list[tuple[float, list[int]]]]
@@ -272,9 +284,12 @@ def _tasks(rows: DenseRows, loss: str, masses: Array, paths: list[Path], noise: 
 
 
 def _best(spots: Spots, n_starts: int) -> Array:
-    """Which task is kept for each path and target, (paths, targets)."""
+    """The tasks of each path and target from best to worst, (paths, starts, targets); repeated ends come last."""
     shape = len(spots.cut) // n_starts, n_starts, -1
     errors, value = (part.reshape(shape) for part in (spots.errors, spots.value / spots.cut))
-    least = errors <= errors.min(axis=1, keepdims=True) * (1 + 1e-9)
-    kept = np.where(least, value, np.inf).argmin(axis=1)
-    return kept + n_starts * np.arange(shape[0])[:, None]
+    ends = np.round(errors, 6) + np.round(value / np.maximum(value.max(axis=1, keepdims=True), 1e-300), 6) * 1e-3
+    order = np.argsort(ends, axis=1, kind="stable")
+    ranked = np.take_along_axis(ends, order, axis=1)
+    again = np.diff(ranked, axis=1, prepend=-1.0) == 0
+    order = np.take_along_axis(order, np.argsort(again, axis=1, kind="stable"), axis=1)
+    return order + n_starts * np.arange(shape[0])[:, None, None]

@@ -26,7 +26,7 @@ from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
 from .rows import DenseRows
 from .sample import FROM_SAMPLES
-from .stages import KINK, NEAR, RAMP
+from .stages import KINK, NEAR, RAMP, TOL
 
 #: Starts at most, and rows times starts. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training
 #: errors than the best of twenty runs of Algorithm 1 in 92 % of 184 problems, four in 83 %, one in 67 %.
@@ -121,7 +121,7 @@ class Close:
             certifies = tol is not None and len(self.y) <= SHARPENED
             task, of = self._begin(rows, loss, some, folds, looks[mine], CANDIDATES if certifies else 1)
             gaps = np.full(len(of), np.nan if tol is None else np.inf)
-            if len(self.y) > FROM_ROWS:
+            if not certifies:  # otherwise its ramps place it
                 task = self._sharpened(rows, task, np.full((len(of), 1), RAMP), np.array([NEAR]))
             if tol is not None and certifies:
                 task, gaps = self._certified(rows, task, tol)
@@ -280,7 +280,7 @@ def _tasks(rows: DenseRows, loss: str, masses: Array, paths: list[Path], noise: 
     if get_loss(loss).convex:
         return tasks
     average = Tasks("logistic", kinds, run, run, alpha, np.full((len(own), 1), np.inf), tasks.starts)
-    return Tasks(**vars(tasks) | {"starts": follow(rows, average).coordinates[:, 0]})
+    return Tasks(**vars(tasks) | {"starts": follow(rows, average, tol=TOL).coordinates[:, 0]})
 
 
 def _best(spots: Spots, n_starts: int) -> Array:

@@ -43,7 +43,7 @@ EXPORT int64_t paths(
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
                 double wanted = k[number * targets + target];
                 copy(&task, &found, &here);
-                if (!last && before.inside > wanted) {
+                if (truly == running && !last && before.inside > wanted) {
                     copy(&task, &high, &before);
                     place(&task, &high, &found, &other, wanted, near);
                 }

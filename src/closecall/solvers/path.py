@@ -23,7 +23,7 @@ from .._names import Array
 from ..losses import get_loss
 from .crew import Crew
 from .rows import DenseRows
-from .stages import BEGIN, FACTOR, GENTLE, KINK, NEAR, RAMP, STAGE, STEPS, TOL, Spot, Walk
+from .stages import BEGIN, COARSE, FACTOR, GENTLE, KINK, RAMP, ROUGHLY, STAGE, STEPS, TOL, Spot, Walk
 
 #: The losses that C knows, by its numbers.
 
@@ -71,7 +71,7 @@ class Tasks:
         return replace(self, **parts)
 
 
-def follow(rows: DenseRows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = TOL) -> Spots:
+def follow(rows: DenseRows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = COARSE) -> Spots:
     """Follow every path down to its last k.
 
     Parameters
@@ -197,5 +197,5 @@ def _compiled(rows: DenseRows, tasks: Tasks, stage: int, tol: float) -> Spots:
     run, own = (np.ascontiguousarray(part, dtype=np.int64) for part in (tasks.run, tasks.own))
     found, looks = np.empty((*k.shape, rows.across.shape[0] + 4)), np.zeros(len(alpha), dtype=np.int64)
     _call(LIBRARY.paths, rows, tasks.loss, len(alpha), masses, run, own, alpha, starts, k.shape[1], k,
-          BEGIN, FACTOR, RAMP, NEAR, tol, stage, STEPS, found, looks)  # fmt: skip
+          BEGIN, FACTOR, RAMP, ROUGHLY, tol, stage, STEPS, found, looks)  # fmt: skip
     return _spots(rows, found, looks)

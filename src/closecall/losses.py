@@ -49,6 +49,8 @@ class Loss:
         Slopes -> second derivatives; without it, differences of slopes are taken.
     inverse : callable, optional
         A loss -> its margin; without it, it is searched for.
+    likelihood : bool
+        Whether its average is logistic regression, the scores of which are log-odds.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Loss:
     kinks: tuple[float, ...] = ()
     bend: Callable[[Array], Array] | None = None
     inverse: Callable[[float], float] | None = None
+    likelihood: bool = False
 
 
 _INF = math.inf
@@ -171,6 +174,7 @@ LOSSES: dict[str, Loss] = {
             (),
             _logistic_bend,
             _logistic_inverse,
+            likelihood=True,
         ),
         Loss("hinge", _hinge, _hinge_slope, 1.0, _INF, True, (-_INF, 1.0), (1.0,)),
         Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True, (-_INF, 1.0)),

@@ -149,7 +149,8 @@ class AggregateLossClassifier(_OneSetting):
         jointly by softmax cross-entropy, which is the logistic loss. The close-k classifiers take ``"top_two"`` unless
         told otherwise. Only used with more than two classes.
     calibration : {"sigmoid", "isotonic"} or None
-        Fit out-of-fold calibrated probabilities as well, which adds ``predict_proba``.
+        Fit out-of-fold calibrated probabilities as well. Without it only logistic regression, the average of the
+        logistic loss, has ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start.
     warm_start : bool

@@ -198,6 +198,10 @@ class Aggregate:
         """
         return self.full and k >= total and m == 0
 
+    def above(self, weights: Array, mass: Array) -> Array:
+        """What its value is above ``weights . losses`` with weights (problems, samples): its excess, mostly zero."""
+        return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
+
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
         """What its weights sum to with these masses."""
         return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to

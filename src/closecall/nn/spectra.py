@@ -50,8 +50,7 @@ def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
     excess = np.zeros(len(values))
     for row in np.flatnonzero(masses.sum(axis=1) > 0):
         weights[row] = aggregate.weigh(values[row][None], masses[row], np.nan, np.zeros(1), np.zeros(1))[0]
-        if aggregate.excess is not None:
-            excess[row] = aggregate.excess(weights[row][None], masses[row])[0]
+        excess[row] = aggregate.above(weights[row][None], masses[row])[0]
     own = weights[:, start : start + samples]
     # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
     part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)

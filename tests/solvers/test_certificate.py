@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -18,7 +19,7 @@ from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
 from closecall.data import load_dataset
 from closecall.losses import LOSSES, Loss
 from closecall.objective import Problem, aggregate_value, values_and_gradients
-from closecall.solvers import kernels, solve
+from closecall.solvers import convex, kernels, solve
 from closecall.solvers.certificate import Judged, _lower_bounds, judge
 from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
@@ -277,3 +278,28 @@ def test_the_gap_of_a_family_is_a_share_of_its_own_objective(loss: str, aggregat
         found = judge(Judged(X, y, "free"), mass[None], [item], np.zeros(1, int), moved[None, :3], moved[3:], tol=0.0)
         assert found[0][0] == pytest.approx(value, rel=1e-12)
         assert (1 - 1e-6) * (value - best.fun) / value <= found[2][0] <= 1.1 * (value - best.fun) / value
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1, 10.0])
+@pytest.mark.parametrize("kind", ["sparse", "sparse, float32", "large"])
+def test_averages_of_the_hinge_are_certified_on_rows_of_any_kind(
+    kind: str, alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no matrix is factored too: the bound lies under the interior point's optimum, and close to it."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X = np.where(rng.random((300, 25)) < 0.2, rng.normal(size=(300, 25)), 0.0)
+        y = np.where(X @ rng.normal(size=25) + 0.7 * rng.normal(size=300) > 0.3, 1.0, -1.0)
+        mass, item = rng.integers(1, 4, 300).astype(float), Problem("hinge", alpha=alpha)
+        best = solve(X, y, [item], sample_weight=mass, tol=1e-6)
+        assert best.gap[0] < 1e-6
+        if kind == "large":
+            monkeypatch.setattr(convex, "LARGEST_RANK", 1)
+        dtype = np.float32 if "float32" in kind else np.float64
+        given = X if kind == "large" else sparse.csr_array(X)
+        found = solve(given.astype(dtype), y, [item], sample_weight=mass, tol=1e-4, settle=1000)
+        monkeypatch.undo()
+        assert found.converged[0]
+        rounding = 1e-6 if dtype is np.float32 else 1e-9
+        assert found.objective[0] * (1 - found.gap[0]) <= best.objective[0] * (1 + rounding)
+        assert best.objective[0] * (1 - 1e-6 - rounding) <= found.objective[0] <= 1.0001 * best.objective[0]

@@ -89,7 +89,7 @@ def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_ov
 def overall(rows: Sequence[Row], base: str) -> list[Row]:
     """What holds over the data sets: one row for each method, in the order in which they first occur.
 
-    ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its bootstrap interval over the sets; ``better``
+    ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its interval over the sets; ``better``
     and ``worse`` count sets (Nadeau & Bengio's test, Holm over the sets); ``up`` and ``down`` those of a point or more.
     """
     methods = list(dict.fromkeys(row["method"] for row in rows))

@@ -157,8 +157,8 @@ def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
     text = f"Mean gain {mean:+.2f} points"
     if sets < FEWEST:
         return f"{text}. With fewer than {FEWEST} data sets no test across them can settle who is better."
-    tested = "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}"
-    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, bootstrap over data sets); Wilcoxon {tested}."
+    tested, way = "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}", "bootstrap" if sets >= stats.MANY else "Student's t"
+    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, {way} over data sets); Wilcoxon {tested}."
 
 
 def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:

@@ -108,7 +108,7 @@ def test_exact_intercept_never_has_more_training_errors() -> None:
 def test_pipeline_and_grid_search() -> None:
     X, y = easy()
     pipe = make_pipeline(StandardScaler(), CloseKClassifier(max_iter=60))
-    grid = GridSearchCV(pipe, {"closekclassifier__k": [0.1, 1.0], "closekclassifier__alpha": [0.1, 1]}, cv=3).fit(X, y)
+    grid = GridSearchCV(pipe, {"closekclassifier__k": [0.1, None], "closekclassifier__alpha": [0.1, 1]}, cv=3).fit(X, y)
     assert grid.best_score_ > 0.6
     assert cross_val_score(CloseKClassifierCV(**SMALL), X, y, cv=3).mean() > 0.6
 
@@ -227,6 +227,27 @@ def test_what_is_not_logistic_regression_names_calibration(model: Any) -> None:
         assert "calibration='sigmoid'" in str(told.value.__cause__)
 
 
+def test_a_whole_number_that_is_a_float_says_how_it_is_read() -> None:
+    """1.0 is all, 1 is one: alone it warns, among fractions and in what takes no k it is clear."""
+    X, y = easy()
+    words = "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None"
+    with pytest.warns(UserWarning, match=words) as told:
+        whole = CloseKClassifier(k=1.0, max_iter=60).fit(X, y)
+    assert [each.filename for each in told if each.category is UserWarning] == [__file__]
+    assert whole.k_ == len(y)
+    for ks in ([1.0], np.array([1.0]), [1.0, 10]):
+        with pytest.warns(UserWarning, match=words) as told:
+            CloseKClassifierCV(**SMALL | {"ks": ks}).fit(X, y)
+        assert [each.filename for each in told if each.category is UserWarning] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert CloseKClassifier(k=1, max_iter=60).fit(X, y).k_ == 1
+        CloseKClassifier(k=None, max_iter=60).fit(X, y)
+        CloseKClassifierCV(**SMALL | {"ks": [0.1, 1.0]}).fit(X, y)
+        AggregateLossClassifier(k=1.0).fit(X, y)
+
+
 def test_support_is_the_k_nearest_the_threshold() -> None:
     X, y = easy()
     model = CloseKClassifier(k=12).fit(X, y)
@@ -295,6 +316,7 @@ def test_warm_start_goes_on_and_init_is_checked() -> None:
         ({"loss": "cubic"}, "unknown loss 'cubic'; choose one of: focal"),
         ({"k": 10_000}, "k=10000 exceeds the 120 examples"),
         ({"k": 1.5}, "not a fraction"),
+        ({"k": 12.0}, "not a fraction in .0, 1.; pass an int for a count of examples, k=12$"),
         ({"alpha": np.nan}, "alpha=nan must be a finite number"),
         ({"multiclass": "ovo"}, "unknown multiclass 'ovo'; choose one of: ovr, softmax, top_two"),
         ({"calibration": "beta"}, "unknown calibration 'beta'"),

@@ -10,7 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep, lookup
-from ..aggregates import Count, get_aggregate
+from ..aggregates import Count, get_aggregate, warn_of_one
 from ..linear import AggregateLossClassifier, CloseKClassifier
 from ..linear.base import LinearClassifier, has_probabilities
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
@@ -108,6 +108,7 @@ class OverPartitions(LinearClassifier):
         return Manner(self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept))
 
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
+        warn_of_one(self.aggregate, self.k, depth=5)
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
         found = fit_passes(passes, survey, frame, problem, labels, self._manner)
         self._keep(found, survey, frame, problem, passes.number)

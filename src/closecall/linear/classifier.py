@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._names import Array, keep, lookup
-from ..aggregates import Count, get_aggregate
+from ..aggregates import Count, get_aggregate, warn_of_one
 from ..objective import Problem
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
@@ -54,6 +54,7 @@ class _OneSetting(LinearClassifier):
         self
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        warn_of_one(self.aggregate, self.k)
         check_random_state(self.random_state)
         if "m" in get_aggregate(self.aggregate).takes and self.m is None:
             raise ValueError(
@@ -127,8 +128,9 @@ class AggregateLossClassifier(_OneSetting):
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
-        How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all.
-        Only used by ``top``, ``atk``, ``close``, ``close_decay`` and ``ranked_range``.
+        How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all. The
+        int 1 is one example, the float 1.0 all of them, with a warning that says so. Only used by ``top``, ``atk``,
+        ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
         L2 strength, >= 0.
     m : int, float or None

@@ -9,6 +9,7 @@ import numpy as np
 
 from closecall.evaluate.stats import average_ranks, corrected_test, holm, mean_interval, wilcoxon
 from closecall.paper.scores import title
+from closecall.report.text import p_value
 
 from .common import Row, Settings, at_hand, dataset, lines_of, markdown, mean_error, resume, signed
 
@@ -131,7 +132,7 @@ def overall_table(found: Sequence[Row], labels: dict[str, str], base: str, *, ti
             "-" if own else f"{signed(row['mean'])} ({signed(row['low'])} to {signed(row['high'])})",
             "-" if own else f"{row['up']:.0f} / {row['down']:.0f}",
             "-" if own else f"{row['better']:.0f} / {row['worse']:.0f}",
-            f"{row['rank']:.2f}", "-" if own else f"{row['wilcoxon']:.3f}",
+            f"{row['rank']:.2f}", "-" if own else p_value(row["wilcoxon"]),
         ]  # fmt: skip
         lines.append(line + ([f"{row['seconds']:.2f}"] if times else []))
     return markdown(header + (["median seconds"] if times else []), lines)

@@ -46,16 +46,16 @@ class OptimalityGap:
     proven: bool
 
 
-def own_link(model: Any) -> str | None:
-    """How the scores of logistic regression become probabilities, "sigmoid" or "softmax"; None for all other models.
+def own_form(model: Any) -> str | None:
+    """In which form a model is logistic regression: each score by itself ("ovr") or a softmax; None for all others.
 
-    A search is asked for what it chose; of several classes one against the rest, each score has its sigmoid.
+    A search is asked for what it chose. Two classes have one score.
 
     Examples
     --------
     >>> from closecall import AggregateLossClassifier, CloseKClassifier
-    >>> own_link(AggregateLossClassifier()), own_link(CloseKClassifier())
-    ('sigmoid', None)
+    >>> own_form(AggregateLossClassifier()), own_form(CloseKClassifier())
+    ('ovr', None)
     """
     names = ("loss", "aggregate", "exact_intercept")
     searches = hasattr(model, "alphas")
@@ -66,13 +66,13 @@ def own_link(model: Any) -> str | None:
     form = getattr(model, "multiclass_", model.multiclass)
     if len(getattr(model, "classes_", ())) == 2:
         form = "ovr"
-    links = {"ovr": "sigmoid", "softmax": "softmax"}
-    return links.get(form) if LOSSES[loss].likelihood and AGGREGATES[aggregate].plain else None
+    regression = LOSSES[loss].likelihood and AGGREGATES[aggregate].plain
+    return form if regression and form in ("ovr", "softmax") else None
 
 
 def has_probabilities(estimator: Any) -> bool:
     """Whether it was calibrated or is logistic regression; otherwise an error that says what to do."""
-    if getattr(estimator, "calibration", None) is None and own_link(estimator) is None:
+    if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
             f"this {type(estimator).__name__} is not logistic regression and has no probabilities of its own; set "
             "calibration='sigmoid' or 'isotonic' for out-of-fold calibrated ones, or use decision_function"
@@ -84,7 +84,7 @@ def calibrators_of(model: Any) -> list[Array] | None:
     """What turns the scores of a fitted model into probabilities: one array for each score, None for a softmax."""
     if getattr(model, "calibration", None) is not None:
         return model.calibrators_
-    return None if own_link(model) == "softmax" else [np.array([1.0, 0.0])] * len(model.intercept_)
+    return None if own_form(model) == "softmax" else [np.array([1.0, 0.0])] * len(model.intercept_)
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -208,8 +208,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ['yes']
         """
         check_is_fitted(self, "coef_")
-        link = own_link(self)
-        if link == "sigmoid" and len(self.classes_) > 2:
+        form = own_form(self)
+        if form == "ovr" and len(self.classes_) > 2:
             plain = OneVsRestClassifier(LogisticRegression())
             plain.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(self.classes_)
             plain.estimators_ = [
@@ -217,7 +217,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 for coef, shift in zip(self.coef_, self.intercept_, strict=True)
             ]
             return self._filled(plain, classes_=self.classes_)
-        plain = LogisticRegression() if link else LinearSVC()
+        plain = LogisticRegression() if form else LinearSVC()
         return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
 
     def _filled(self, plain: Any, **fitted: Array) -> Any:

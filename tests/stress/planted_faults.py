@@ -69,8 +69,8 @@ FAULTS = [
           (SEARCH, "src/closecall/linear/guard.py")),
     # --- weights
     Fault("class weight in scoring", "linear/training.py",
-          "return Training(X, codes, mass, classes, row_hashes(X), rows, weight)",
-          "return Training(X, codes, mass, classes, row_hashes(X), rows)", (ANSWERS,)),
+          "return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * column_sizes(X)), rows, weight)",
+          "return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * column_sizes(X)), rows)", (ANSWERS,)),
     Fault("class weight in calibration", "linear/calibration.py",
           "training.codes[seen], training.weight[seen])",
           "training.codes[seen], training.mass[seen])", (ANSWERS,)),

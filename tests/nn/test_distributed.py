@@ -101,21 +101,27 @@ def option(name: str, world: int, rank: int | None = None, group: Any = None) ->
         generator = torch.Generator().manual_seed(step)
         parts, dtype = sizes(world, step + 1), (torch.float32, torch.float64)[step % 2]
         shape = (sum(parts), 6)
-        inputs = torch.randn(*shape, 5, generator=generator, dtype=dtype).round(decimals=1)
+        inputs = torch.randn(*shape, 5, generator=generator, dtype=dtype)
         targets, mask = torch.randint(5, shape, generator=generator), torch.rand(shape, generator=generator) < 0.8
         mask[: parts[0]] &= step != 4  # nothing counts on the first process,
         mask &= step != 5  # and then nowhere
-        if rank is not None:
-            inputs, targets, mask = (each.split(parts)[rank] for each in (inputs, targets, mask))
         weight = torch.linspace(0.5, 1.5, 5, dtype=dtype, requires_grad=True)
+        # Losses are computed once, of the joined batch, and divided: those of a slice may differ in the last bit, which
+        # is enough to change the order of equal ones. Logits, whose losses the module computes, have no equal ones.
         if name == "logits":
-            value = reducer((inputs * weight).movedim(-1, 1), targets.where(mask, 9))
+            given = (inputs * weight).movedim(-1, 1), targets.where(mask, 9)
         else:
-            losses = torch.nn.functional.softplus((inputs * weight).sum(dim=-1))
+            losses = torch.nn.functional.softplus((inputs.round(decimals=1) * weight).sum(dim=-1))
             if name in ("drop", "dropped by rank", "propagate"):
                 losses = losses.masked_fill((inputs[..., 0] > 1.9) & mask, math.inf)
-            more = {"positives": targets == 0} if isinstance(reducer, HardNegatives) else {}
-            value = reducer(losses, mask=mask, **more)
+            given = losses, mask, targets == 0
+        if rank is not None:
+            given = tuple(each.split(parts)[rank] for each in given)
+        if name == "logits":
+            value = reducer(*given)
+        else:
+            more = {"positives": given[2]} if isinstance(reducer, HardNegatives) else {}
+            value = reducer(given[0], mask=given[1], **more)
         (gradient,) = torch.autograd.grad(value, weight)
         if group is not None:  # what DistributedDataParallel does
             dist.all_reduce(gradient, group=group)

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.cuts import cut_rows  # noqa: E402
-from closecall.nn.losses import MARGIN_LOSSES  # noqa: E402
+from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
 from closecall.nn.selection import Selector, cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7

@@ -66,27 +66,27 @@ class Form(NamedTuple):
     margin: str  # the margin loss
     one: bool = True  # whether it takes one logit for each target
     classes: str | None = "top_two"  # which margin of a logit for each class: "softmax", "top_two" or none
+    native: bool = False  # whether torch has it
+    probabilities: bool = False  # whether targets may be probabilities
+    reads_as: str | None = None  # with classes: of the top-two margin, under a name that reads as this loss
+    old: bool = False  # a name that was another's with one logit
 
 
 TOP_TWO = "top_two_"
 #: Every loss by its name. Names of the core mean one logit; those of them that a reader would take for losses of the
-#: softmax (:data:`RENAMED`) are asked for with the margin's name in front where there are classes.
+#: softmax are asked for with the margin's name in front where there are classes.
 FORMS: dict[str, Form] = {
     **{name: Form(name) for name in MARGIN_LOSSES},
     **{f"{TOP_TWO}{name}": Form(name, one=False) for name in MARGIN_LOSSES},
-    "log_loss": Form("logistic", classes="softmax"),
-    "cross_entropy": Form("logistic", one=False, classes="softmax"),
-    "binary_cross_entropy": Form("logistic", classes=None),
+    "logistic": Form("logistic", reads_as="cross_entropy"),
+    "focal": Form("focal", reads_as="softmax_focal"),
+    "log_loss": Form("logistic", classes="softmax", native=True),
+    "cross_entropy": Form("logistic", one=False, classes="softmax", native=True, probabilities=True),
+    "binary_cross_entropy": Form("logistic", classes=None, native=True, probabilities=True),
     "softmax_focal": Form("focal", one=False, classes="softmax"),
     "generalized_cross_entropy": Form("generalized_cross_entropy", classes="softmax"),
+    "generalized_ce": Form("generalized_cross_entropy", reads_as="generalized_cross_entropy", old=True),
     "crammer_singer": Form("hinge", one=False),
-    "generalized_ce": Form("generalized_cross_entropy"),
-}
-#: Names whose meaning with a logit for each class was the top-two margin, and what a reader takes them for.
-RENAMED = {
-    "logistic": "cross_entropy",
-    "focal": "softmax_focal",
-    "generalized_ce": "generalized_cross_entropy",
 }
 
 

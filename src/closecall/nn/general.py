@@ -58,7 +58,7 @@ class RankedRows(NamedTuple):
     poison: Tensor | None  # a scalar, NaN where a NaN loss counts and has to show itself, else one
 
 
-class Choice(NamedTuple):
+class Selected(NamedTuple):
     """What is chosen of a batch, without gradient."""
 
     found: Chosen
@@ -89,7 +89,7 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Choice:
+def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
     """What is chosen of a batch."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows = rows_of(plan, batch, layout)
@@ -105,7 +105,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Choice:
     if rows.poison is not None:
         found = found._replace(weights=found.weights * rows.poison)
     divisor = None if batch.divisor is None else layout.to_rows(batch.divisor)
-    return Choice(found, rows, sums_of(found, rows.mass, divisor, group), edges(plan, select, rows, found.weights))
+    return Selected(found, rows, sums_of(found, rows.mass, divisor, group), edges(plan, select, rows, found.weights))
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .forms import FORMS, RENAMED, TOP_TWO, Form, LossOptions
+from .forms import FORMS, TOP_TWO, Form, LossOptions
 from .selection import require
 
 
@@ -57,7 +57,8 @@ def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
 def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
     """Logits without a dimension for one logit, and whether targets are probabilities of the classes, as cross-entropy
     takes them."""
-    if name == "cross_entropy" and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point():
+    takes = FORMS[name].probabilities and FORMS[name].classes
+    if takes and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point():
         return logits, True
     return squeezed(logits, targets), False
 
@@ -166,13 +167,13 @@ def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, opti
     one_logit = not soft and logits.shape == targets.shape
     form = _form(name, one_logit, logits, targets)
     if one_logit:
-        return _one_logit(name, form, logits, targets, options)
+        return _one_logit(form, logits, targets, options)
     _refuse(name, pos_weight=options.pos_weight, alpha=options.alpha)
     hard = targets.argmax(dim=1) if soft else _class_targets(logits, targets)
     loss, threshold = options.margin_loss(form.margin)
     closeness = (loss(margins(logits.detach(), hard)) - threshold).abs()
     weight = _as_weight(options.weight, logits, logits.shape[1])
-    if (form.margin, form.classes) == ("logistic", "softmax"):
+    if form.native:
         given, smoothing = targets.to(logits.dtype) if soft else hard, options.label_smoothing
         losses = F.cross_entropy(logits, given, weight, reduction="none", label_smoothing=smoothing)
         return WeightedLosses(losses, closeness, None if soft or weight is None else weight[hard])
@@ -190,9 +191,9 @@ def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
         raise ValueError(
             f"{name!r} needs logits of {shapes}, got shapes {tuple(logits.shape)} and {tuple(targets.shape)}"
         )
-    if name in RENAMED and not (one_logit and name in ("logistic", "focal")) and not torch.compiler.is_compiling():
+    if (form.old if one_logit else form.reads_as) and not torch.compiler.is_compiling():
         kept = form.margin if one_logit else f"{TOP_TWO}{form.margin}"
-        other = "" if one_logit else f", or {RENAMED[name]!r} for the loss of the softmax"
+        other = "" if one_logit else f", or {form.reads_as!r} for the loss of the softmax"
         warnings.warn(
             f"the loss {name!r} {'' if one_logit else 'with a logit for each class '}is now called {kept!r}: write that"
             f"{other}; the old name will be refused",
@@ -202,10 +203,10 @@ def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
     return form
 
 
-def _one_logit(name: str, form: Form, logits: Tensor, targets: Tensor, options: LossOptions) -> WeightedLosses:
+def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions) -> WeightedLosses:
     loss, threshold = options.margin_loss(form.margin)
     chances = None
-    if name == "binary_cross_entropy":
+    if form.probabilities:
         valid = ((targets >= 0) & (targets <= 1)).all()
         require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes give logits (samples, classes)")
         chances, targets = targets.to(logits.dtype), (targets >= 0.5).to(torch.int64)
@@ -220,7 +221,7 @@ def _one_logit(name: str, form: Form, logits: Tensor, targets: Tensor, options: 
         losses = loss(found) if factors is None else loss(found) * _between(*factors, positive)
         return WeightedLosses(losses, closeness, divisor)
     chances = chances * (1 - options.label_smoothing) + options.label_smoothing / 2
-    if weight is None and form.margin == "logistic":
+    if weight is None and form.native:
         positives = None if factors is None else factors[1]
         losses = F.binary_cross_entropy_with_logits(logits, chances, reduction="none", pos_weight=positives)
     else:

@@ -123,7 +123,7 @@ class AggregateLossClassifier(_OneSetting):
     ----------
     loss : str
         ``logistic``, ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``focal``, ``sigmoid`` or
-        ``generalized_ce``.
+        ``generalized_cross_entropy``.
     aggregate : str
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).

@@ -102,12 +102,42 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
             "use a smaller cv, or cv=None to choose the number of folds"
         )
     folds = min(FOLDS, least) if cv is None else int(cv)
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed) if seed else StratifiedKFold(folds)
-    group = np.empty(len(training.codes), dtype=int)
-    for fold, (_, held) in enumerate(splitter.split(group, training.codes)):
-        group[held] = fold
+    group = stratified_folds(training.codes, training.hashes, folds, seed or None)
     test = np.eye(folds, dtype=bool)
     return Splits(group, ~test, test)
+
+
+def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
+    """The fold (samples,) of each row: scikit-learn's stratified ones of the distinct rows; equal rows follow.
+
+    A row whose copy was trained on would be no test. Where some rows are so often the same that folds of distinct rows
+    would be lopsided, equal rows are the usual case, not copies, and every row is drawn by itself.
+
+    Parameters
+    ----------
+    labels : array (samples,)
+    equal : array (samples,)
+        The same for equal rows.
+    folds : int
+    seed : int or None
+        None: in the order of the rows.
+
+    Examples
+    --------
+    >>> stratified_folds(np.tile([0, 1], 6), np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]), 3, None).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0]
+    """
+    _, first, member = np.unique(equal, return_index=True, return_inverse=True)
+    distinct = np.unique(labels[first], return_counts=True)[1]
+    several = len(distinct) == len(np.unique(labels)) and distinct.min() >= folds
+    if not several or np.bincount(member).max() > len(labels) / (2 * folds):
+        first, member = np.arange(len(labels)), np.arange(len(labels))
+    order = np.sort(first)
+    splitter = StratifiedKFold(folds, shuffle=seed is not None, random_state=seed)
+    fold = np.empty(len(labels), dtype=int)
+    for number, (_, held) in enumerate(splitter.split(order, labels[order])):
+        fold[order[held]] = number
+    return fold[first[member]]
 
 
 def _check(splits: Splits, training: Training) -> Splits:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
@@ -17,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._names import Array
 from ..aggregates import check_mass
+from ..linear.splits import stratified_folds
+from ..linear.training import row_hashes
 
 FOLDS = 5
 
@@ -38,7 +41,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     ----------
     cv : int, splitter, iterable of (train, test) or None
         None: five stratified folds, fewer if a class has fewer members. A whole number: exactly that many. Both keep
-        the rows of a group together where ``groups`` are given.
+        the rows of a group together where ``groups`` are given, and else equal rows.
     X, y, groups : as given to ``fit``
     fresh : bool
         Another division of the same kind; empty where ``cv`` has no other (a splitter or index pairs).
@@ -52,8 +55,10 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     []
     """
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
-        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
-        splitter = kind(_folds(None if cv is None else int(cv), y, groups), shuffle=True, random_state=int(fresh))
+        folds = _folds(None if cv is None else int(cv), y, groups)
+        splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=int(fresh))
+        if groups is None:
+            splitter = PredefinedSplit(stratified_folds(y, equal_rows(X), folds, int(fresh)))
     elif fresh:
         return []
     else:
@@ -65,6 +70,27 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         if len(np.unique(y[train])) < len(np.unique(y)):
             raise ValueError(f"split {number} of cv trains without one of the classes; use stratified or fewer splits")
     return pairs
+
+
+def equal_rows(X: Any) -> Array:
+    """Codes (samples,) of the rows, the same for equal ones; of rows that cannot be compared, all different.
+
+    Examples
+    --------
+    >>> a, b, c = equal_rows([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
+    >>> bool(a == c), bool(a == b)
+    (True, False)
+    """
+    if sparse.issparse(X):
+        return row_hashes(X.tocsr())
+    try:
+        table = np.asarray(X)
+        table = table.reshape(len(table), -1)
+        if table.dtype.kind in "biuf":
+            return row_hashes(table)
+        return np.array([hash(tuple(row)) for row in table.tolist()])
+    except (TypeError, ValueError):
+        return np.arange(len(X) if hasattr(X, "__len__") else X.shape[0])
 
 
 def _folds(cv: int | None, y: Array, groups: Any) -> int:

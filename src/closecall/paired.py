@@ -95,7 +95,7 @@ class Comparison:
         said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
         verdict = f"{self.challenger} is taken" if self.taken else f"{self.reference} is kept"
         if not np.isfinite(self.needed):
-            return f"{said}over {self.units} {self.unit}, too few for an error ({FEWEST} are needed): {verdict}"
+            return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
         error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
         return f"{said}{error}, needed {100 * self.needed:.2f}: {verdict}"
 
@@ -108,7 +108,7 @@ def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Compar
     >>> str(compare("forest", "baseline", Gain(0.02, 0.01, np.inf, 500), 1.5))
     'forest against baseline: gain +2.00 points, standard error 1.00 over 500 rows, needed 1.50: forest is taken'
     >>> str(compare("forest", "baseline", Gain(0.02, 0.01, 4, 5, "groups"), 1.5))
-    'forest against baseline: gain +2.00 points, over 5 groups, too few for an error (6 are needed): baseline is kept'
+    'forest against baseline: gain +2.00 points, over 5 groups, too few for a standard error: baseline is kept'
     """
     needed = gain.needed(guard)
     taken = bool(gain.mean > max(needed, 1e-12))
@@ -175,9 +175,9 @@ def apart(samples: int) -> Units:
 def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
     """The mean gain over the rows, and its standard error over the units.
 
-    The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio of
-    sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with their
-    weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ, these are
+    The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
+    of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with
+    their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ, these are
     about twice as many as differ, and the verdict is that of McNemar's exact test.
 
     Parameters
@@ -220,6 +220,34 @@ def _error(sums: Array, shares: Array) -> tuple[float, float]:
     return float(np.sqrt((count - 1) / count * squares)), degrees
 
 
+def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
+    """As :func:`paired`, of many rows of which only sums are known, each row a unit.
+
+    Parameters
+    ----------
+    gains : array (kinds,)
+        The gain of each kind of row.
+    masses, squares : arrays (kinds,)
+        Sums of the weights of its rows, and of their squares.
+
+    Examples
+    --------
+    >>> gains, counts = np.array([1.0, -1.0, 0.0]), np.array([30.0, 10.0, 400.0])
+    >>> few, many = from_sums(gains, counts, counts), paired(np.repeat(gains, counts.astype(int)), np.ones(440))
+    >>> round(few.mean / many.mean, 9), round(few.standard_error / many.standard_error, 2)
+    (1.0, 1.0)
+    """
+    total = float(masses.sum())
+    if not total > 0:
+        return Gain(0.0, np.inf, 0.0, 0)
+    mean = float(masses @ gains) / total
+    error = float(np.sqrt(squares @ (gains - mean) ** 2)) / total
+    differing = np.abs(gains) > 0
+    count = total**2 / float(squares.sum())
+    few = float(masses[differing].sum()) ** 2 / max(float(squares[differing].sum()), 1e-300)
+    return Gain(mean, error, min(count - 1, 2 * few), int(count))
+
+
 def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     """Mean gain over folds and its standard error, corrected for overlapping training sets (Nadeau & Bengio 2003).
 
@@ -238,8 +266,7 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     (0.1, 0.0764, 2.0)
     """
     mean = float(np.mean(gains)) if len(gains) else 0.0
-    groups = 0 if units is None or units.time else len(np.unique(units.codes))
-    if 0 < groups < FEWEST:
+    if units is not None and not units.time and (groups := len(np.unique(units.codes))) < FEWEST:
         return Gain(mean, np.inf, 0.0, groups, units.name)
     if len(gains) < 2:
         return Gain(mean, np.inf, 0.0, len(gains), FOLDS)
@@ -287,11 +314,11 @@ def asked(sizes: Array) -> Array:
     [False, True, True, True, True]
     """
     before = np.cumsum(sizes) - sizes
-    return (before >= UNASKED * sizes.sum()) & (before > 0) & (sizes > 0)
+    return (before >= UNASKED * sizes.sum()) & (before > 0)
 
 
 def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argmax) -> Array:
-    """For each block (blocks,) the candidate with the best mean on the blocks before it; -1 for blocks that only choose.
+    """For each block (blocks,) the candidate that did best on the blocks before it; -1 for blocks that only choose.
 
     Parameters
     ----------

@@ -174,8 +174,12 @@ def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> Non
         others = np.concatenate([rows for _, rows in folds[:number]])
         pooled = np.concatenate([scores[others] for scores in tables])
         _, place = best_cut(pooled, np.tile(costs[others], (2, 1)), np.tile(mass[others], 2))
-        said, usual = ([(scores[test] > at).astype(int) for scores in tables] for at in (place, model.default_threshold_))
-        saved[test] = np.mean([costs[test, one] - costs[test, two] for one, two in zip(usual, said, strict=True)], axis=0)
+        said, usual = (
+            [(scores[test] > at).astype(int) for scores in tables] for at in (place, model.default_threshold_)
+        )
+        saved[test] = np.mean(
+            [costs[test, one] - costs[test, two] for one, two in zip(usual, said, strict=True)], axis=0
+        )
     everything = np.concatenate(tables), np.tile(costs, (2, 1)), np.tile(mass, 2)
     least, _ = best_cut(*everything)
     cut = (everything[0] > model.optimum_).astype(int)

@@ -10,6 +10,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from .._names import Array
+from ..paired import Units, units_of
 from .training import Training
 
 FOLDS = 5
@@ -32,6 +33,14 @@ class Splits:
 
     def __len__(self) -> int:
         return len(self.train)
+
+    def units(self, training: Training, groups: Any) -> Units:
+        """Which rows depend on each other: rows of a group, near in time where the folds are, or equal ones."""
+        pairs = (
+            (training.rows[one[self.group]], training.rows[two[self.group]])
+            for one, two in zip(self.train, self.test, strict=True)
+        )
+        return units_of(training.hashes, None if groups is None else np.asarray(groups)[training.rows], pairs)
 
 
 def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
@@ -130,7 +139,7 @@ def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) 
     _, first, member = np.unique(equal, return_index=True, return_inverse=True)
     distinct = np.unique(labels[first], return_counts=True)[1]
     several = len(distinct) == len(np.unique(labels)) and distinct.min() >= folds
-    if not several or np.bincount(member).max() > len(labels) / (2 * folds):
+    if not several or np.bincount(member).max() > max(2, len(labels) / (3 * folds)):
         first, member = np.arange(len(labels)), np.arange(len(labels))
     order = np.sort(first)
     splitter = StratifiedKFold(folds, shuffle=seed is not None, random_state=seed)

@@ -11,13 +11,13 @@ from .._names import Array
 from ..paired import Gain, Units, blocks_of, in_turn, over_folds, paired
 from .folds import Pair
 
-#: For each division and fold the members that its test rows (rows,), or the fold itself (1,), are asked about; 0 is none.
+#: For each division and fold the members that its test rows (rows,), or the fold (1,), are asked about; 0 is none.
 Asked = list[list[Array]]
 
 
 @dataclass
 class Division:
-    """Pairs of train and test rows, and what was seen on them: by (member, fold), the score and which rows are right."""
+    """Pairs of train and test rows, and what was seen there: by (member, fold), the score and which rows are right."""
 
     pairs: list[Pair]
     seen: dict[tuple[int, int], tuple[float, Array]]

@@ -35,10 +35,10 @@ def _answers(name: str) -> Any:
 class GuardedClassifierCV(Referee):
     """The best of several classifiers where it is really better, else the baseline: a cross-validated, guarded choice.
 
-    All classifiers are cross-validated on the same folds. Then the rows are visited block by block, in fresh folds: each
-    block is asked about the challenger that the blocks before it prefer, so that no row chooses what it is asked about,
-    on the folds of both divisions. The best challenger is taken only if the paired gain is above ``guard`` standard
-    errors. These are over groups where ``groups`` are given, over blocks of time where ``cv`` only trains on the past,
+    All classifiers are cross-validated on the same folds. Then the rows are visited block by block, in fresh folds:
+    each block is asked about the challenger that the blocks before it prefer, so that no row chooses what it is asked
+    about, in neither division. The best challenger is taken only if the paired gain is above ``guard`` standard errors.
+    These are over groups where ``groups`` are given, over blocks of time where ``cv`` only trains on the past,
     else over the rows, of which equal ones count once; see :mod:`closecall.paired`.
     Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
@@ -137,7 +137,8 @@ class GuardedClassifierCV(Referee):
             for each, folds in zip(divisions, asked, strict=True):
                 self._look(each.wanted(folds), each, members, X, y, weights, kwargs)
             gain_of = gain_of_rows if by_rows else gain_of_folds
-            outcome = compare(members[challenger][0], BASELINE, gain_of(divisions, asked, weights, units), self.guard)
+            gain = gain_of(divisions, asked, weights, units)
+            outcome = compare(members[challenger][0], BASELINE, gain, float(self.guard))
             best = challenger if outcome.taken else 0
         self._report(members, divisions, best, outcome)
         if self.refit:

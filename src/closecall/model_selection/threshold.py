@@ -195,7 +195,9 @@ class ExactThresholdClassifier(Referee):
             earlier, mine = (block >= 0) & (block < number), block == number
             told = np.concatenate([table[earlier] for table in scores])
             kept, copies = np.isfinite(told).all(axis=1), len(scores)
-            offsets = best_offsets(told[kept], np.tile(costs[earlier], (copies, 1))[kept], np.tile(weights[earlier], copies)[kept])
+            offsets = best_offsets(
+                told[kept], np.tile(costs[earlier], (copies, 1))[kept], np.tile(weights[earlier], copies)[kept]
+            )
             rows = np.flatnonzero(mine)
             for table, gain in zip(scores, gains, strict=True):
                 before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)

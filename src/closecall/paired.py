@@ -177,8 +177,8 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
 
     The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
     of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with
-    their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ, these are
-    about twice as many as differ, and the verdict is that of McNemar's exact test.
+    their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ,
+    these are about twice as many as differ, and the verdict is that of McNemar's exact test.
 
     Parameters
     ----------

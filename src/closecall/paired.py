@@ -68,10 +68,12 @@ class Gain:
         >>> round(Gain(0.1, 0.1, 9, 10).needed(2.0), 3), round(Gain(0.1, 0.1, 1e9, 100).needed(2.0), 3)
         (0.232, 0.2)
         """
-        if guard <= 0 or self.standard_error == 0:
+        if guard <= 0:
             return 0.0
         if self.few or not self.degrees > 0:
             return np.inf
+        if self.standard_error == 0:
+            return 0.0
         at = min(float(guard), _LARGEST)
         factor = -float(special.stdtrit(self.degrees, special.ndtr(-at))) / at
         return guard * factor * self.standard_error
@@ -178,7 +180,7 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
     The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
     of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with
     their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ,
-    these are about twice as many as differ, and the verdict is that of McNemar's exact test.
+    these are about twice as many as differ, and the verdict is that of McNemar's mid-p test.
 
     Parameters
     ----------
@@ -216,7 +218,7 @@ def _error(sums: Array, shares: Array) -> tuple[float, float]:
     if squares < 1e-24:
         return 0.0, effective - 1
     excess = float((moves**4).sum()) / squares**2 - 1 / count
-    degrees = min(effective - 1, 2 / excess) if excess > 0 else effective - 1
+    degrees = min(effective, 2 / excess) - 1 if excess > 0 else effective - 1
     return float(np.sqrt((count - 1) / count * squares)), degrees
 
 

@@ -185,8 +185,8 @@ def page(rows: list[Row], figure: Path) -> str:
             f"The rule: the largest mean gain over the baseline with at most {WORSE:.0%} of the sets a point worse, of "
             f"the guards that at most {PASSES:.0%} of noise passes. The sets: {GENERATED} generated ones, of which "
             "three in four have far rows or flipped labels in what is trained on, and the PMLB sets whose name's "
-            f"SHA-256 begins with an even byte ({words}), with splits that no other page uses. Noise: {NOISE} tables without "
-            "any relation of labels and columns.\n",
+            f"SHA-256 begins with an even byte ({words}), with splits that no other page uses. Noise: {NOISE} tables "
+            "without any relation of labels and columns.\n",
             markdown(header, lines),
             made_by("strength"),
         ]

@@ -80,7 +80,7 @@ def test_a_mass_of_two_is_two_copies_of_the_mean_and_of_equal_rows_of_the_error(
 
 @pytest.mark.parametrize("guard", [1.5, 2.0, 2.5])
 def test_few_rows_that_differ_are_judged_as_mcnemar_does(guard: float) -> None:
-    """Of rows of which b are won and c lost, the binomial's mid-p says how improbable that is (Fagerland et al. 2013)."""
+    """Of rows of which b are won and c lost, the binomial's mid-p says how improbable that is (Fagerland 2013)."""
     level, wrong = stats.norm.sf(guard), 0
     for b in range(31):
         for c in range(31 - b):

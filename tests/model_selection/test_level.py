@@ -1,7 +1,7 @@
 """Guards on noise: rows that depend on each other, weights of another unit, many challengers, folds that overlap.
 
-Rules that learn nothing have a true gain of exactly 0, so that whatever is taken is a mistake and a mean gain that is not 0 a
-bias. Limits are those that an honest guard of two standard errors passes with a probability of a thousandth.
+Rules that learn nothing have a true gain of exactly 0, so that whatever is taken is a mistake and a mean gain that is
+not 0 a bias. Limits are those that an honest guard exceeds with a probability of a thousandth.
 """
 
 from __future__ import annotations

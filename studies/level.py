@@ -100,11 +100,11 @@ def panel(rng: np.random.Generator, columns: int) -> Data:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Members by items: labels and columns have effects of both; the groups that are given are the members."""
-    member, item = np.divmod(np.arange(400), 20)
-    both = rng.normal(size=(20, columns + 1))[member] + 0.5 * rng.normal(size=(20, columns + 1))[item]
+    """Twenty users by twenty items, or members by times with shocks that all share: effects of both, both are given."""
+    user, item = np.divmod(np.arange(400), 20)
+    both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
-    return both[:, 1:], (both[:, 0] > 0).astype(int), {"groups": member}
+    return both[:, 1:], (both[:, 0] > 0).astype(int), {"groups": np.column_stack([user, item])}
 
 
 # --- who decides
@@ -152,7 +152,7 @@ def _cases() -> dict[str, Case]:
         "time": ("a series, TimeSeriesSplit(5)", series, TimeSeriesSplit(5), TimeSeriesSplit(5)),
         "copies": ("100 rows, 4 copies of each", copied, None, None),
         "panel": ("20 members by 20 times", panel, None, GroupKFold(5)),
-        "crossed": ("20 members by 20 items", crossed, None, GroupKFold(5)),
+        "crossed": ("20 users by 20 items", crossed, None, GroupKFold(5)),
         "repeated": ("independent, RepeatedStratifiedKFold(5, 5)", plain, REPEATED, REPEATED),
         "shuffled": ("independent, StratifiedShuffleSplit(20)", plain, SHUFFLED, SHUFFLED),
     }
@@ -222,7 +222,7 @@ def page(rows: list[Row], figure: Path) -> str:
             "is exactly 0; *learners* are naive Bayes, the nearest neighbour and a tree against logistic regression; "
             "*threshold* is the exact threshold of logistic regression, *close-k* the search with three strengths of "
             "the penalty. Everything else is at its default. 400 rows; groups are given where there are any, of "
-            "members by items the members only.\n",
+            "users by items both.\n",
             f"A baseline is left most often in {most['taken']:.1%} of the runs ({most['decides']}, {most['rows']}). "
             f"The mean reported gain is within two standard errors of 0 in {len(rows) - len(far)} of {len(rows)} "
             "cases; by chance one in twenty is not.\n",

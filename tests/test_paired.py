@@ -45,6 +45,20 @@ def test_the_error_is_that_of_leaving_each_unit_out(seed: int, units: int, heavy
     assert found.degrees <= 1 / (shares @ shares) - 1 + 1e-9
 
 
+@given(st.integers(0, 10_000))
+@settings(max_examples=40)
+def test_groups_that_cross_add_up_less_what_they_share(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = np.divmod(rng.permutation(80), 8)
+    gains, weights = rng.normal(size=80), rng.lognormal(size=80)
+    found = paired(gains, weights, Units(first, "groups", other=second))
+    alone = [left_out(gains, weights, codes) for codes in (first, second, np.arange(80))]
+    squares = alone[0] ** 2 + alone[1] ** 2 - alone[2] ** 2
+    assert found.standard_error == pytest.approx(max(alone[0], alone[1], np.sqrt(max(squares, 0))), rel=1e-9)
+    assert found.count == 8
+    assert found.degrees <= 7
+
+
 def test_rows_of_equal_weight_are_students_test() -> None:
     gains = np.random.default_rng(0).normal(0.1, 1.0, 40)
     found = paired(gains, np.ones(40))
@@ -125,7 +139,7 @@ def test_the_same_gain_everywhere_is_sure_only_of_enough_units() -> None:
 def test_time_is_cut_into_few_long_blocks_of_what_was_asked() -> None:
     units = units_of(np.zeros(100), None, [(np.arange(40), np.arange(40, 70)), (np.arange(70), np.arange(70, 100))])
     assert (units.time, units.name) == (True, "blocks of time")
-    np.testing.assert_array_equal(units.among(np.arange(40, 100)), np.repeat(np.arange(6), 10))
+    np.testing.assert_array_equal(units.among(np.arange(40, 100))[0], np.repeat(np.arange(6), 10))
     rows = units_of(np.array([3, 4, 3]), None, [(np.array([0, 2]), np.array([1])), (np.array([1]), np.array([0, 2]))])
     assert (rows.time, rows.codes.tolist()) == (False, [0, 1, 0])
     assert units_of(np.arange(3), ["b", "a", "b"], []).codes.tolist() == [1, 0, 1]

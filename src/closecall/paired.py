@@ -130,18 +130,26 @@ class Units:
         What the units are called.
     time : bool
         Whether rows depend on those near them.
+    other : array (samples,), optional
+        Of groups that cross the first ones: users and items.
     """
 
     codes: Array
     name: str = "rows"
     time: bool = False
+    other: Array | None = None
 
-    def among(self, rows: Array) -> Array:
-        """Units (rows,) of some rows, as 0, 1, ...: of time, so many runs of the same length."""
+    def among(self, rows: Array) -> list[Array]:
+        """Units (rows,) of some rows as 0, 1, ..., in each way; of time, so many runs of the same length."""
         if self.time:
             places = np.argsort(np.argsort(self.codes[rows], kind="stable"), kind="stable")
-            return places * min(BLOCKS, len(rows)) // max(1, len(rows))
-        return np.unique(self.codes[rows], return_inverse=True)[1]
+            return [places * min(BLOCKS, len(rows)) // max(1, len(rows))]
+        return [_numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
+
+    @property
+    def sides(self) -> Array:
+        """The part (samples,) of the other groups that each row is in: rows of one part do not choose for it."""
+        return np.zeros(len(self.codes), dtype=int) if self.other is None else _dealt(_numbered(self.other))
 
 
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
@@ -153,7 +161,8 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     ----------
     equal : array (samples,)
         The same for equal rows.
-    groups : array (samples,) or None
+    groups : array (samples,), (samples, 2) or None
+        Two columns are groups that cross each other.
     pairs : iterable of (train, test)
         Rows of every division.
 
@@ -163,10 +172,23 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     'blocks of time'
     """
     if groups is not None:
-        return Units(np.unique(np.asarray(groups), return_inverse=True)[1].ravel(), "groups")
+        first, *others = np.asarray(groups).reshape(len(equal), -1).T
+        if len(others) > 1:
+            raise ValueError(f"groups has {1 + len(others)} columns; one, or two that cross each other, are possible")
+        return Units(_numbered(first), "groups", other=_numbered(others[0]) if others else None)
     if all(len(train) and len(test) and train.max() < test.min() for train, test in pairs):
         return Units(np.arange(len(equal)), "blocks of time", time=True)
-    return Units(np.unique(equal, return_inverse=True)[1].ravel(), "distinct rows")
+    return Units(_numbered(equal), "distinct rows")
+
+
+def _numbered(values: Array) -> Array:
+    return np.unique(values, return_inverse=True)[1].ravel()
+
+
+def _dealt(codes: Array) -> Array:
+    """Parts (rows,) of about the same size that keep rows of one code together: the largest are dealt first."""
+    ranks = np.argsort(np.argsort(-np.bincount(codes), kind="stable"), kind="stable")
+    return ranks[codes] % DEALT
 
 
 def apart(samples: int) -> Units:
@@ -180,7 +202,8 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
     The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
     of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with
     their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ,
-    these are about twice as many as differ, and the verdict is that of McNemar's mid-p test.
+    these are about twice as many as differ, and the verdict is that of McNemar's mid-p test. Groups that cross count
+    both ways, less what they have in common (Cameron, Gelbach & Miller 2011).
 
     Parameters
     ----------
@@ -202,10 +225,21 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
     units = units or apart(len(gains))
     if not rows.size:
         return Gain(0.0, np.inf, 0.0, 0, units.name)
-    codes, weight = units.among(rows), weights[rows] / weights[rows].sum()
+    ways, weight = units.among(rows), weights[rows] / weights[rows].sum()
     mean = float(weight @ gains[rows])
-    sums, shares = np.bincount(codes, weight * (gains[rows] - mean)), np.bincount(codes, weight)
-    return Gain(mean, *_error(sums, shares), len(sums), units.name)
+    moves = weight * (gains[rows] - mean)
+    found = [_error(np.bincount(codes, moves), np.bincount(codes, weight)) for codes in ways]
+    error, degrees = found[0] if len(ways) == 1 else _crossed(found, ways, moves, weight)
+    return Gain(mean, error, degrees, min(int(codes.max()) + 1 for codes in ways), units.name)
+
+
+def _crossed(found: list[tuple[float, float]], ways: list[Array], moves: Array, weight: Array) -> tuple[float, float]:
+    """The error of groups that cross, and its degrees: no less than either way alone says."""
+    both = _numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
+    common = _error(np.bincount(both, moves), np.bincount(both, weight))[0]
+    squares = sum(error**2 for error, _ in found) - common**2
+    least = max(error for error, _ in found)
+    return max(least, float(np.sqrt(max(squares, 0.0)))), min(degrees for _, degrees in found)
 
 
 def _error(sums: Array, shares: Array) -> tuple[float, float]:
@@ -292,18 +326,13 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     for number, test in reversed(list(enumerate(tests))):
         block[test] = number
     rows = np.flatnonzero(block >= 0)
-    codes = np.unique(units.codes[rows], return_inverse=True)[1]
+    codes = _numbered(units.codes[rows])
     first, last = np.full((2, codes.max() + 1), len(tests))
     np.minimum.at(first, codes, block[rows])
     np.minimum.at(last, codes, -block[rows])
     if len(tests) > 1 and (units.time or (first == -last).all()):
         return block
-    sizes = np.bincount(codes)
-    if units.time:
-        dealt = (np.cumsum(sizes) - 1) * DEALT // len(rows)
-    else:
-        dealt = np.argsort(np.argsort(-sizes, kind="stable"), kind="stable") % DEALT
-    block[rows] = dealt[codes]
+    block[rows] = np.arange(len(rows)) * DEALT // len(rows) if units.time else _dealt(codes)
     return block
 
 

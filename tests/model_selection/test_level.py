@@ -122,6 +122,33 @@ def test_time_is_judged_by_blocks(count: int) -> None:
     assert unbiased(gains)
 
 
+@pytest.mark.parametrize("count", [1, 20])
+def test_groups_that_cross_count_both_ways(count: int) -> None:
+    def fit(rng: np.random.Generator) -> Any:
+        user, item = np.divmod(np.arange(400), 20)
+        both = rng.normal(size=(20, count + 2))[user] + rng.normal(size=(20, count + 2))[item]
+        both += 0.5 * rng.normal(size=both.shape)
+        return rules(count).fit(both[:, 1:], (both[:, 0] > 0).astype(int), groups=np.column_stack([user, item]))
+
+    taken, gains, _ = level(fit)
+    assert taken <= LIMIT
+    assert unbiased(gains)
+
+
+def test_two_columns_of_groups_reach_every_guard() -> None:
+    rng = np.random.default_rng(4)
+    user, item = np.divmod(np.arange(200), 20)
+    X, y, both = rng.normal(size=(200, 3)), np.tile([0, 1], 100), np.column_stack([user, item])
+    search = CloseKClassifierCV(alphas=(1.0,), cv=GroupKFold(5), refit=False, max_iter=60).fit(X, y, groups=both)
+    moved = ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(X, y, groups=both)
+    contest = rules(2).fit(X, y, groups=both)
+    for step in (*search.guard_report_["comparisons"], moved.guard_report_, contest.guard_report_["comparison"]):
+        assert step["unit"] == "groups"
+        assert step["units"] in (8, 10)  # of ten users and twenty items; a fifth of the users only choose
+    with pytest.raises(ValueError, match="3 columns"):
+        rules(1).fit(X, y, groups=np.column_stack([both, item]))
+
+
 def test_copies_are_no_more_rows_and_never_on_both_sides() -> None:
     def copied(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
         X, y = plain(rng, columns, 60)

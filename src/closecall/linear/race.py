@@ -94,6 +94,8 @@ class Race:
         fresh = range(self.folds, len(self.tests))
         self.judges = [*range(self.finals), *fresh]
         self.block = blocks_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units)
+        self.sides = self.units.sides
+        self.part = np.where(self.block < 0, -1, (self.sides.max() + 1) * self.block + self.sides)
         self.times = np.bincount(np.concatenate(self.tests[: self.folds]), minlength=len(group))
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
@@ -280,17 +282,20 @@ class Race:
         return ran, min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
 
     def _in_turn(self, group: Array) -> dict[int, int]:
-        """For each block of rows that is asked, the setting of the group that the blocks before it prefer."""
+        """For each part of the rows that is asked, the setting of the group that the blocks before it prefer."""
         ran, folds = self._heats(group)
-        sums, sizes = np.zeros((len(ran), self.block.max() + 1)), np.zeros(self.block.max() + 1)
-        for fold in range(folds):
-            rows = self.tests[fold]
-            share = self.training.weight[rows] / self.times[rows]
-            sizes += np.bincount(self.block[rows], share, len(sizes))
-            for place, setting in enumerate(ran):
-                sums[place] += np.bincount(self.block[rows], share * self.right[int(setting), fold], len(sizes))
-        chosen = in_turn(sums, sizes, lambda means: int(self._order(ran, means)[0]))
-        return {block: int(ran[place]) for block, place in enumerate(chosen) if place >= 0}
+        rows = np.concatenate(self.tests[:folds])
+        right = [np.concatenate([self.right[int(setting), fold] for fold in range(folds)]) for setting in ran]
+        share, block, sides = self.training.weight[rows] / self.times[rows], self.block[rows], self.sides[rows]
+        plan: dict[int, int] = {}
+        count, ways = self.block.max() + 1, int(self.sides.max()) + 1
+        for side in range(ways):
+            known = (sides != side) | (ways == 1)
+            sums = np.array([np.bincount(block[known], (share * each)[known], count) for each in right])
+            sizes = np.bincount(block[known], share[known], count)
+            chosen = in_turn(sums, sizes, lambda means: int(self._order(ran, means)[0]))
+            plan |= {ways * number + side: int(ran[place]) for number, place in enumerate(chosen) if place >= 0}
+        return plan
 
     def _crossed(self, group: Array) -> dict[int, int]:
         """For each fold, the setting of the group that the folds which share no test row with it prefer."""
@@ -303,19 +308,19 @@ class Race:
         return plan
 
     def _folds_of(self, part: int) -> list[int]:
-        """The folds on which a block of rows, or where scores are of folds that fold, is judged."""
+        """The folds on which a part of the rows, or where scores are of folds that fold, is judged."""
         if self.scorer is not None:
             return [part]
-        return [fold for fold in self.judges if (self.block[self.tests[fold]] == part).any()]
+        return [fold for fold in self.judges if (self.part[self.tests[fold]] == part).any()]
 
     def _gain_of_rows(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
-        """The mean gain over the rows, each the mean over its tests, of those whose block is asked about both."""
-        total, seen = np.zeros(len(self.block)), np.zeros(len(self.block))
+        """The mean gain over the rows, each the mean over its tests, of those whose part is asked about both."""
+        total, seen = np.zeros(len(self.part)), np.zeros(len(self.part))
         for fold in self.judges:
             rows = self.tests[fold]
-            for block in np.intersect1d(self.block[rows], [*(challenger.keys() & held.keys())]).tolist():
-                mine = self.block[rows] == block
-                first, second = self.right[challenger[block], fold], self.right[held[block], fold]
+            for part in np.intersect1d(self.part[rows], [*(challenger.keys() & held.keys())]).tolist():
+                mine = self.part[rows] == part
+                first, second = self.right[challenger[part], fold], self.right[held[part], fold]
                 total[rows[mine]] += first[mine].astype(float) - second[mine]
                 seen[rows[mine]] += 1
         gains = np.divide(total, seen, out=np.full(len(total), np.nan), where=seen > 0)

@@ -71,8 +71,9 @@ class _Search(LinearClassifier):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Masses, in training and in scoring; a ``class_weight`` counts in training only.
-        groups : array (samples,), optional
-            For a ``cv`` that splits by groups; an error with one that does not. The guard's errors are over groups.
+        groups : array (samples,) or (samples, 2), optional
+            For a ``cv`` that splits by groups; an error with one that does not. The guard's errors are over groups. Of
+            two columns, groups that cross, the first divides the rows.
 
         Returns
         -------

@@ -53,15 +53,17 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     training : Training
     X, y : as given to ``fit``
         Splitters and index pairs refer to these rows.
-    groups : array (samples,) or None
-        Handed to a splitter that needs them; an error with a ``cv`` that does not look at them.
+    groups : array (samples,), (samples, 2) or None
+        Handed to a splitter that needs them, of two columns the first; an error with a ``cv`` that does not look at
+        them.
     seed : int
         Other stratified folds of the same kind.
     """
     _check_groups(cv, groups)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
         return _stratified(None if cv is None else int(cv), training, seed)
-    pairs = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    columns = groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
+    pairs = list(check_cv(cv, y, classifier=True).split(X, y, columns))
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     member = np.zeros((2 * len(pairs), len(y)), dtype=bool)

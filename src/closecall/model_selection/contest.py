@@ -33,18 +33,25 @@ class Division:
 
 
 def asked_rows(divisions: list[Division], members: int, weights: Array, units: Units) -> Asked:
-    """The challenger that each test row is asked about: the best on the blocks of rows before its own."""
+    """The challenger that each test row is asked about: the best on the blocks of rows before its own.
+
+    Rows of the same part of groups that cross have no say, either.
+    """
     first, last = divisions[0], next(each for each in reversed(divisions) if each.pairs)
-    block = blocks_of([test for _, test in last.pairs], units)
+    block, sides = blocks_of([test for _, test in last.pairs], units), units.sides
     right, times = np.zeros((members - 1, len(weights))), np.zeros(len(weights))
     for fold, (_, test) in enumerate(first.pairs):
         right[:, test] += [first.seen[member, fold][1] for member in range(1, members)]
         times[test] += 1
-    known = np.flatnonzero((block >= 0) & (times > 0))
-    count, share = block.max() + 1, weights[known] / times[known]
-    sums = np.array([np.bincount(block[known], each[known] * share, count) for each in right])
-    chosen = np.append(1 + in_turn(sums, np.bincount(block[known], weights[known], count)), 0)  # block -1: not asked
-    return [[chosen[block[test]] for _, test in each.pairs] for each in divisions]
+    place, count = np.zeros(len(weights), dtype=int), block.max() + 1
+    for side in np.unique(sides):
+        known = np.flatnonzero((block >= 0) & (times > 0) & ((sides != side) | (sides.max() == 0)))
+        share = weights[known] / times[known]
+        sums = np.array([np.bincount(block[known], each[known] * share, count) for each in right])
+        chosen = 1 + in_turn(sums, np.bincount(block[known], weights[known], count))
+        mine = (sides == side) & (block >= 0)
+        place[mine] = chosen[block[mine]]
+    return [[place[test] for _, test in each.pairs] for each in divisions]
 
 
 def asked_folds(divisions: list[Division], scores: Array) -> Asked:

@@ -63,13 +63,18 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, groups)]
+    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, first_of(groups))]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     for number, (train, _) in enumerate(pairs):
         if len(np.unique(y[train])) < len(np.unique(y)):
             raise ValueError(f"split {number} of cv trains without one of the classes; use stratified or fewer splits")
     return pairs
+
+
+def first_of(groups: Any) -> Any:
+    """The groups that rows are divided by: of two columns the first."""
+    return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 
 def equal_rows(X: Any) -> Array:
@@ -101,6 +106,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
             f"class {rare!r} has one example only; cross-validation needs two or more of each class: drop or merge "
             "the class, or give a validation split as cv=[(train, test)]"
         )
+    groups = first_of(groups)
     most = least if groups is None else min(least, len(np.unique(groups)))
     if cv is not None and not 2 <= cv <= most:
         raise ValueError(
@@ -204,9 +210,9 @@ def _grouping(member: Any, groups: Any) -> dict[str, Any]:
     if groups is None:
         return {}
     if _divides(member):
-        return {"groups": groups}
+        return {"groups": first_of(groups)}
     if isinstance(member, Pipeline) and _divides(member.steps[-1][1]):
-        return {f"{member.steps[-1][0]}__groups": groups}
+        return {f"{member.steps[-1][0]}__groups": first_of(groups)}
     return {}
 
 

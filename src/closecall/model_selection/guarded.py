@@ -111,8 +111,10 @@ class GuardedClassifierCV(Referee):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Given to every classifier, and the weight of an example in scoring.
-        groups : array (samples,), optional
-            Rows of one group stay on one side of every split; given to searches that divide by groups, too.
+        groups : array (samples,) or (samples, 2), optional
+            Rows of one group stay on one side of every split, and the standard error is over groups; given to searches
+            that divide by groups, too. Two columns are groups that cross, users and items: the first divides the rows,
+            the error is over both, and no row is asked about what rows of either group have chosen.
         **params
             Handed to every ``fit``, or routed where metadata routing is enabled.
         """

@@ -107,8 +107,9 @@ class ExactThresholdClassifier(Referee):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Given to the classifier, and the weight of an example in the objective.
-        groups : array (samples,), optional
-            Rows of one group stay on one side of every split, and the standard error is over groups.
+        groups : array (samples,) or (samples, 2), optional
+            Rows of one group stay on one side of every split, and the standard error is over groups; two columns are
+            groups that cross, as in :class:`GuardedClassifierCV`.
         **params
             Handed to ``fit``, or routed where metadata routing is enabled.
         """
@@ -189,19 +190,19 @@ class ExactThresholdClassifier(Referee):
         return scores
 
     def _gain(self, scores: list[Array], block: Array, costs: Array, weights: Array, units: Units) -> Gain:
-        """What the threshold of all rows before its block gains on a row, over both divisions."""
-        gains = np.full((len(scores), len(weights)), np.nan)
+        """What the threshold of all rows before its block, and of no group of its own, gains on a row."""
+        gains, sides = np.full((len(scores), len(weights)), np.nan), units.sides
         for number in np.flatnonzero(asked(np.bincount(block[block >= 0], weights[block >= 0]))):
-            earlier, mine = (block >= 0) & (block < number), block == number
-            told = np.concatenate([table[earlier] for table in scores])
-            kept, copies = np.isfinite(told).all(axis=1), len(scores)
-            offsets = best_offsets(
-                told[kept], np.tile(costs[earlier], (copies, 1))[kept], np.tile(weights[earlier], copies)[kept]
-            )
-            rows = np.flatnonzero(mine)
-            for table, gain in zip(scores, gains, strict=True):
-                before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
-                gain[rows] = costs[rows, before] - costs[rows, after]
+            for side in np.unique(sides[block == number]):
+                earlier = (block >= 0) & (block < number) & ((sides != side) | (sides.max() == 0))
+                told = np.concatenate([table[earlier] for table in scores])
+                kept, times = np.isfinite(told).all(axis=1), len(scores)
+                price, heavy = np.tile(costs[earlier], (times, 1))[kept], np.tile(weights[earlier], times)[kept]
+                offsets = best_offsets(told[kept], price, heavy)
+                rows = np.flatnonzero((block == number) & (sides == side))
+                for table, gain in zip(scores, gains, strict=True):
+                    before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
+                    gain[rows] = costs[rows, before] - costs[rows, after]
         return paired(gains.mean(axis=0), weights, units)
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:

@@ -112,7 +112,7 @@ def fit(
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in tried.lines() if tried else filter(None, [why_none(table, splits)]):
+    for line in tried.lines() if tried else filter(None, [why_none(table, splits, order)]):
         err.print(plain(line), soft_wrap=True)
     err.print(plain(why), soft_wrap=True)
     largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in

@@ -73,8 +73,9 @@ class _Search(LinearClassifier):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Masses, in training and in scoring; a ``class_weight`` counts in training only.
-        groups : array (samples,), optional
-            For a ``cv`` that splits by groups; an error with one that does not.
+        groups : array (samples,) or (samples, 2), optional
+            For a ``cv`` that splits by groups; an error with one that does not. The guard's errors are over groups. Of
+            two columns, groups that cross, the first divides the rows.
 
         Returns
         -------
@@ -93,8 +94,9 @@ class _Search(LinearClassifier):
         self.classes_ = training.classes
         self.n_training_mass_ = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
-        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
-                    float(self.guard), self.calibration)  # fmt: skip
+        splits = self._splits(training, X, y, groups)
+        race = Race(training, splits, self._options(np.float32), self._scorer, float(self.guard),
+                    splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
@@ -145,8 +147,10 @@ class _Search(LinearClassifier):
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Other splitters have no fresh kind; and where the heat needs few folds, the others are as good as fresh.
-        if self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
+        # Other splitters have no fresh kind; a score of a whole fold can be asked of no fold that shares a row with it;
+        # and where the heat needs few folds, the others are as good as fresh.
+        by_rows = self.scoring in (None, "accuracy")
+        if self.guard > 0 and by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
         return splits
 

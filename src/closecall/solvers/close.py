@@ -28,9 +28,10 @@ from .rows import DenseRows
 from .sample import FROM_SAMPLES
 from .stages import KINK, NEAR, RAMP, TOL
 
-#: Starts at most, and rows times starts. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training
-#: errors than the best of twenty runs of Algorithm 1 in 92 % of 184 problems, four in 83 %, one in 67 %.
-MOST_STARTS, ROWS_STARTED = 10, 10_000
+#: Starts at most; rows times starts; and the work of one look, rows times squared columns, times starts, where a row costs
+#: as much as so many columns. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training errors than the best of
+#: twenty runs of Algorithm 1 in 91 % of 184 problems, four in 83 %, one in 67 %. More rows have fewer local minima.
+MOST_STARTS, ROWS_STARTED, WORK_STARTED, OVERHEAD = 10, 10_000, 1e7, 10
 #: An odd number by which the hashes of rows become the streams of the starts' random masses, and of the sample.
 STREAM = 0xD1B54A32D192ED03
 #: From how many rows on paths begin on a sample, and how many it has.
@@ -153,7 +154,7 @@ class Close:
         masses, words = self.masses[:, some], self.words[some]
         shares = masses.sum(axis=1) / self.masses.sum(axis=1)
         rows = whole if len(words) == len(self.y) else self._rows(some)
-        starts = self.n_starts or int(np.clip(ROWS_STARTED // len(words), 1, MOST_STARTS))
+        starts = self.n_starts or starts_for(len(words), len(whole.across))
         noise = random_masses(words, starts)
         totals = self.masses.sum(axis=1)
         k = np.array([counts(problem, totals[fold])[0] for problem, fold in zip(problems, fold_of, strict=True)])
@@ -216,6 +217,18 @@ class Close:
         value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[place] ** 2)
         gap = (value - float(bound[0])) / max(value, NOTHING * loss.threshold * float(held.sum()))
         return value / max(float(held.sum()), 1e-300), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+
+
+def starts_for(samples: int, size: int) -> int:
+    """How many starts rows (samples, size) are worth, unless the user says.
+
+    Examples
+    --------
+    >>> starts_for(500, 7), starts_for(5000, 7), starts_for(4601, 58)
+    (10, 2, 1)
+    """
+    least = min(ROWS_STARTED // samples, int(WORK_STARTED / (samples * (size + OVERHEAD) ** 2)))
+    return int(np.clip(least, 1, MOST_STARTS))
 
 
 def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, ramp: float) -> Array:

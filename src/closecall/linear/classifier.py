@@ -155,8 +155,9 @@ class AggregateLossClassifier(_OneSetting):
         Algorithm 1. Sparse, very wide (256 columns) and very long (80,000 rows) tables, joint classes and an ``init``
         other than least squares take the steps in either case; so do the aggregates that are not close.
     n_starts : int or None
-        From how many starts a path is followed: the first with the masses as they are, the others with random ones. The
-        end with the fewest training errors is kept. None: ten, fewer on more than 1,000 rows, one from 5,000 on.
+        From how many starts a path is followed: the first with the masses as they are, the second without the rows that
+        lie farthest out, the others with random masses. The end with the fewest training errors is kept. None: ten,
+        fewer on more than 1,000 rows or many columns, at least two.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
     exact_intercept : bool

@@ -179,7 +179,11 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
     if not path.any():
         return _by_steps(training, problems, options, parts, number)
     mine, others = np.flatnonzero(path).tolist(), np.flatnonzero(~path).tolist()
-    rest = _by_steps(training, [problems[place] for place in others], options, parts.of(parts.fold_of[others]), number)
+    init = options.init if isinstance(options.init, str) else tuple(part[others] for part in options.init)
+    rest = _by_steps(
+        training, [problems[place] for place in others], replace(options, init=init),
+        parts.of(parts.fold_of[others]), number,
+    )  # fmt: skip
     first = _by_paths(rows, sign, [problems[place] for place in mine], options, masses, parts.fold_of[mine])
     order = np.argsort([*mine, *others])
     pieces = [np.concatenate(pair)[order] for pair in zip(first, rest, strict=True)]

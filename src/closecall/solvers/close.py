@@ -28,14 +28,16 @@ from .rows import DenseRows
 from .sample import FROM_SAMPLES
 from .stages import KINK, NEAR, RAMP, TOL
 
-#: Starts at most; rows times starts; and the work of one look, rows times squared columns, times starts, where a row costs
-#: as much as so many columns. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training errors than the best of
-#: twenty runs of Algorithm 1 in 91 % of 184 problems, four in 83 %, one in 67 %. More rows have fewer local minima.
-MOST_STARTS, ROWS_STARTED, WORK_STARTED, OVERHEAD = 10, 10_000, 1e7, 10
+#: Starts at least and at most, rows times starts, and starts times the work of a look: rows times squared columns, of
+#: which a row counts as so many more. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training errors than
+#: the best of twenty runs of Algorithm 1 in 91 % of 184 problems, four in 83 %, one in 67 %.
+LEAST_STARTS, MOST_STARTS, ROWS_STARTED, WORK_STARTED, OVERHEAD = 2, 10, 10_000, 1e7, 10
 #: An odd number by which the hashes of rows become the streams of the starts' random masses, and of the sample.
 STREAM = 0xD1B54A32D192ED03
 #: From how many rows on paths begin on a sample, and how many it has.
 FROM_ROWS, SAMPLED = 12_000, 6_000
+#: Which share of the rows the second start has, and what the others weigh.
+INNER, TINY = 0.75, 1e-6
 #: How many ends of a fit are sharpened: which has the fewest errors then is not known before.
 CANDIDATES = 3
 #: Up to how many rows ramps are narrowed to certify: on more, where the cut nears T, that takes too many looks.
@@ -155,7 +157,7 @@ class Close:
         shares = masses.sum(axis=1) / self.masses.sum(axis=1)
         rows = whole if len(words) == len(self.y) else self._rows(some)
         starts = self.n_starts or starts_for(len(words), len(whole.across))
-        noise = random_masses(words, starts)
+        noise = start_masses(self.X[some], words, starts)
         totals = self.masses.sum(axis=1)
         k = np.array([counts(problem, totals[fold])[0] for problem, fold in zip(problems, fold_of, strict=True)])
         alpha = np.array([problem.alpha for problem in problems])
@@ -225,10 +227,10 @@ def starts_for(samples: int, size: int) -> int:
     Examples
     --------
     >>> starts_for(500, 7), starts_for(5000, 7), starts_for(4601, 58)
-    (10, 2, 1)
+    (10, 2, 2)
     """
     least = min(ROWS_STARTED // samples, int(WORK_STARTED / (samples * (size + OVERHEAD) ** 2)))
-    return int(np.clip(least, 1, MOST_STARTS))
+    return int(np.clip(least, LEAST_STARTS, MOST_STARTS))
 
 
 def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, ramp: float) -> Array:
@@ -249,21 +251,42 @@ def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, r
     return mass * share if room == 0 else np.clip(mass * share + between * (missing / room), 0, mass)
 
 
-def random_masses(words: Array, n_starts: int) -> Array:
-    """Factors of the masses for each start (n_starts, samples): 1 for the first, random with mean 1 for the others.
+def start_masses(X: Array, words: Array, n_starts: int) -> Array:
+    """Factors of the masses for each start (n_starts, samples).
 
-    In turn exponential, their squares, and one row in five alone: the further from 1, the further apart the ends. Each
-    finds what the others miss.
+    The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
+    turn the average, and from there no descent turns back. The others are random with mean 1: in turn exponential, their
+    squares, and one row in five alone. The further from 1, the further apart their ends; each finds what others miss.
 
     Examples
     --------
-    >>> found = random_masses(np.arange(100_000, dtype=np.uint64), 4)
-    >>> bool((found[0] == 1).all()), np.round(found[1:].mean(axis=1), 1).tolist()
-    (True, [1.0, 1.0, 1.0])
+    >>> found = start_masses(np.arange(10_000.0)[:, None], np.arange(10_000, dtype=np.uint64), 5)
+    >>> bool((found[0] == 1).all()), found[1, [0, 5000]].tolist(), np.round(found[2:].mean(axis=1), 1).tolist()
+    (True, [1e-06, 1.0], [1.0, 1.0, 1.0])
     """
-    uniform = [spread_out(words + np.uint64(start * STREAM % (1 << 64))) for start in range(1, n_starts)]
-    kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, 1e-6))
-    return np.stack([np.ones(len(words)), *(kinds[start % len(kinds)](u) for start, u in enumerate(uniform))])
+    factors = [np.ones(len(words))]
+    if n_starts > 1:
+        far = outlyingness(X)
+        factors.append(np.where(far <= np.quantile(far, INNER), 1.0, TINY))
+    kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, TINY))
+    for start in range(2, n_starts):
+        uniform = spread_out(words + np.uint64(start * STREAM % (1 << 64)))
+        factors.append(kinds[start % len(kinds)](uniform))
+    return np.stack(factors)
+
+
+def outlyingness(X: Array) -> Array:
+    """How many robust deviations each row lies from the middle, in the column where that is most (samples,).
+
+    Examples
+    --------
+    >>> outlyingness(np.array([[0.0], [1.0], [2.0], [3.0], [50.0]])).tolist()
+    [2.0, 1.0, 0.0, 1.0, 48.0]
+    """
+    far = np.abs(X - np.median(X, axis=0)).astype(np.float64)
+    middle, whole = np.median(far, axis=0), far.mean(axis=0)
+    unit = np.where(middle > 0, middle, np.where(whole > 0, whole, 1.0))  # most values of a column may be equal
+    return np.asarray((far / unit).max(axis=1, initial=0.0))
 
 
 Path = tuple[int, float, list[tuple[float, list[int]]]]
@@ -299,7 +322,7 @@ def _tasks(rows: DenseRows, loss: str, masses: Array, paths: list[Path], noise: 
 def _best(spots: Spots, n_starts: int) -> Array:
     """The tasks of each path and target from best to worst, (paths, starts, targets); repeated ends come last."""
     shape = len(spots.cut) // n_starts, n_starts, -1
-    errors, value = (part.reshape(shape) for part in (spots.errors, spots.value / spots.cut))
+    errors, value = (part.reshape(shape) for part in (spots.errors, spots.value / np.maximum(spots.cut, 1e-300)))
     ends = np.round(errors, 6) + np.round(value / np.maximum(value.max(axis=1, keepdims=True), 1e-300), 6) * 1e-3
     order = np.argsort(ends, axis=1, kind="stable")
     ranked = np.take_along_axis(ends, order, axis=1)

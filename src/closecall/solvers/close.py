@@ -255,8 +255,8 @@ def start_masses(X: Array, words: Array, n_starts: int) -> Array:
     """Factors of the masses for each start (n_starts, samples).
 
     The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
-    turn the average, and from there no descent turns back. The others are random with mean 1: in turn exponential, their
-    squares, and one row in five alone. The further from 1, the further apart their ends; each finds what others miss.
+    turn the average, and no descent turns back from there. The others are random with mean 1: in turn exponential,
+    their squares, and one row in five alone. The further from 1, the further apart their ends; each finds what others miss.
 
     Examples
     --------

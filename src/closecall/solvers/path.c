@@ -34,7 +34,8 @@ EXPORT int64_t paths(
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
         settle(&task, &here, starts + number * size, INFINITY);
-        double cut = distance(&task, here.c, begin);
+        double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold); /* all losses may be T */
+        here.cut = cut;
         copy(&task, &before, &here);
         before.cut = cut / factor;
         for (int64_t target = 0; target < targets; cut *= factor) {

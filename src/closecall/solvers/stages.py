@@ -145,7 +145,8 @@ class Walk:
     def run(self, start: Array, targets: Array, own: Array | None) -> list[Spot]:
         """Spots at the target masses, falling; settled under ``own`` masses where these are others."""
         here, spots = self.settle(start, np.inf), list[Spot]()
-        cut = self._distance(here.c)
+        cut = max(self._distance(here.c), LOWEST * self.loss.threshold)  # all losses may be T
+        here = replace(here, cut=cut)
         before = replace(here, cut=cut / FACTOR)
         while len(spots) < len(targets):
             last = not cut > LOWEST * self.loss.threshold or self.steps <= 0

@@ -126,13 +126,15 @@ class Close:
             gaps = np.full(len(of), np.nan if tol is None else np.inf)
             if not certifies:  # otherwise its ramps place it
                 task = self._sharpened(rows, task, np.full((len(of), 1), RAMP), np.array([NEAR]))
-            if tol is not None and certifies:
-                task, gaps = self._certified(rows, task, tol)
-            wrong = self._errors(rows, task)
+            found, wrong = task.coordinates, self._errors(rows, task)
+            if tol is not None and certifies:  # a narrow ramp may cost errors, which count first
+                task, proven = self._certified(rows, task, tol)
+                found, wrong = np.concatenate([found, task.coordinates]), np.append(wrong, self._errors(rows, task))
+                gaps, of = np.append(gaps, proven), np.tile(of, 2)
             for place in range(len(mine)):
                 own = np.flatnonzero(of == place)
                 best = own[np.lexsort((gaps[own], wrong[own]))[0]]
-                c[mine[place]], gap[mine[place]], errors[mine[place]] = task.coordinates[best], gaps[best], wrong[best]
+                c[mine[place]], gap[mine[place]], errors[mine[place]] = found[best], gaps[best], wrong[best]
         coef, intercept = rows.to_parameters(c)
         return Ends(coef, intercept, looks, errors, gap)
 
@@ -256,7 +258,8 @@ def start_masses(X: Array, words: Array, n_starts: int) -> Array:
 
     The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
     turn the average, and no descent turns back from there. The others are random with mean 1: in turn exponential,
-    their squares, and one row in five alone. The further from 1, the further apart their ends; each finds others' misses.
+    their squares, and one row in five alone.
+    The further from 1, the further apart their ends are.
 
     Examples
     --------

@@ -120,7 +120,8 @@ def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | No
         for step in range(1, steps + 1):
             optimizer.param_groups[0]["lr"] = Settings(steps, 0.03, False).rate(step)
             logits = module(torch.tensor(X))
-            losses = logit_losses(loss, logits if classes else logits[:, 0], torch.tensor(y)).losses
+            name = f"top_two_{loss}" if classes else loss
+            losses = logit_losses(name, logits if classes else logits[:, 0], torch.tensor(y)).losses
             values = losses.detach().numpy()[None]
             weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
             layers = (module.first, module.second, module.output)

@@ -24,6 +24,7 @@ ROOMS = [
     "aggregates",
     "schedules",
     "objective",
+    "paired",
     "theory",
     "solvers",
     "linear",

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._names import Array, keep
-from ..aggregates import Count, check_mass, get_aggregate, resolve_count
+from ..aggregates import Count, check_mass, get_aggregate, resolve_count, warn_of_one
 from ..objective import Problem
 from .grid import NetworkGrid, NetworkProgress, train_grid
 
@@ -222,6 +222,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
             )
             validation = held, held_codes
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        warn_of_one(self.aggregate, self.k)
         self.network_ = self._train(X, codes, mass, [problem], seed, validation)
         self.n_iter_ = int(self.network_.n_iter[0])
         return self
@@ -332,6 +333,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         ks = self.ks
         if ks is None:
             ks = [10**power for power in range(1, 10) if 10**power < smallest]
+        for name in self.aggregates:
+            warn_of_one(name, *ks, depth=4)
         others = [
             Problem(self.loss, name, k, float(alpha), m)
             for name in self.aggregates

@@ -38,8 +38,8 @@ FROM_ROWS, SAMPLED = 12_000, 6_000
 SHARPENED = 5000
 #: What a ramp is narrowed to from level to level, about, and how near to k its mass is at the last.
 NARROWING, EXACTLY = 0.2, 1e-7
-#: The last ramp, as a share of the widest that certifies: the cut may still grow.
-SAFE = 0.3
+#: The last ramp, as a share of the widest that certifies: the cut may still grow; and the narrowest that rounding parts.
+SAFE, NARROWEST = 0.3, 1e-12
 
 
 @dataclass(frozen=True)
@@ -110,23 +110,22 @@ class Close:
         """
         rows = self._rows(slice(None))
         shape = len(problems), rows.across.shape[0]
-        c, cut, gap = np.empty(shape), np.empty(len(problems)), np.full(len(problems), np.nan)
-        looks, errors = np.zeros(len(problems), dtype=int), np.empty(len(problems))
+        c, gap, looks = np.empty(shape), np.empty(len(problems)), np.zeros(len(problems), dtype=int)
         for loss in dict.fromkeys(problem.loss for problem in problems):
             mine = np.array([place for place, problem in enumerate(problems) if problem.loss == loss])
             some, folds = [problems[place] for place in mine], fold_of[mine]
             task = self._begin(rows, loss, some, folds, looks, mine)
             if len(self.y) > FROM_ROWS:
-                task = self._sharpened(rows, task, np.full((len(mine), 1), RAMP), np.array([NEAR]), looks, mine)
-            if tol is not None:
-                gap[mine] = np.inf
+                task, more = self._sharpened(rows, task, np.full((len(mine), 1), RAMP), np.array([NEAR]))
+                looks[mine] += more
+            c[mine], gap[mine] = task.coordinates, np.nan if tol is None else np.inf
             if tol is not None and len(self.y) <= SHARPENED:
-                task, gap[mine] = self._certified(rows, task, tol, looks, mine)
-            c[mine], cut[mine] = task.coordinates, task.cut
+                for place, problem in enumerate(mine):  # each as if it were alone
+                    one, more, gap[problem] = self._certified(rows, task.take(np.array([place])), tol)
+                    c[problem], looks[problem] = one.coordinates[0], looks[problem] + more[0]
         coef, intercept = rows.to_parameters(c)
-        margins_wrong = (c @ rows.across >= 0)[:, : len(self.y)]
-        errors[:] = (margins_wrong * self.masses[fold_of]).sum(axis=1)
-        return Ends(coef, intercept, looks, errors, gap)
+        wrong = (c @ rows.across >= 0)[:, : len(self.y)]
+        return Ends(coef, intercept, looks, (wrong * self.masses[fold_of]).sum(axis=1), gap)
 
     def _rows(self, some: Any) -> Rows:
         mass = self.masses.max(axis=0)[some]
@@ -162,41 +161,37 @@ class Close:
         folds, own = np.unique(fold_of, return_inverse=True)
         return Sharpening(loss, self.masses[folds], own, alpha, k, c, cut, np.empty((len(c), 0)), np.empty(0))
 
-    def _sharpened(
-        self, rows: Rows, task: Sharpening, ramps: Array, near: Array, looks: Array, mine: Array
-    ) -> Sharpening:
-        """The task where its ramps lead; ``ramps`` are then those reached (problems, 1)."""
+    def _sharpened(self, rows: Rows, task: Sharpening, ramps: Array, near: Array) -> tuple[Sharpening, Array]:
+        """The task where its ramps lead, with those reached (problems, 1), and the looks it took (problems,)."""
         given = vars(task) | {"ramps": ramps, "near": near}
         spots, reached = sharpen(rows, Sharpening(**given), stage=self.stage)
-        looks[mine] += spots.looks
         done = reached > 0
         c = np.where(done[:, None], spots.coordinates[:, 0], task.coordinates)
         cut = np.where(done, spots.cut[:, 0], task.cut)
-        return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]})
+        return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]}), spots.looks
 
-    def _certified(
-        self, rows: Rows, task: Sharpening, tol: float, looks: Array, mine: Array
-    ) -> tuple[Sharpening, Array]:
-        """Narrow the ramps until their shares certify; where they do, these ends and their gaps."""
-        means = np.array([self._held(rows, task, place, RAMP)[0] for place in range(len(task.k))])
-        last = SAFE * 2 * max(tol, 1e-12) * means / task.cut
-        levels = max(1, int(np.ceil(np.log(last.min() / RAMP) / np.log(NARROWING))))
-        ramps = RAMP * (np.minimum(last, RAMP) / RAMP)[:, None] ** (np.arange(1, levels + 1) / levels)
-        near = np.append(np.full(levels - 1, NEAR), EXACTLY)
-        found = self._sharpened(rows, task, ramps, near, looks, mine)
-        gaps = np.full(len(task.k), np.inf)
-        for place in np.flatnonzero(np.isclose(found.ramps[:, 0], ramps[:, -1])):
-            mean, gap = self._held(rows, found, place, float(ramps[place, -1]))
-            if found.ramps[place, 0] * found.cut[place] <= 2 * tol * mean:
-                gaps[place] = gap
-        return found, gaps
+    def _certified(self, rows: Rows, task: Sharpening, tol: float) -> tuple[Sharpening, Array, float]:
+        """Narrow the ramps of one problem until their shares certify: where that ends, the looks and the gap."""
+        alpha, cut, nothing = float(task.alpha[0]), float(task.cut[0]), np.zeros(1, dtype=int)
+        if not (alpha > 0 and np.isfinite(cut)):  # nothing bounds the objective from below, or all losses are T
+            return task, nothing, np.inf
+        last = SAFE * 2 * max(tol, 1e-12) * self._held(rows, task, RAMP)[0] / cut
+        if last < NARROWEST:
+            return task, nothing, np.inf
+        levels = max(1, int(np.ceil(np.log(last / RAMP) / np.log(NARROWING))))
+        ramps = RAMP * (min(last, RAMP) / RAMP) ** (np.arange(1, levels + 1) / levels)
+        found, looks = self._sharpened(rows, task, ramps[None], np.append(np.full(levels - 1, NEAR), EXACTLY))
+        if not np.isclose(found.ramps[0, 0], ramps[-1]):
+            return found, looks, np.inf
+        mean, gap = self._held(rows, found, float(ramps[-1]))
+        return found, looks, gap if ramps[-1] * found.cut[0] <= 2 * tol * mean else np.inf
 
-    def _held(self, rows: Rows, task: Sharpening, place: Any, ramp: float) -> tuple[float, float]:
-        """The objective for a unit of the mass inside, with the weights of a ramp held, and the gap of these."""
-        loss, mass, cut = get_loss(task.loss), task.masses[task.own[place]], float(task.cut[place])
-        margins = -(task.coordinates[place] @ rows.across)[: len(self.y)]
-        losses, alpha = loss.value(margins), float(task.alpha[place])
-        weights = ramp_weights(losses, loss, mass, float(task.k[place]), cut, ramp)
+    def _held(self, rows: Rows, task: Sharpening, ramp: float) -> tuple[float, float]:
+        """One problem's objective for a unit of the mass inside, with the weights of a ramp held, and their gap."""
+        loss, mass, cut = get_loss(task.loss), task.masses[task.own[0]], float(task.cut[0])
+        margins = -(task.coordinates[0] @ rows.across)[: len(self.y)]
+        losses, alpha = loss.value(margins), float(task.alpha[0])
+        weights = ramp_weights(losses, loss, mass, float(task.k[0]), cut, ramp)
         used = np.flatnonzero(weights)
         pulls, points = Rounded(loss).pulls(margins[used], min(KINK, ramp * cut))
         heights, held = weights[used] * (loss.value(points) + pulls * points), weights[used]
@@ -204,7 +199,7 @@ class Close:
         bound = dual_values(
             Judged(self.X[used], self.y[used], kind), heights[None], (held * pulls)[None], np.array([alpha])
         )
-        value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[place] ** 2)
+        value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[0] ** 2)
         gap = (value - float(bound[0])) / max(value, NOTHING * loss.threshold * float(held.sum()))
         return value / max(float(held.sum()), 1e-300), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 

@@ -34,16 +34,17 @@ EXPORT int64_t paths(
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
         settle(&task, &here, starts + number * size, INFINITY);
-        double cut = distance(&task, here.c, begin);
+        double cut = distance(&task, here.c, begin), all = here.inside;
         copy(&task, &before, &here);
-        before.cut = cut / factor;
+        before.cut = cut, before.inside = 0; /* higher cuts are looked at where k is not below the first */
         for (int64_t target = 0; target < targets; cut *= factor) {
             int last = !(cut > LOWEST * threshold) || task.steps <= 0;
             if (!last) settle(&task, &here, here.c, cut);
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
                 double wanted = k[number * targets + target];
                 copy(&task, &found, &here);
-                if (!last && before.inside > wanted) {
+                if (!last) {
+                    climb(&task, &before, wanted, all, factor);
                     copy(&task, &high, &before);
                     place(&task, &high, &found, &other, wanted, near);
                 }

@@ -118,6 +118,10 @@ class Sharpening:
     ramps: Array
     near: Array
 
+    def take(self, some: Array) -> Sharpening:
+        parts = {name: getattr(self, name)[some] for name in ("own", "alpha", "k", "coordinates", "cut", "ramps")}
+        return replace(self, **parts)
+
 
 def sharpen(rows: Rows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
     """The spots, each of one target, and the last ramp at which k could be placed (tasks,), 0 if at none."""

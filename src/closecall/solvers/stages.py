@@ -91,7 +91,7 @@ class Walk:
         """Damped Newton steps at one cut, always downhill."""
         damping, (spot, gradient, hessian, sizes) = 0.0, self.look(c, cut)
         for _ in range(self.stage):
-            if self.steps <= 0:
+            if self.steps <= 0 or spot.inside <= 0:  # where nothing is inside, the cut is too low
                 break
             self.steps -= 1
             damping, step = _newton(gradient, hessian, sizes, damping)
@@ -108,8 +108,21 @@ class Walk:
             damping = 0.0 if damping < 0.8 * DAMPING else damping if halvings else damping / 4
         return spot
 
+    def climb(self, spot: Spot, k: float, everything: float) -> Spot:
+        """The spot with its cut raised until the mass inside is above k, or all of it."""
+        for _ in range(MOVES):
+            if self.steps <= 0 or spot.inside > k or spot.inside >= everything:
+                break
+            spot = self.settle(spot.c, spot.cut / FACTOR)
+        return spot
+
     def place(self, high: Spot, low: Spot, k: float, near: float) -> Spot:
-        """Between a spot whose mass inside is above k and one where it is not: one where it is k."""
+        """Between a spot whose mass inside is above k and one where it is not: one where it is k.
+
+        A high one that is not above it is the nearest.
+        """
+        if high.inside <= k:
+            return high if high.inside > low.inside else low
         above, below, last = high.inside - k, low.inside - k, 0
         for _ in range(TRIES):
             if abs(low.inside - k) <= near * k or self.steps <= 0:
@@ -143,15 +156,16 @@ class Walk:
     def run(self, start: Array, targets: Array, own: Array | None) -> list[Spot]:
         """Spots at the target masses, falling; settled under ``own`` masses where these are others."""
         here, spots = self.settle(start, np.inf), list[Spot]()
-        cut = self._distance(here.c)
-        before = replace(here, cut=cut / FACTOR)
+        cut, everything = self._distance(here.c), here.inside
+        before = replace(here, cut=cut, inside=0.0)  # higher cuts are looked at where k is not below the first
         while len(spots) < len(targets):
             last = not cut > LOWEST * self.loss.threshold or self.steps <= 0
             if not last:
                 here = self.settle(here.c, cut)
             while len(spots) < len(targets) and (last or here.inside <= targets[len(spots)]):
                 k, found = targets[len(spots)], here
-                if not last and before.inside > k:
+                if not last:
+                    before = self.climb(before, k, everything)
                     found = self.place(before, here, k, NEAR)
                 if own is not None:
                     running, self.mass = self.mass, own
@@ -170,7 +184,11 @@ class Walk:
 
 
 def _newton(gradient: Array, hessian: Array, sizes: Array, damping: float) -> tuple[float, Array]:
-    """The damping that makes a Hessian positive definite, if it needs any, and Newton's step."""
+    """The damping that makes a Hessian positive definite, if it needs any, and Newton's step.
+
+    A coordinate of size 0 has no pull either: any curvature leaves it where it is.
+    """
+    hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):
         factor, failed = dpotrf(hessian + np.diag(damping * sizes), lower=1)
         if not failed and (np.diag(factor) ** 2 > FLAT * sizes).all():

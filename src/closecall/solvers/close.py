@@ -38,7 +38,7 @@ FROM_ROWS, SAMPLED = 12_000, 6_000
 SHARPENED = 5000
 #: What a ramp is narrowed to from level to level, about, and how near to k its mass is at the last.
 NARROWING, EXACTLY = 0.2, 1e-7
-#: The last ramp, as a share of the widest that certifies: the cut may still grow; and the narrowest that rounding parts.
+#: The last ramp, as a share of the widest that certifies: the cut may still grow; and the narrowest of use.
 SAFE, NARROWEST = 0.3, 1e-12
 
 
@@ -193,6 +193,8 @@ class Close:
         losses, alpha = loss.value(margins), float(task.alpha[0])
         weights = ramp_weights(losses, loss, mass, float(task.k[0]), cut, ramp)
         used = np.flatnonzero(weights)
+        if not used.size:
+            return loss.threshold, 1.0
         pulls, points = Rounded(loss).pulls(margins[used], min(KINK, ramp * cut))
         heights, held = weights[used] * (loss.value(points) + pulls * points), weights[used]
         kind = "none" if not self.fit_intercept else "penalized" if self.penalize_intercept else "free"
@@ -201,7 +203,7 @@ class Close:
         )
         value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[0] ** 2)
         gap = (value - float(bound[0])) / max(value, NOTHING * loss.threshold * float(held.sum()))
-        return value / max(float(held.sum()), 1e-300), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+        return value / float(held.sum()), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 
 def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, ramp: float) -> Array:

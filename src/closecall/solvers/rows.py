@@ -7,7 +7,7 @@ import numpy as np
 from .._names import Array
 
 LANES = 8  # the kernel's rows come in multiples of it
-#: Deviations up to this share of a column's largest value are rounding, and squares of values this small leave no digits.
+#: Deviations up to this share of a column's largest value are rounding; squares of values this small have no digits.
 ROUNDING, SMALLEST = 1e-14, 1e-100
 
 

@@ -10,6 +10,7 @@ enum { LOGISTIC = 0, HINGE = 1 };
 #define SHORTEST 40   /* halvings of a step */
 #define FIRST_DAMPING 0.1
 #define DAMPINGS 60   /* tries to make a matrix positive definite */
+#define STALLED 1e-4  /* of the tolerance: what falls less is rounding */
 #define FLAT 1e-11    /* of a direction's size: no curvature */
 #define TRIES 24      /* to place a cut */
 #define MOVES 60      /* of a cut, until k lies between two */
@@ -269,7 +270,9 @@ static Sums descend(Task *task, double *c, double e, double *value) {
         if (halvings == SHORTEST) break;
         for (int64_t k = 0; k < d; k++) c[k] += t * task->step[k];
         for (int64_t i = 0; i < task->rows; i++) task->v[i] += t * task->dv[i];
+        int stalled = !(*value - there > STALLED * task->tol * *value);
         sums = trial, *value = there;
+        if (stalled) break;
         damping = damping < 0.8 * FIRST_DAMPING ? 0 : halvings ? damping : damping / 4;
     }
     return sums;

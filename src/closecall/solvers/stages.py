@@ -23,6 +23,7 @@ NEAR, TOL = 0.02, 1e-9
 #: two, and the lowest cut as a share of T: what is then inside ties.
 STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 24, 60, 1e-7
 ARMIJO, DAMPING, FLAT = 1e-4, 0.1, 1e-11
+STALLED = 1e-4  # of the tolerance: what falls less is rounding
 #: The width over which the kinks of a loss are rounded.
 KINK = 0.1
 
@@ -104,7 +105,10 @@ class Walk:
                     break
             else:
                 break
+            stalled = not spot.value - there[0].value > STALLED * self.tol * spot.value
             spot, gradient, hessian, sizes = there
+            if stalled:
+                break
             damping = 0.0 if damping < 0.8 * DAMPING else damping if halvings else damping / 4
         return spot
 

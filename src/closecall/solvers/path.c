@@ -44,8 +44,8 @@ EXPORT int64_t paths(
                 double wanted = k[number * targets + target];
                 copy(&task, &found, &here);
                 if (!last) {
-                    climb(&task, &before, wanted, all, factor);
                     copy(&task, &high, &before);
+                    climb(&task, &high, wanted, all, factor);
                     place(&task, &high, &found, &other, wanted, near);
                 }
                 if (truly != running) {

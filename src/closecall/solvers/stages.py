@@ -169,8 +169,7 @@ class Walk:
             while len(spots) < len(targets) and (last or here.inside <= targets[len(spots)]):
                 k, found = targets[len(spots)], here
                 if not last:
-                    before = self.climb(before, k, everything)
-                    found = self.place(before, here, k, NEAR)
+                    found = self.place(self.climb(before, k, everything), here, k, NEAR)
                 if own is not None:
                     running, self.mass = self.mass, own
                     found = self.carry_over(found, k, FACTOR, NEAR)

@@ -11,7 +11,7 @@ from closecall.losses import LOSSES, get_loss
 from closecall.objective import Problem
 from closecall.solvers import close as module
 from closecall.solvers.certificate import Judged, dual_values
-from closecall.solvers.close import Close, random_masses, ramp_weights, serves
+from closecall.solvers.close import Close, ramp_weights, random_masses, serves
 from closecall.solvers.path import Spots
 from tests.solvers.test_path import table
 
@@ -257,7 +257,9 @@ def test_classifiers_do_not_see_order_names_or_copies(loss, seed, levels):
 
 def test_the_classifiers_parameters_matter():
     X, y, _ = table(3, 60, levels=1)
-    plain, steps = (AggregateLossClassifier(aggregate="close", k=0.2, solver=s).fit(X, y) for s in ("path", "algorithm1"))
+    plain, steps = (
+        AggregateLossClassifier(aggregate="close", k=0.2, solver=s).fit(X, y) for s in ("path", "algorithm1")
+    )
     assert np.abs(plain.coef_ - steps.coef_).max() > 1e-6
     assert CloseKClassifier(n_starts=1).fit(X, y).n_iter_[0] < CloseKClassifier(n_starts=5).fit(X, y).n_iter_[0]
     with pytest.raises(ValueError, match="n_starts"):

@@ -155,13 +155,13 @@ def test_targets_and_tasks_do_not_touch_each_other(loss):
     for task in range(3):
         for target in range(3):
             alone = follow(rows, replace(tasks.take(np.array([task])), k=k[None, [target]]))
-            np.testing.assert_allclose(alone.coordinates[0, 0], together.coordinates[task, target], rtol=1e-6, atol=1e-9)
-            assert alone.cut[0, 0] == pytest.approx(together.cut[task, target])
+            assert (alone.coordinates[0, 0] == together.coordinates[task, target]).all()
+            assert alone.cut[0, 0] == together.cut[task, target]
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "modified_huber"])
 def test_units_do_not_matter(loss):
-    """Masses and alpha four times as large, or features in another unit with alpha: the same coordinates, bit for bit."""
+    """Masses and alpha four times as large, or features in another unit: the same coordinates, bit for bit."""
     X, y, rng = table(8, 61)
     mass = rng.exponential(size=61)
     k = np.array([0.5, 0.1]) * mass.sum()
@@ -232,7 +232,7 @@ def test_sharpening_reaches_the_ramp_and_k_exactly():
 
 
 def test_what_cannot_be_placed_is_said():
-    """All rows tie: a ramp that holds a third of them exists, a narrow one that holds exactly this too; none below T."""
+    """Where all rows lie on T every cut holds all of them."""
     X, y = np.zeros((9, 1)), np.repeat([-1.0, 1.0, 1.0], 3)
     rows, mass = Rows(X, y, np.ones(9), False, False), np.ones(9)
     spots = follow(rows, tasks_of("logistic", mass, [3.0], 1.0, 1))
@@ -271,8 +271,10 @@ def test_stages_are_as_exact_as_asked():
     slopes = []
     for spots in (exact, loose, short):
         c, cut = spots.coordinates[0, 0], spots.cut[0, 0]
-        tiny = 1e-6 * np.eye(4)
-        ahead, behind = ([clipped_sum("logistic", c + sign * h, rows, mass, 1.0, cut) for h in tiny] for sign in (1, -1))
+        ahead, behind = (
+            [clipped_sum("logistic", c + step * unit, rows, mass, 1.0, cut) for unit in np.eye(4)]
+            for step in (1e-6, -1e-6)
+        )
         slopes.append(np.abs(np.subtract(ahead, behind) / 2e-6).max())
     assert slopes[0] < 1e-3
     assert slopes[0] < 0.1 * min(slopes[1:])

@@ -1,9 +1,13 @@
 # ruff: noqa: E501 - a fault quotes the line that it changes
 """Faults of paths of cuts (name, file, old, new), planted by :mod:`tests.stress.planted_faults`; those in C are compiled."""
 
+import subprocess
+from pathlib import Path
+
+TESTS = "tests/solvers/test_path.py", "tests/solvers/test_close.py"
 STAGES, C, H = "solvers/stages.py", "solvers/path.c", "solvers/stages.h"
 PATH, CLOSE, ROWS = "solvers/path.py", "solvers/close.py", "solvers/rows.py"
-PATH_FAULTS = [
+_FAULTS = [
     # --- the kernel's stages
     ("path kernel: the loss is a digit off", H, "p = p * s + 1.0 / 5;", "p = p * s + 1.0 / 4;"),
     ("path kernel: half of the slope where the margin is negative", H, "*p = v > 0 ? q : t * q;", "*p = v > 0 ? 0.5 * q : t * q;"),
@@ -78,3 +82,10 @@ PATH_FAULTS = [
     ("paths: averages are served", CLOSE, "return not aggregate.is_average(*counts(problem, mass), mass)", "return True"),
     ("paths: sparse rows are served", CLOSE, "if sparse.issparse(X) or X.shape[1]", "if X.shape[1]"),
 ]  # fmt: skip
+PATH_FAULTS = [(*fault, TESTS) for fault in _FAULTS]
+
+
+def compile_path(kernel: Path) -> None:
+    """Put the library beside the kernel's source; without clones for every processor, which `__clang__` says."""
+    flags = ["-O1", "-D__clang__", "-fPIC", "-shared", "-o", str(kernel.with_name("_path.so"))]
+    subprocess.run(["cc", *flags, str(kernel), "-lm"], check=True)

@@ -273,10 +273,13 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
 
 def test_the_level_on_noise(tmp_path: Path) -> None:
     """Of each case the share of runs that left the baseline, and the mean of what was reported."""
-    found = level.run_one({"case": "groups, 1 rules", "seed": 0})
-    assert set(found) == {"taken", "gain"}
-    assert -100 < found["gain"] < 100
-    lines = [{"case": "plain, 20 rules", "seed": seed, "taken": seed == 3, "gain": seed - 2.0} for seed in range(5)]
+    found = level.run_one({"case": "groups, 1 rules", "batch": 1})
+    assert [len(found[name]) for name in ("taken", "gain")] == [level.BATCH] * 2
+    assert 0 < np.std(found["gain"]) < 50
+    lines = [
+        {"case": "plain, 20 rules", "batch": 0, "taken": [False, False, True], "gain": [-2.0, -1.0, 0.0]},
+        {"case": "plain, 20 rules", "batch": 1, "taken": [False, False], "gain": [1.0, 2.0]},
+    ]
     rows = level.table(stored(tmp_path, "level", lines))
     assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
     text = tight(level.page(rows, tmp_path / "figure.svg"))

@@ -21,7 +21,7 @@ from closecall.report.text import write_whole
 NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
 #: Types that skops asks about and our own models hold; their content is checked by :func:`check_trees`.
 TREE, PREDICTOR = "sklearn.tree._tree.Tree", "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"
-_SCHEMA = "schema.json"
+SCHEMA = "schema.json"
 
 
 def check_skops(name: str) -> None:
@@ -34,7 +34,7 @@ def is_skops(path: str | os.PathLike[str]) -> bool:
     """Whether a file is an archive of skops, by its names; the reader of the others says what is wrong with it."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return _SCHEMA in archive.namelist()
+            return SCHEMA in archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
         return False
 
@@ -94,7 +94,7 @@ def _check_size(path: str | os.PathLike[str]) -> None:
                 raise ValueError(f"{member.filename!r} is neither stored nor deflated")
             with archive.open(member) as file:
                 content = budget.read(file)
-            if member.filename == _SCHEMA:
+            if member.filename == SCHEMA:
                 budget.parse(content)
 
 

@@ -105,7 +105,10 @@ class Store:
             self._release()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
         except BROKEN as error:
+            full = write and _is_full(error, self.path.parent)  # before what was begun makes room again
             self._release()
+            if full:
+                raise StoreFault(f"{_FAULTS[sqlite3.SQLITE_FULL].format(path=self.path)} ({error})") from error
             raise StoreError(f"cannot open the result store: {_explain(error, self.path)}") from error
         except BaseException:
             self._release()
@@ -330,6 +333,14 @@ def _code(error: Exception) -> int:
 def _explain(error: Exception, path: Path) -> str:
     known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a column whose name has changed
     return f"{known.format(path=path, folder=path.parent)} ({error})"
+
+
+def _is_full(error: Exception, folder: Path) -> bool:
+    """Whether a full disk is behind an error of SQLite, which does not say so if there is no room for a new file."""
+    if _code(error) != sqlite3.SQLITE_CANTOPEN:
+        return _code(error) == sqlite3.SQLITE_FULL
+    found = os.statvfs(folder) if hasattr(os, "statvfs") else None
+    return found is not None and (not found.f_bavail or (found.f_files > 0 and not found.f_favail))
 
 
 def _identity() -> str:

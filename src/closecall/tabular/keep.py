@@ -23,6 +23,8 @@ from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
 NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
 #: How many arrays and other members an archive may hold.
 MAX_MEMBERS = 100_000
+#: How many types an error names.
+LISTED = 50
 
 
 def check_skops(name: str) -> None:
@@ -72,10 +74,14 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
                 if is_own(stored, parts(schema)["classifier"]):
                     return _own(stored, parts(schema))
                 named = sorted(set(names_in(schema)))
+                if not named:
+                    raise ValueError("it holds no classifier")
                 if unknown := [name for name in named if name not in trusted]:
+                    more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
                     raise DataError(
-                        f"{where!r} holds types that are not checked and may run code: {', '.join(unknown)}; if you "
-                        f"trust whoever wrote the file, say {_options(unknown)}"
+                        f"{where!r} holds types that are not checked and may run code: "
+                        f"{', '.join(unknown[:LISTED])}{more}; if you trust whoever wrote the file, say "
+                        f"{_options(unknown[:LISTED])}{more}"
                     )
                 return _trusted(archive, path, budget, named)
     except (DataError, MemoryError):

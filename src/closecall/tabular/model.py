@@ -117,7 +117,7 @@ class Preprocessor:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
             X -= self.mean
             X /= self.scale
-        return X
+        return _finite(X, "values")
 
 
 def _width(steps: Sequence[Step]) -> int:
@@ -226,6 +226,7 @@ class TableModel:
         asked = marks <= self.seen[-1] if len(self.seen) == REMEMBERED else np.ones(len(marks), dtype=bool)
         return int(asked.sum()), int(np.isin(marks[asked], self.seen).sum())
 
+    @np.errstate(over="ignore", invalid="ignore")
     def probabilities(self, frame: Any) -> Array:
         """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
         if not hasattr(self.classifier, "predict_proba"):
@@ -233,8 +234,9 @@ class TableModel:
             raise DataError(f"the model has no probabilities: {why}; fit it anew, with --model close_k for example")
         if not len(frame):
             return np.empty((0, len(self.classifier.classes_)))
-        return _finite(self.classifier.predict_proba(self.recipe.matrix(frame)))
+        return _finite(self.classifier.predict_proba(self.recipe.matrix(frame)), "probabilities")
 
+    @np.errstate(over="ignore", invalid="ignore")
     def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
         """Labels (rows,) and scores (rows,): the score of the second of two classes, or the winner's lead."""
         if not len(frame):
@@ -252,11 +254,12 @@ class TableModel:
         best = np.partition(scores, -2, axis=1)
         return labels, best[:, -1] - best[:, -2]
 
+    @np.errstate(over="ignore", invalid="ignore")
     def scores(self, X: Array) -> Array:
         """Scores (rows,) of the second of two classes, or (rows, classes), of any classifier: logarithms of its odds or
         probabilities if it has any."""
         found = wide(scores_of(self.classifier, X)[0])
-        return _finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found)
+        return _finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
         """An error if a column of numbers or dates has none among several values: it is not the column it was."""
@@ -362,10 +365,10 @@ def marks_of(X: Array, labels: Array) -> Array:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
-def _finite(scores: Array) -> Array:
-    if not np.isfinite(scores).all():
-        raise DataError("scores of some rows are not finite: fit the model anew, or mend the values of the table")
-    return scores
+def _finite(found: Array, what: str) -> Array:
+    if not np.isfinite(found).all():
+        raise DataError(f"{what} of some rows are not finite: mend the table, or fit the model anew")
+    return found
 
 
 def _is(kind: type[T], value: Any) -> T:

@@ -27,7 +27,8 @@ from tests.stress.fuzz import mutate
 SCHEMA = "schema.json"
 VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 2, 3, 95, 255, 2**31, 2**63, -(2**63), 10**30, 0.5, -1.5, 1e308, float("nan"),
-    float("inf"), "", "a", "é" * 1000, "number", "nominal", "date", "brute", "1", "[1]", "NaN", [], {}, [[]], "schema.json",
+    float("inf"), "", "a", "é" * 1000, "number", "nominal", "date", "brute", "1", "[1]", "NaN", [], {}, [[]],
+    "schema.json",
 )  # fmt: skip
 LOADERS = ("DictNode", "ListNode", "TupleNode", "JsonNode", "NdArrayNode", "ObjectNode", "TreeNode", "ReduceNode",
            "FunctionNode", "PartialNode", "TypeNode", "MethodNode", "LossNode", "RandomGeneratorNode", "CachedNode",

@@ -19,6 +19,7 @@ from closecall.evaluate.stats import (
     rank_groups,
     wilcoxon,
 )
+from closecall.report.text import p_value, p_words
 
 from .common import Array, Row, markdown, save_chart, signed, write_csv
 
@@ -185,12 +186,12 @@ def ranks_table(contest: Contest) -> str:
     _, p = friedman(contest.accuracies.round(3))
     lines = [
         [row["method"], f"{row['rank']:.2f}", "yes" if place in first else "no",
-         "-" if row["method"] == row["base"] else f"{row['holm']:.3f}"]
+         "-" if row["method"] == row["base"] else p_value(row["holm"])]
         for place, row in enumerate(rows)
     ]  # fmt: skip
     head = (
         f"\n### {contest.trouble}\n\n{rows[0]['sets']} sets; Friedman's test "
-        f"{'p < 0.001' if p < 0.001 else f'p = {p:.3f}'}; critical difference {distance:.2f} (Nemenyi, 5 %).\n\n"
+        f"{p_words(p)}; critical difference {distance:.2f} (Nemenyi, 5 %).\n\n"
     )
     return head + markdown(["", "mean rank", "within the difference of the first", "p against average (Holm)"], lines)
 

@@ -52,7 +52,7 @@ def test_units_do_not_matter_and_text_has_five_lines() -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_any_aggregate_may_be_tried() -> None:
-    """Against other folds of scikit-learn's; among far outliers close-k gains, which the others do not."""
+    """Against scikit-learn's own folds of these rows; among far outliers close-k gains, which the others do not."""
     X, y = line(*EVEN, (-40.0, -20.0, 20, 1))
     usual = diagnose(X, y)
     assert usual.tried == "close-k"
@@ -61,7 +61,7 @@ def test_any_aggregate_may_be_tried() -> None:
         found = diagnose(X, y, aggregate=name, **counts)
         assert found.outliers == usual.outliers
         assert str(found).splitlines()[-1].startswith(f"{name} ")
-        assert found.gain == pytest.approx(by_folds(X, y, name, counts), abs=0.05)
+        assert found.gain == pytest.approx(by_folds(X, y, name, counts), abs=0.01)
         assert (found.gain > 0.1) == (name == "close_decay")
     assert diagnose(X, y, aggregate="average").gain == 0
     assert diagnose(X, y, aggregate="close_decay", k=0.1).gain == usual.gain
@@ -70,7 +70,7 @@ def test_any_aggregate_may_be_tried() -> None:
 
 
 def by_folds(X: np.ndarray, y: np.ndarray, name: str, counts: dict[str, float]) -> float:
-    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    folds = StratifiedKFold(5, shuffle=True, random_state=1)
     models = LogisticRegression(), AggregateLossClassifier(aggregate=name, tol=1e-3, **counts)
     plain, other = (cross_val_score(make_pipeline(StandardScaler(), each), X, y, cv=folds).mean() for each in models)
     return float(other - plain)

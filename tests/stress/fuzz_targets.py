@@ -140,7 +140,7 @@ def read_model(data: bytes) -> None:
         return
     X = np.ones((2, found.n_features_in_))
     found.predict(X)
-    if found.calibration is not None:
+    if found.calibration is not None or hasattr(found, "predict_proba"):
         found.predict_proba(X)
 
 

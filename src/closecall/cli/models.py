@@ -162,10 +162,9 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the classes of a table, piece by piece, however long it is."""
-    from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, tally = TableModel.load(model, trust or ()), _Tally(probabilities)
+    loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
     chunk = max(1, min(chunk, SCORES // len(loaded.classifier.classes_)))
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
@@ -187,6 +186,17 @@ def predict(
     print_notes(tally.told(), err)
     known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
     err.print(f"{counted(tally.rows, 'row')} predicted{known}")
+
+
+def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
+    """The model; an error that says so if it was given where the data belong."""
+    from closecall.tabular.model import TableModel
+    from closecall.tabular.table import is_model
+
+    swapped = [each for each in data if is_model(each)]
+    if swapped and not is_model(model):
+        raise ValueError(f"{swapped[0]!r} is a closecall model and {model!r} is not: swap them, the model comes first")
+    return TableModel.load(model, trust or ())
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
@@ -271,10 +281,9 @@ def explain(
 ) -> None:
     """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
     from closecall.tabular.explain import explain as explained
-    from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, begin = TableModel.load(model, trust or ()), 0
+    loaded, begin = _loaded(model, [data], trust), 0
     for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):
         loaded.check([str(name) for name in frame.columns])
         if row <= begin + len(frame):

@@ -9,12 +9,10 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from .._names import Array, keep, lookup
 from ..aggregates import get_aggregate
 from ..linear import CloseKClassifierCV
-from ..linear.base import is_calibrated
 from ..linear.calibration import fit_calibrators
 from ..linear.fitting import MULTICLASS, scores_of
 from ..linear.guard import Setting, compare, order, paired_examples
@@ -141,11 +139,6 @@ random_state
         self._keep(found, survey, frame, chosen.problem, passes.number)
         if self.calibration is not None:
             self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
-
-    @available_if(is_calibrated)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities (samples, classes), as in memory; of a Dask collection a Dask array."""
-        return self.each(X, "predict_proba", np.float64, True)
 
     def _folds(self) -> int:
         """How many; an error for what only a search in one place can do."""

@@ -33,6 +33,8 @@ MULTICLASS = {
 }
 #: The key of what was arranged for all classes jointly, beside the numbers of the scores.
 ALL_CLASSES = -1
+#: Scores this share of their range apart are tied to an exact intercept: it must not part what rounding parted.
+RESOLUTION = 1e-7
 _BLOCK = 1 << 16  # entries of X that are converted at a time: they stay in cache
 
 
@@ -141,7 +143,8 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
     for number in range(coef.shape[1]):
         sign, rows = _oriented(training, parts, number)
         scores = np.asarray(rows.X @ (sign * coef[:, number]).T).T
-        found[:, number] = sign * best_intercept(scores, rows.labels, parts.masses(rows)[parts.fold_of])[0]
+        masses, narrow = parts.masses(rows)[parts.fold_of], RESOLUTION * np.ptp(scores, axis=1)
+        found[:, number] = sign * best_intercept(scores, rows.labels, masses, resolution=narrow)[0]
     return found
 
 

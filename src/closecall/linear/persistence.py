@@ -149,6 +149,7 @@ def _check_fitted(model: Any) -> None:
         "classes_": classes.ndim == 1 and len(np.unique(classes)) == len(classes) >= 2 and classes.dtype.kind != "S",
         "n_features_in_": type(model.n_features_in_) is int and model.n_features_in_ == features,
         "feature_names_in_": names is None or (_array(names).shape == (features,) and names.dtype == object),
+        "best_params_": isinstance(getattr(model, "best_params_", {}), dict),
         "calibrators_": (getattr(model, "calibration", None) is None or len(calibrators) == rows)
         and all(each.shape[:1] == (2,) and each.ndim <= 2 and np.isfinite(each).all() for each in calibrators),
     }

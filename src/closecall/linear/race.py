@@ -308,16 +308,16 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
     """Rows of the first fold for the heat, and which share of its training rows they hold.
 
-    At most about ``limit`` training rows, of every class in proportion, drawn by their hashes; and the test rows.
+    At most about ``limit`` training rows, of every class in proportion, drawn by their positions; and the test rows.
     """
     trains, tests = split.train[0][split.group], split.test[0][split.group]
     share = min(1.0, limit / max(1, int(trains.sum())))
     if share == 1:
         return np.flatnonzero(trains | tests), 1.0
-    by_hash = np.argsort(training.hashes * np.uint64(0x9E3779B97F4A7C15), kind="stable")
+    drawn = np.random.default_rng(0).permutation(len(trains))
     chosen = [np.flatnonzero(tests)]
     for code in range(len(training.classes)):
-        mine = by_hash[(trains & (training.codes == code))[by_hash]]
+        mine = drawn[(trains & (training.codes == code))[drawn]]
         chosen.append(mine[: max(2, int(np.ceil(share * len(mine))))])
     return np.sort(np.concatenate(chosen)), share
 

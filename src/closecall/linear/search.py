@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._names import keep, lookup
-from ..aggregates import AGGREGATES, Count, resolve_count
+from ..aggregates import AGGREGATES, Count, resolve_count, warn_of_one
 from ..families import expand
 from ..losses import LOSSES
 from .base import LinearClassifier
@@ -80,6 +80,8 @@ class _Search(LinearClassifier):
         """
         losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
         alphas = _check_grid(self.alphas, "alphas")
+        for name in aggregates:
+            warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         check_random_state(self.random_state)
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
             raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")

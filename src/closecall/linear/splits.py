@@ -85,7 +85,10 @@ def _check_groups(cv: Any, groups: Any) -> None:
 
 
 def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
-    """Stratified folds: scikit-learn's own for seed 0, others shuffled by the rows' hashes, whatever their order."""
+    """Stratified folds of scikit-learn: in the order of the rows for seed 0, shuffled by their positions for others.
+
+    Positions, not values: a value of a scaled table carries the rounding of the processor that scaled it.
+    """
     counts = np.bincount(training.codes)
     rare, least = training.classes.tolist()[counts.argmin()], int(counts.min())  # 'x', not np.str_('x')
     if least < 2:
@@ -99,12 +102,10 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
             "use a smaller cv, or cv=None to choose the number of folds"
         )
     folds = min(FOLDS, least) if cv is None else int(cv)
-    order = np.arange(len(training.codes))
-    if seed:  # an odd factor permutes the hashes; equal rows stay together and their order is of no consequence
-        order = np.lexsort((training.codes, training.hashes * np.uint64(2 * seed + 1)))
-    group = np.empty(len(order), dtype=int)
-    for fold, (_, held) in enumerate(StratifiedKFold(folds).split(order, training.codes[order])):
-        group[order[held]] = fold
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed) if seed else StratifiedKFold(folds)
+    group = np.empty(len(training.codes), dtype=int)
+    for fold, (_, held) in enumerate(splitter.split(group, training.codes)):
+        group[held] = fold
     test = np.eye(folds, dtype=bool)
     return Splits(group, ~test, test)
 

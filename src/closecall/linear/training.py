@@ -24,6 +24,8 @@ _BLOCK = 1 << 16  # entries hashed at a time: they stay in cache
 #: Features and weights stay below this, positive weights above its inverse: the solver squares and sums them.
 LARGEST = 1e100
 LARGEST_SINGLE = 1e15  # the same for a sweep in float32
+#: Values below this share of their column's largest are rounding, as a centred column leaves it: zero to a hash.
+NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def check_training(
         raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
     weight, mass = mass, mass * factors[codes]
     X = _check_range(X, mass)
-    return Training(X, codes, mass, classes, row_hashes(X), rows, weight)
+    return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * column_sizes(X)), rows, weight)
 
 
 def _check_range(X: Any, mass: Array) -> Any:
@@ -114,6 +116,13 @@ def largest(X: Any) -> float:
     """
     values = X.data if sparse.issparse(X) else X
     return max(float(values.max()), -float(values.min())) if values.size else 0.0
+
+
+def column_sizes(X: Any) -> Array:
+    """The largest absolute value of each column (features,)."""
+    if sparse.issparse(X):
+        return np.asarray(abs(X).max(axis=0).toarray(), dtype=np.float64).ravel()
+    return np.maximum(X.max(axis=0), -X.min(axis=0)).astype(np.float64)
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) -> Array:
@@ -142,24 +151,37 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
     return factors
 
 
-def row_hashes(X: Any) -> Array:
-    """A 64-bit hash of every row, the same for dense and sparse, float32 and float64 (samples,)."""
+def row_hashes(X: Any, least: Array | None = None) -> Array:
+    """A 64-bit hash of every row, the same for dense and sparse, float32 and float64 (samples,).
+
+    Values are rounded to float32 first, and those of a column below ``least`` (features,) count as zero: what the last
+    bits of a scaled table are depends on the processor, and must not decide on an order.
+
+    Examples
+    --------
+    >>> X = np.array([[0.1, 1.0], [0.3 - 0.2, 1.0], [0.1, 1e-17], [0.1, 0.0]])
+    >>> first, second, third, fourth = row_hashes(X, np.full(2, 1e-12))
+    >>> bool(first == second), bool(third == fourth), bool(first == third)
+    (True, True, False)
+    """
     odd = np.random.default_rng(0).integers(1, 1 << 62, X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     hashes = np.zeros(X.shape[0], dtype=np.uint64)
+    least = np.zeros(X.shape[1]) if least is None else least
     if sparse.issparse(X):
-        words = _mixed(X.data) * odd[X.indices]
+        words = _mixed(X.data, least[X.indices]) * odd[X.indices]
         running = np.concatenate([[np.uint64(0)], np.cumsum(words, dtype=np.uint64)])
         hashes = running[X.indptr[1:]] - running[X.indptr[:-1]]
     else:
         size = max(1, _BLOCK // max(1, X.shape[1]))
         for begin in range(0, X.shape[0], size):
-            hashes[begin : begin + size] = _mixed(X[begin : begin + size]) @ odd
+            hashes[begin : begin + size] = _mixed(X[begin : begin + size], least) @ odd
     return hashes ^ (hashes >> np.uint64(29))
 
 
-def _mixed(values: Array) -> Array:
-    values = values.astype(np.float64, order="C")
-    values += 0.0  # -0.0 becomes 0.0, whose word is 0: sparse zeros agree
+def _mixed(values: Array, least: Array) -> Array:
+    with np.errstate(over="ignore"):  # what is beyond float32 is equal to a hash
+        values = values.astype(np.float32).astype(np.float64, order="C")
+    values[np.abs(values) <= least] = 0.0  # -0.0 as well: the word of 0.0 is 0, and sparse zeros agree
     words = values.view(np.uint64)
     words ^= words >> np.uint64(32)
     return words

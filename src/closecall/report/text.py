@@ -138,3 +138,14 @@ def p_value(p: float) -> str:
     ('0.0312', '< 0.0001')
     """
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
+def p_words(p: float) -> str:
+    """A p-value in a sentence.
+
+    Examples
+    --------
+    >>> p_words(0.0312), p_words(0.0)
+    ('p = 0.0312', 'p < 0.0001')
+    """
+    return f"p {p_value(p)}" if p < 1e-4 else f"p = {p_value(p)}"

@@ -33,15 +33,22 @@ def check_skops(name: str) -> None:
         raise ValueError(NEEDS.format(name))
 
 
-def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is an archive of skops, by its names; the reader of the others says what is wrong with it."""
+def members_of(path: str | os.PathLike[str]) -> set[str]:
+    """The names in an archive; none if a file cannot be read as one: the reader of it says what is wrong."""
     try:
         with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):  # before all of a long table is looked at
+                return set()
             check_members(file, MAX_MEMBERS)
             with zipfile.ZipFile(file) as archive:
-                return SCHEMA in archive.NameToInfo
+                return set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
-        return False
+        return set()
+
+
+def is_skops(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is an archive of skops, by its names."""
+    return SCHEMA in members_of(path)
 
 
 def dump(state: dict[str, Any], path: str) -> None:

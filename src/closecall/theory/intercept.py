@@ -10,6 +10,9 @@ from closecall._names import Array
 from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
+#: Gaps whose widths differ by this share are equally wide: tables of few values have many, which rounding alone parts.
+WIDTHS = 1e-6
+
 
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
     """The intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
@@ -105,5 +108,6 @@ def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
     errors = np.where(possible, errors, np.inf)
     # Fractional masses sum with rounding: errors that differ by less are equal.
     equal = errors <= errors.min(axis=1, keepdims=True) + 1e-12 * masses.sum(axis=1, keepdims=True)
-    choice = np.where(equal, widths, -1).argmax(axis=1)[:, None]
+    widths = np.where(equal, widths, -1)
+    choice = (widths >= widths.max(axis=1, keepdims=True) * (1 - WIDTHS)).argmax(axis=1)[:, None]
     return np.take_along_axis(cuts, choice, axis=1)[:, 0]

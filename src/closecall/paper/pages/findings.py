@@ -17,6 +17,7 @@ from closecall.evaluate.grid import LABELS
 from closecall.evaluate.pairs import CRITERIA
 from closecall.evaluate.protocol import PROTOCOLS
 from closecall.report.formats import Row, Table
+from closecall.report.text import p_words
 
 from ..published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from ..scores import PAIR, Scores, title
@@ -157,8 +158,8 @@ def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
     text = f"Mean gain {mean:+.2f} points"
     if sets < FEWEST:
         return f"{text}. With fewer than {FEWEST} data sets no test across them can settle who is better."
-    tested = "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}"
-    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, bootstrap over data sets); Wilcoxon {tested}."
+    way = "bootstrap" if sets >= stats.MANY else "Student's t"
+    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, {way} over data sets); Wilcoxon {p_words(p)}."
 
 
 def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:

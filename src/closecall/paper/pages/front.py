@@ -116,6 +116,7 @@ def coverage_table(rows: Sequence[Row]) -> Table:
     columns: dict[str, Column] = {
         "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
         "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",
+        "random start": "{starts}",
     }  # fmt: skip
     return table_of("coverage", "Coverage", columns, rows)
 

@@ -15,7 +15,7 @@ from typing import Any
 from closecall.report import charts
 from closecall.report.blocks import Block, Heading, Link, Paragraph, Picture, Tabled, to_page
 from closecall.report.formats import Column, Row, Table, table_of, to_csv
-from closecall.report.text import write_whole
+from closecall.report.text import p_value, write_whole
 
 from ..campaign import coverage, jobs_of, read_campaign
 from ..jobs import Job
@@ -249,7 +249,7 @@ def _cells_table(rows: Sequence[Row], protocol: str) -> Table:
     mine = [row for row in rows if row["protocol"] == protocol]
     columns: dict[str, Column] = {
         "cell": "{cell} ({model:.3}., {loss:.3}.)", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
-        "paper": "{published:.2f}", "diff.": "{difference:+.2f}", "p": "{p:.3f}",
+        "paper": "{published:.2f}", "diff.": "{difference:+.2f}", "p": lambda row: p_value(row["p"]),
     }  # fmt: skip
     return table_of("cells", f"Every cell beside the paper's, protocol {protocol}", columns, mine)
 

@@ -56,8 +56,8 @@ def test_no_model_starts_from_one_that_saw_its_test_rows(aggregate: str, monkeyp
     assert (warm > 0) == (aggregate in ("close_decay", "atk"))  # what depends on its start is always cold
 
 
-def test_the_guard_asks_each_fold_about_what_the_other_folds_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings that compete on a fold are the best of all other folds, recomputed from the scores."""
+def test_the_guard_asks_each_block_about_what_the_blocks_before_it_prefer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings that compete on a fold are the best of the folds before it, recomputed from the scores."""
     asked: list[tuple[Any, Any]] = []
 
     def spied(self: Any, group: Any) -> Any:
@@ -65,19 +65,20 @@ def test_the_guard_asks_each_fold_about_what_the_other_folds_choose(monkeypatch:
         asked.append((group, found))
         return found
 
-    real = race.Race._crossed
-    monkeypatch.setattr(race.Race, "_crossed", spied)
-    rng = np.random.default_rng(0)
-    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30)
-    model.fit(rng.normal(size=(80, 6)), np.arange(80) % 2)
-    scores = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)], axis=1)
+    real = race.Race._in_turn
+    monkeypatch.setattr(race.Race, "_in_turn", spied)
+    rng, y = np.random.default_rng(0), np.arange(80) % 2
+    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30, cv=folds_of(y))
+    model.fit(rng.normal(size=(80, 6)), y)
+    scores = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(3)], axis=1)
     assert len(asked) == 3
     own = 0
-    for group, pairs in asked:
+    for group, plan in asked:
+        assert list(plan) == [1, 2]  # the first only chooses
         group = group[~np.isnan(scores[group]).any(axis=1)]
-        for place, fold in pairs:
-            others = np.delete(scores[group], fold, axis=1).mean(axis=1)
-            assert others[list(group).index(place)] == pytest.approx(others.max())
+        for fold, place in plan.items():
+            before = scores[group, :fold] @ [len(test) for _, test in folds_of(y)[:fold]]
+            assert before[list(group).index(place)] == pytest.approx(before.max())
             own += scores[place].mean() < scores[group].mean(axis=1).max() - 1e-9
     assert own > 0  # on noise some folds must have chosen otherwise than all of them together
 
@@ -158,7 +159,7 @@ def test_class_weights_train_and_do_not_score(class_weight: Any, weights: bool, 
 def test_class_weights_do_not_bend_the_probabilities() -> None:
     X, y = plain(400, weights=[0.85])
     model = CloseKClassifier(class_weight={1: 20}, calibration="sigmoid", random_state=0).fit(X, y)
-    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.03)
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.06)  # of the weighted rows: 0.84
 
 
 def _iris() -> Any:
@@ -279,7 +280,7 @@ def heavy(samples: int = 4000) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_choice_is_fitted_until_it_settles() -> None:
     X, y = heavy()
-    settings: dict[str, Any] = {"alphas": (1e-3,), "ks": (0.1,), "guard": 0}
+    settings: dict[str, Any] = {"alphas": (1e-3,), "ks": (0.1,), "guard": 0, "solver": "algorithm1"}
     short = CloseKClassifierCV(max_iter=30, **settings).fit(X, y)
     assert short.aggregate_ == "close_decay"
     assert 30 < short.n_iter_.max() < 300  # it went on, and then it stopped by itself
@@ -293,7 +294,7 @@ def test_the_choice_is_fitted_until_it_settles() -> None:
 def test_a_choice_that_has_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("closecall.linear.search.EXTRA", 0)
     with pytest.warns(ConvergenceWarning, match="stopped after .* its choice of examples has not settled"):
-        CloseKClassifierCV(alphas=(1e-3,), ks=(0.1,), guard=0, max_iter=30).fit(*heavy())
+        CloseKClassifierCV(alphas=(1e-3,), ks=(0.1,), guard=0, max_iter=30, solver="algorithm1").fit(*heavy())
 
 
 def test_an_average_that_is_taken_is_certified() -> None:

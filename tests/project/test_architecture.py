@@ -25,6 +25,7 @@ ROOMS = [
     "aggregates",
     "schedules",
     "objective",
+    "paired",
     "theory",
     "solvers",
     "linear",

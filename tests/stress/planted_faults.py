@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 ANSWERS, SEARCH = "tests/linear/test_answers.py", "tests/linear/test_search.py"
 LAWS, CLASSES = "tests/linear/test_laws.py", "tests/linear/test_multiclass.py"
 PARAMETERS, ESTIMATORS = "tests/linear/test_parameters.py", "tests/linear/test_estimators.py"
+PAIRED, LEVEL = "tests/test_paired.py", "tests/model_selection/test_level.py"
 WARNINGS, PATHS = "tests/linear/test_warnings.py", "tests/linear/test_every_path.py"
 SETTLE, HARD = "tests/solvers/test_settle.py", "tests/solvers/test_hard.py"
 SETTLED, PASSES = "tests/cluster/test_settled.py", "tests/cluster/test_passes.py"
@@ -56,14 +57,20 @@ FAULTS = [
           "own = [masses[fold] for fold in pilots.fold[some]]",
           "own = [masses[0] for fold in pilots.fold[some]]", (ANSWERS, "tests/solvers/test_parity.py")),
     # --- who chooses what it is asked about
-    Fault("the guard asks the folds that chose", "linear/race.py",
-          "means = ((sums - table[whole, fold]) / (self.finals - 1) for fold in range(self.finals))",
-          "means = (sums / self.finals for fold in range(self.finals))", (SEARCH, ANSWERS)),
-    Fault("the guard is half as strict", "linear/guard.py",
-          "needed = guard * error if guard > 0 else 0.0", "needed = 0.5 * guard * error if guard > 0 else 0.0", (SEARCH,)),
-    Fault("the standard error forgets its root", "linear/guard.py",
-          "float(np.sqrt(mass @ (gains - mean) ** 2 / total / total))", "float(mass @ (gains - mean) ** 2 / total / total)",
-          (SEARCH,)),
+    Fault("the guard asks the rows that chose", "paired.py",
+          "earlier = np.cumsum(sums, axis=1) - sums", "earlier = np.cumsum(sums, axis=1)", (PAIRED, ANSWERS)),
+    Fault("folds that overlap choose for each other", "model_selection/contest.py",
+          "not np.isin(test, other).any()", "test is not other", (LEVEL,)),
+    Fault("the guard is half as strict", "paired.py",
+          "return guard * factor * self.standard_error", "return 0.5 * guard * factor * self.standard_error", (PAIRED, SEARCH)),
+    Fault("the normal quantile for few groups", "paired.py",
+          "factor = -float(special.stdtrit(self.degrees, special.ndtr(-at))) / at", "factor = 1.0", (PAIRED,)),
+    Fault("the standard error forgets its root", "paired.py",
+          "float(np.sqrt((count - 1) / count * squares))", "float((count - 1) / count * squares)", (PAIRED,)),
+    Fault("errors over rows where groups are given", "paired.py",
+          "    if groups is not None:\n        return Units(", "    if groups is None:\n        return Units(", (PAIRED, LEVEL)),
+    Fault("copies on both sides of a fold", "linear/splits.py",
+          "np.bincount(member).max() > max(2, len(labels) / (3 * folds))", "True", (LEVEL,)),
     Fault("ties go to the smaller k", "linear/guard.py",
           "np.lexsort((-alphas, -masses, -np.round(means, 12)))", "np.lexsort((-alphas, masses, -np.round(means, 12)))",
           (SEARCH, "src/closecall/linear/guard.py")),
@@ -79,8 +86,8 @@ FAULTS = [
     Fault("dropped weight in the accuracy of the folds", "linear/race.py",
           "right @ (self.training.weight[rows] / self.training.weight[rows].sum())", "right.mean(axis=1)", (LAWS, ANSWERS)),
     Fault("dropped weight in the guard's gain", "linear/race.py",
-          "return paired_examples(gains[tested] / seen[tested], self.training.weight[tested])",
-          "return paired_examples(gains[tested] / seen[tested], np.ones(tested.sum()))", (LAWS, ANSWERS)),
+          "return paired(gains, self.training.weight, self.units)",
+          "return paired(gains, np.ones(len(gains)), self.units)", (LAWS, ANSWERS)),
     Fault("dropped weight in another score", "linear/scoring.py",
           "return float(self.scoring(self.shell, X, labels, sample_weight=weight))",
           "return float(self.scoring(self.shell, X, labels))", (LAWS, ANSWERS)),

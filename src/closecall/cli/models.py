@@ -115,7 +115,7 @@ def fit(
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in tried.lines() if tried else filter(None, [why_none(table, splits)]):
+    for line in tried.lines() if tried else filter(None, [why_none(table, splits, order)]):
         err.print(plain(line), soft_wrap=True)
     err.print(plain(why), soft_wrap=True)
     if not fitted.linear and output.is_file() and (options := options_for(output)):

@@ -52,6 +52,8 @@ class _Search(LinearClassifier):
     refit: bool
     max_iter: int
     tol: float
+    solver: str
+    n_starts: int | None
     fit_intercept: bool
     penalize_intercept: bool
     class_weight: Any
@@ -71,8 +73,9 @@ class _Search(LinearClassifier):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Masses, in training and in scoring; a ``class_weight`` counts in training only.
-        groups : array (samples,), optional
-            For a ``cv`` that splits by groups; an error with one that does not.
+        groups : array (samples,) or (samples, 2), optional
+            For a ``cv`` that splits by groups; an error with one that does not. The guard's errors are over groups. Of
+            two columns, groups that cross, the first divides the rows.
 
         Returns
         -------
@@ -91,8 +94,9 @@ class _Search(LinearClassifier):
         self.classes_ = training.classes
         self.n_training_mass_ = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
-        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
-                    float(self.guard), self.calibration)  # fmt: skip
+        splits = self._splits(training, X, y, groups)
+        race = Race(training, splits, self._options(np.float32), self._scorer, float(self.guard),
+                    splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
@@ -143,8 +147,10 @@ class _Search(LinearClassifier):
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Other splitters have no fresh kind; and where the heat needs few folds, the others are as good as fresh.
-        if self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
+        # Other splitters have no fresh kind; a score of a whole fold can be asked of no fold that shares a row with it;
+        # and where the heat needs few folds, the others are as good as fresh.
+        by_rows = self.scoring in (None, "accuracy")
+        if self.guard > 0 and by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
         return splits
 
@@ -155,7 +161,7 @@ class _Search(LinearClassifier):
         threads = jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
         return Options(
             self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass,
-            dtype=dtype, threads=threads, certify=dtype is None,
+            dtype=dtype, threads=threads, certify=dtype is None, solver=self.solver, n_starts=self.n_starts,
         )  # fmt: skip
 
     def _scorer(self, training: Training) -> Scorer | None:
@@ -260,7 +266,7 @@ class AggregateLossClassifierCV(_Search):
     class_weight : dict, "balanced" or None
         Multiplied into the sample weights in training, not in scoring. ``"balanced"`` is computed once, on all rows: in
         stratified folds the classes have the same shares.
-    max_iter, tol, fit_intercept, penalize_intercept, multiclass, calibration, random_state
+    max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         As in :class:`AggregateLossClassifier`.
     n_jobs : int or None
         Threads of the solver; -1 for all cores.
@@ -305,6 +311,8 @@ class AggregateLossClassifierCV(_Search):
         refit: bool = True,
         max_iter: int = 150,
         tol: float = 1e-3,
+        solver: str = "path",
+        n_starts: int | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         class_weight: Any = None,
@@ -328,8 +336,8 @@ class CloseKClassifierCV(_Search):
         L2 strengths to choose from.
     ks : sequence of int, float or None
         Counts or fractions of the training mass to choose from.
-    cv, scoring, guard, refit, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, \
-calibration, n_jobs, random_state, verbose
+    cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
+multiclass, calibration, n_jobs, random_state, verbose
         As in :class:`AggregateLossClassifierCV`.
 
     Attributes
@@ -363,6 +371,8 @@ coef_, intercept_, classes_, n_iter_, support_
         loss: str | Sequence[str] = "logistic",
         max_iter: int = 150,
         tol: float = 1e-3,
+        solver: str = "path",
+        n_starts: int | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         class_weight: Any = None,

@@ -42,8 +42,8 @@ NOISE = 200
 #: Rows and columns of the noise.
 SHAPE = 200, 10
 BASE, CHOICE = "baseline", "guarded"
-#: Weaker guards that are counted from the same comparisons; the name says how many standard errors.
-OTHERS = {"guarded_1.5": 1.5}
+#: Other guards that are counted from the same comparisons; the name says how many standard errors.
+OTHERS = {"guarded_1.25": 1.25, "guarded_2": 2.0, "guarded_2.5": 2.5}
 GUARDS = {CHOICE: GuardedClassifierCV(None, None).guard, **OTHERS}
 LABELS = {
     BASE: "LogisticRegressionCV", "close_k": "CloseKClassifierCV", "forest": "tuned RandomForest",

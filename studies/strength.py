@@ -36,7 +36,7 @@ from .common import (
 from .compare import FEWEST_ROWS
 from .referee import BASE, _compared, contenders, left
 
-GUARDS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
+GUARDS = (1.0, 1.25, 1.5, 1.65, 1.8, 2.0, 2.25, 2.5, 3.0)
 #: Splits of the PMLB sets begin here: others than those of the pages.
 FIRST = 100
 GENERATED, NOISE = 40, 100

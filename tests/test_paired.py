@@ -18,6 +18,7 @@ from closecall.paired import (
     from_sums,
     in_turn,
     over_folds,
+    over_tests,
     paired,
     units_of,
 )
@@ -57,6 +58,38 @@ def test_groups_that_cross_add_up_less_what_they_share(seed: int) -> None:
     assert found.standard_error == pytest.approx(max(alone[0], alone[1], np.sqrt(max(squares, 0))), rel=1e-9)
     assert found.count == 8
     assert found.degrees <= 7
+
+
+def test_unsteady_gains_have_the_error_of_one_test() -> None:
+    rng = np.random.default_rng(6)
+    tests = rng.choice([-1.0, 0.0, 1.0], (2, 70))
+    gains, spread = over_tests(tests.sum(axis=0), (tests**2).sum(axis=0), np.full(70, 2))
+    found, steady = paired(gains, np.ones(70), spread=spread), paired(gains, np.ones(70))
+    each = [((one - gains.mean()) ** 2).sum() / 69 / 70 for one in tests]
+    assert found.standard_error == pytest.approx(np.sqrt(np.mean(each)))
+    assert steady.standard_error == pytest.approx(gains.std(ddof=1) / np.sqrt(70))
+    assert steady.standard_error < found.standard_error
+    same = paired(tests[0], np.ones(70), spread=np.zeros(70))
+    assert same == paired(tests[0], np.ones(70))
+
+
+def test_learners_on_noise_keep_the_level_of_one_test() -> None:
+    """Each pair of rows learns from each other: gains that are sums over pairs vary twice as much as rows would say."""
+    rng, taken, runs = np.random.default_rng(7), np.zeros(2), 400
+    for _ in range(runs):
+        X, y = rng.normal(size=(60, 8)), rng.permutation(np.tile([-1.0, 1.0], 30))
+        gains = np.zeros((2, 60))
+        for division in range(2):
+            fold = rng.permutation(np.arange(60) % 5)
+            apart_ = (fold[:, None] != fold) * (X @ X.T)
+            gains[division] = np.sign(y * (apart_ @ y))  # the nearest class mean, right or wrong, against a coin's half
+        found = (
+            paired(gains.mean(axis=0), np.ones(60), spread=gains.var(axis=0)),
+            paired(gains.mean(axis=0), np.ones(60)),
+        )
+        taken += [one.mean > one.needed(1.65) for one in found]
+    assert taken[0] <= stats.binom.isf(1e-3, runs, 0.10)
+    assert taken[0] < taken[1]
 
 
 def test_rows_of_equal_weight_are_students_test() -> None:

@@ -196,7 +196,7 @@ def apart(samples: int) -> Units:
     return Units(np.arange(samples))
 
 
-def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
+def paired(gains: Array, weights: Array, units: Units | None = None, spread: Array | None = None) -> Gain:
     """The mean gain over the rows, and its standard error over the units.
 
     The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
@@ -205,6 +205,9 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
     these are about twice as many as differ, and the verdict is that of McNemar's mid-p test. Groups that cross count
     both ways, less what they have in common (Cameron, Gelbach & Miller 2011).
 
+    Rows that were tested several times have steadier gains, but no smaller error: rows learn from each other, so that
+    the gains of those that learn vary together, and the more so the less steady they are.
+
     Parameters
     ----------
     gains : array (samples,)
@@ -212,6 +215,8 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
     weights : array (samples,)
     units : Units, optional
         Each row is one unless given.
+    spread : array (samples,), optional
+        Variance of each row's gains over its tests.
 
     Examples
     --------
@@ -227,33 +232,48 @@ def paired(gains: Array, weights: Array, units: Units | None = None) -> Gain:
         return Gain(0.0, np.inf, 0.0, 0, units.name)
     ways, weight = units.among(rows), weights[rows] / weights[rows].sum()
     mean = float(weight @ gains[rows])
-    moves = weight * (gains[rows] - mean)
-    found = [_error(np.bincount(codes, moves), np.bincount(codes, weight)) for codes in ways]
-    error, degrees = found[0] if len(ways) == 1 else _crossed(found, ways, moves, weight)
+    parts = weight * (gains[rows] - mean), weight, weight**2 * (0.0 if spread is None else spread[rows])
+    found = [_error(*(np.bincount(codes, part) for part in parts)) for codes in ways]
+    error, degrees = found[0] if len(ways) == 1 else _crossed(found, ways, parts)
     return Gain(mean, error, degrees, min(int(codes.max()) + 1 for codes in ways), units.name)
 
 
-def _crossed(found: list[tuple[float, float]], ways: list[Array], moves: Array, weight: Array) -> tuple[float, float]:
+def _crossed(
+    found: list[tuple[float, float]], ways: list[Array], parts: tuple[Array, Array, Array]
+) -> tuple[float, float]:
     """The error of groups that cross, and its degrees: no less than either way alone says."""
     both = _numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
-    common = _error(np.bincount(both, moves), np.bincount(both, weight))[0]
+    common = _error(*(np.bincount(both, part) for part in parts))[0]
     squares = sum(error**2 for error, _ in found) - common**2
     least = max(error for error, _ in found)
     return max(least, float(np.sqrt(max(squares, 0.0)))), min(degrees for _, degrees in found)
 
 
-def _error(sums: Array, shares: Array) -> tuple[float, float]:
+def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
     """Standard error of a mean by the jackknife, of the units' sums of deviations and shares, and its degrees."""
     count = len(sums)
     if count < 2:
         return np.inf, 0.0
-    moves = sums / (1 - shares)  # of the mean, where a unit is left out
-    squares, effective = float(moves @ moves), 1 / float(shares @ shares)
+    moves = (sums**2 + spread) / (1 - shares) ** 2  # of the mean, squared, where a unit is left out
+    squares, effective = float(moves.sum()), 1 / float(shares @ shares)
     if squares < 1e-24:
         return 0.0, effective - 1
-    excess = float((moves**4).sum()) / squares**2 - 1 / count
+    excess = float(moves @ moves) / squares**2 - 1 / count
     degrees = min(effective, 2 / excess) - 1 if excess > 0 else effective - 1
     return float(np.sqrt((count - 1) / count * squares)), degrees
+
+
+def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array]:
+    """Mean and variance of each row's gains (samples,) over its tests, of their sums; NaN for rows without any.
+
+    Examples
+    --------
+    >>> over_tests(np.array([1.0, 0.0]), np.array([1.0, 0.0]), np.array([2, 0]))
+    (array([0.5, nan]), array([0.25,  nan]))
+    """
+    times = np.where(times > 0, times, np.nan)
+    mean = total / times
+    return mean, np.maximum(squares / times - mean**2, 0.0)
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:

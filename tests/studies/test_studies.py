@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +273,13 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
 
 def test_the_level_on_noise(tmp_path: Path) -> None:
     """Of each case the share of runs that left the baseline, and the mean of what was reported."""
-    found = level.run_one({"case": "groups, 1 rules", "seed": 0})
-    assert set(found) == {"taken", "gain"}
-    assert -100 < found["gain"] < 100
-    lines = [{"case": "plain, 20 rules", "seed": seed, "taken": seed == 3, "gain": seed - 2.0} for seed in range(5)]
+    found = level.run_one({"case": "groups, 1 rules", "batch": 1})
+    assert [len(found[name]) for name in ("taken", "gain")] == [level.BATCH] * 2
+    assert 0 < np.std(found["gain"]) < 50
+    lines = [
+        {"case": "plain, 20 rules", "batch": 0, "taken": [False, False, True], "gain": [-2.0, -1.0, 0.0]},
+        {"case": "plain, 20 rules", "batch": 1, "taken": [False, False], "gain": [1.0, 2.0]},
+    ]
     rows = level.table(stored(tmp_path, "level", lines))
     assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
     text = tight(level.page(rows, tmp_path / "figure.svg"))
@@ -286,25 +289,23 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
 
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
     """The largest mean gain of the guards that harm few sets and that little noise passes."""
+    names = [f"{guard:g}" for guard in strength.GUARDS]
 
-    def line(key: dict[str, int], gains: list[float], taken: list[bool]) -> dict[str, object]:
-        names = [f"{guard:g}" for guard in strength.GUARDS]
-        return {"who": "search", **key, "gain": dict(zip(names, gains, strict=True)),
-                "taken": dict(zip(names, taken, strict=True))}  # fmt: skip
+    def line(key: dict[str, int], gain: Callable[[int], float], taken: Callable[[int], bool]) -> dict[str, object]:
+        of = range(len(names))
+        return {"who": "search", **key, "gain": {names[place]: gain(place) for place in of},
+                "taken": {names[place]: taken(place) for place in of}}  # fmt: skip
 
     lines = [
-        line({"generated": 0}, [9, 8, 7, 6, 5, 4, 3, 0], [True] * 8),
-        line({"generated": 1}, [-2, -2, 0, 0, 0, 0, 0, 0], [True] * 8),  # a point worse under the first two
-        *(
-            line({"noise": seed}, [0.0] * 8, [seed < passed for passed in (5, 5, 3, 1, 0, 0, 0, 0)])
-            for seed in range(20)
-        ),
+        line({"generated": 0}, lambda place: 9.0 - place, lambda place: True),
+        line({"generated": 1}, lambda place: -2.0 * (place < 2), lambda place: True),  # a point worse under two guards
+        *(line({"noise": seed}, lambda place: 0.0, lambda place, seed=seed: seed < 4 - place) for seed in range(20)),
     ]
     rows = strength.table(stored(tmp_path, "strength", lines))
-    assert [row["guard"] for row in rows if row["chosen"]] == [1.75]  # 15 % of the noise passes 1.5
-    assert "1.75 (chosen)" in strength.page(rows, tmp_path / "figure.svg")
+    assert [row["guard"] for row in rows if row["chosen"]] == [strength.GUARDS[3]]  # 10 % of the noise passes the third
+    assert f"{names[3]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
     found = strength.run_one({"who": "search", "generated": 2})
-    assert list(found["gain"]) == [f"{guard:g}" for guard in strength.GUARDS]
+    assert list(found["gain"]) == names
     X, y, unseen, truth = strength.generated(5)
     assert (len(X), len(unseen)) == (len(y), len(truth))
 

@@ -9,7 +9,7 @@ import typer
 
 from closecall.paper.exchange import export_store, import_folder
 from closecall.paper.store import Store
-from closecall.report.text import shown
+from closecall.report.text import shown, write_whole
 
 from .console import RESULTS, DataDir, Json, Out, say
 
@@ -86,7 +86,7 @@ def publish(
             raise ValueError(f"no cells of linear models of a suite {suite!r} are complete in {to / CELLS}")
     paths = list(write_pages(to, tell=tell))
     for page in [*claimed_pages(to), *(readme or ())]:
-        page.write_text(fill(page, to), encoding="utf-8")
+        write_whole(page, fill(page, to))
     size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
     if as_json:
         say({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size})

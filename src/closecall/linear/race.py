@@ -24,7 +24,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from ..paired import Comparison, Gain, Units, apart, blocks_of, compare, in_turn, over_folds, paired
+from ..paired import Comparison, Gain, Units, apart, blocks_of, compare, in_turn, over_folds, over_tests, paired
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import MULTINOMIAL, Setting, order
@@ -316,16 +316,17 @@ class Race:
 
     def _gain_of_rows(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
         """The mean gain over the rows, each the mean over its tests, of those whose part is asked about both."""
-        total, seen = np.zeros(len(self.part)), np.zeros(len(self.part))
+        total, squares, seen = np.zeros((3, len(self.part)))
         for fold in self.judges:
             rows = self.tests[fold]
             for part in np.intersect1d(self.part[rows], [*(challenger.keys() & held.keys())]).tolist():
                 mine = self.part[rows] == part
                 first, second = self.right[challenger[part], fold], self.right[held[part], fold]
                 total[rows[mine]] += first[mine].astype(float) - second[mine]
+                squares[rows[mine]] += first[mine] != second[mine]
                 seen[rows[mine]] += 1
-        gains = np.divide(total, seen, out=np.full(len(total), np.nan), where=seen > 0)
-        return paired(gains, self.training.weight, self.units)
+        gains, spread = over_tests(total, squares, seen)
+        return paired(gains, self.training.weight, self.units, spread)
 
     def _gain_of_folds(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
         """The mean gain over the folds that are asked about both: a score of a fold has no rows to pair."""

@@ -34,7 +34,7 @@ GUARD = 2.5
 EXTRA = 9
 SETTLE = 2  # times max_iter that settling may cost
 LARGE = 1 << 18  # entries of X from which the choice is fitted in float32, and certified in float64
-#: How often the winners are confirmed on fresh folds.
+#: How often the rows are asked in fresh folds.
 REPEATS = 1
 
 
@@ -253,14 +253,14 @@ class AggregateLossClassifierCV(_Search):
     ms : sequence of int or float
         How many of the largest losses to leave out; only used by the aggregates that do (`trimmed`, `ranked_range`).
     cv : int, splitter, iterable of (train, test) or None
-        None: five stratified folds, fewer if a class has fewer members. With None or a number the winners are also
-        confirmed on fresh folds.
+        None: five stratified folds, fewer if a class has fewer members; equal rows are in the same one. With None or a
+        number few rows are asked in fresh folds, too. Where every fold trains on the past only, time divides the rows.
     scoring : str, callable or None
-        None is accuracy. Others are compared fold by fold instead of example by example; those that need probabilities
-        need a ``calibration``.
+        None is accuracy. Others are compared fold by fold instead of row by row; those that need probabilities need a
+        ``calibration``.
     guard : float
-        How many standard errors a gain over the baseline must exceed; 0 takes the best mean of the whole grid, as the
-        paper does.
+        How many standard errors a gain over the baseline must exceed, see :mod:`closecall.paired`; 0 takes the best
+        mean of the whole grid, as the paper does.
     refit : bool
         Fit the choice on all rows; without it only the results of the search are there.
     class_weight : dict, "balanced" or None

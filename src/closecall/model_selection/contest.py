@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._names import Array
-from ..paired import Gain, Units, blocks_of, in_turn, over_folds, paired
+from ..paired import Gain, Units, blocks_of, in_turn, over_folds, over_tests, paired
 from .folds import Pair
 
 #: For each division and fold the members that its test rows (rows,), or the fold (1,), are asked about; 0 is none.
@@ -66,15 +66,17 @@ def asked_folds(divisions: list[Division], scores: Array) -> Asked:
 
 def gain_of_rows(divisions: list[Division], asked: Asked, weights: Array, units: Units) -> Gain:
     """The mean gain over the rows, each the mean over its tests."""
-    total, times = np.zeros(len(weights)), np.zeros(len(weights))
+    total, squares, times = np.zeros((3, len(weights)))
     for each, folds in zip(divisions, asked, strict=True):
         for fold, ((_, test), places) in enumerate(zip(each.pairs, folds, strict=True)):
             for member in np.unique(places[places > 0]):
                 mine = places == member
                 gains = each.seen[int(member), fold][1].astype(float) - each.seen[0, fold][1]
                 total[test[mine]] += gains[mine]
+                squares[test[mine]] += gains[mine] ** 2
                 times[test[mine]] += 1
-    return paired(np.divide(total, times, out=np.full(len(total), np.nan), where=times > 0), weights, units)
+    gain, spread = over_tests(total, squares, times)
+    return paired(gain, weights, units, spread)
 
 
 def gain_of_folds(divisions: list[Division], asked: Asked, weights: Array, units: Units) -> Gain:

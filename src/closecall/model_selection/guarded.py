@@ -17,11 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from .._names import Array, keep
 from ..paired import Comparison, compare, units_of
 from .contest import Division, asked_folds, asked_rows, gain_of_folds, gain_of_rows
-from .folds import Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
+from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
 
 BASELINE = "baseline"
-#: How many standard errors a gain needs, chosen on generated sets and half of PMLB: see docs/results/beyond-referee.md.
-GUARD = 2.0
 
 
 def _answers(name: str) -> Any:

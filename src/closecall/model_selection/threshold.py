@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._names import Array, keep
 from ..paired import Gain, Units, asked, blocks_of, compare, paired, units_of
 from ..theory.intercept import best_cuts
-from .folds import Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs
+from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough
@@ -89,7 +89,7 @@ class ExactThresholdClassifier(Referee):
         *,
         objective: Any = "accuracy",
         cv: Any = None,
-        guard: float = 2.0,
+        guard: float = GUARD,
         n_bootstrap: int = 200,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -203,7 +203,7 @@ class ExactThresholdClassifier(Referee):
                 for table, gain in zip(scores, gains, strict=True):
                     before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
                     gain[rows] = costs[rows, before] - costs[rows, after]
-        return paired(gains.mean(axis=0), weights, units)
+        return paired(gains.mean(axis=0), weights, units, gains.var(axis=0))
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
         """95 % bootstrap interval of the optimum, (2,) or (2, classes); an example is resampled with all its scores."""

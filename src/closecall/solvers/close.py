@@ -9,7 +9,7 @@ loss would have to change by more than ``tol`` of the mean one for the selection
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
 from .rows import DenseRows
 from .sample import FROM_SAMPLES
-from .stages import KINK, NEAR, RAMP, TOL
+from .stages import COARSE, KINK, NEAR, RAMP, ROUGHLY
 
 #: Starts at least and at most, rows times starts, and starts times the work of a look: rows times squared columns, of
 #: which a row counts as so many more. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training errors than
@@ -44,8 +44,8 @@ CANDIDATES = 3
 SHARPENED = 5000
 #: What a ramp is narrowed to from level to level, about, and how near to k its mass is at the last.
 NARROWING, EXACTLY = 0.2, 1e-7
-#: The last ramp, as a share of the widest that certifies: the cut may still grow.
-SAFE = 0.3
+#: The last ramp, as a share of the widest that certifies: the cut may still grow; and the narrowest of use.
+SAFE, NARROWEST = 0.3, 1e-12
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,18 @@ class Close:
             mine = np.array([place for place, problem in enumerate(problems) if problem.loss == loss])
             some, folds = [problems[place] for place in mine], fold_of[mine]
             certifies = tol is not None and len(self.y) <= SHARPENED
-            task, of = self._begin(rows, loss, some, folds, looks[mine], CANDIDATES if certifies else 1)
+            task, of, looks[mine] = self._begin(rows, loss, some, folds, CANDIDATES if certifies else 1)
             gaps = np.full(len(of), np.nan if tol is None else np.inf)
             if not certifies:  # otherwise its ramps place it
-                task = self._sharpened(rows, task, np.full((len(of), 1), RAMP), np.array([NEAR]))
+                task, more = self._sharpened(rows, task, np.full((len(of), 1), RAMP), np.array([NEAR]))
+                looks[mine] += more
             found, wrong = task.coordinates, self._errors(rows, task)
             if tol is not None and certifies:  # a narrow ramp may cost errors, which count first
-                task, proven = self._certified(rows, task, tol)
+                ends = [self._certified(rows, task.take(np.array([end])), tol) for end in range(len(of))]  # each alone
+                task = replace(task, coordinates=np.concatenate([one.coordinates for one, _, _ in ends]))
+                np.add.at(looks, mine[of], [int(more[0]) for _, more, _ in ends])
                 found, wrong = np.concatenate([found, task.coordinates]), np.append(wrong, self._errors(rows, task))
-                gaps, of = np.append(gaps, proven), np.tile(of, 2)
+                gaps, of = np.append(gaps, [proven for _, _, proven in ends]), np.tile(of, 2)
             for place in range(len(mine)):
                 own = np.flatnonzero(of == place)
                 best = own[np.lexsort((gaps[own], wrong[own]))[0]]
@@ -148,9 +151,9 @@ class Close:
         return DenseRows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
 
     def _begin(
-        self, whole: DenseRows, loss: str, problems: list[Problem], fold_of: Array, looks: Array, keep: int
-    ) -> tuple[Sharpening, Array]:
-        """The best ends of every problem, and which problem each is of; on a sample of many rows."""
+        self, whole: DenseRows, loss: str, problems: list[Problem], fold_of: Array, keep: int
+    ) -> tuple[Sharpening, Array, Array]:
+        """The best ends of every problem, which problem each is of, and the looks; on a sample of many rows."""
         some: Any = slice(None)
         if len(self.y) > FROM_ROWS:
             chance = spread_out(self.words * np.uint64(STREAM))
@@ -159,14 +162,15 @@ class Close:
         shares = masses.sum(axis=1) / self.masses.sum(axis=1)
         rows = whole if len(words) == len(self.y) else self._rows(some)
         starts = self.n_starts or starts_for(len(words), len(whole.across))
-        noise = start_masses(self.X[some], words, starts)
+        kinds = {fold: start_masses(self.X[some], masses[fold], words, starts) for fold in set(fold_of.tolist())}
         totals = self.masses.sum(axis=1)
         k = np.array([counts(problem, totals[fold])[0] for problem, fold in zip(problems, fold_of, strict=True)])
         alpha = np.array([problem.alpha for problem in problems])
-        keep = min(keep, starts)
+        keep, looks = min(keep, starts), np.zeros(len(problems), dtype=int)
         c, cut = np.empty((len(problems), keep, whole.across.shape[0])), np.empty((len(problems), keep))
         for paths in _alike(alpha * shares[fold_of], fold_of, k * shares[fold_of]):
-            spots = follow(rows, _tasks(rows, loss, masses, paths, noise), stage=self.stage, threads=self.threads)
+            how: dict[str, Any] = {"stage": self.stage, "threads": self.threads, "tol": COARSE, "near": ROUGHLY}
+            spots = follow(rows, _tasks(rows, loss, kinds, paths), **how)
             kept = _best(spots, starts)[:, :keep]
             for path, (_, _, members) in enumerate(paths):
                 for target, (_, places) in enumerate(members):
@@ -177,50 +181,54 @@ class Close:
             c = whole.to_coordinates(*rows.to_parameters(c))
         folds, own = np.unique(fold_of, return_inverse=True)
         of, flat = np.repeat(np.arange(len(problems)), keep), c.reshape(len(problems) * keep, -1)
-        return Sharpening(
+        task = Sharpening(
             loss, self.masses[folds], own[of], alpha[of], k[of], flat, cut.ravel(), np.empty((len(of), 0)), np.empty(0)
-        ), of
+        )
+        return task, of, looks
 
-    def _sharpened(self, rows: DenseRows, task: Sharpening, ramps: Array, near: Array) -> Sharpening:
-        """The task where its ramps lead; ``ramps`` are then those reached (ends, 1)."""
+    def _sharpened(self, rows: DenseRows, task: Sharpening, ramps: Array, near: Array) -> tuple[Sharpening, Array]:
+        """The task where its ramps lead, with those reached (ends, 1), and the looks it took (ends,)."""
         given = vars(task) | {"ramps": ramps, "near": near}
         spots, reached = sharpen(rows, Sharpening(**given), stage=self.stage)
         done = reached > 0
         c = np.where(done[:, None], spots.coordinates[:, 0], task.coordinates)
         cut = np.where(done, spots.cut[:, 0], task.cut)
-        return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]})
+        return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]}), spots.looks
 
-    def _certified(self, rows: DenseRows, task: Sharpening, tol: float) -> tuple[Sharpening, Array]:
-        """Narrow the ramps until their shares certify; where they do, these ends and their gaps."""
-        means = np.array([self._held(rows, task, place, RAMP)[0] for place in range(len(task.k))])
-        last = SAFE * 2 * max(tol, 1e-12) * means / task.cut
-        levels = max(1, int(np.ceil(np.log(last.min() / RAMP) / np.log(NARROWING))))
-        ramps = RAMP * (np.minimum(last, RAMP) / RAMP)[:, None] ** (np.arange(1, levels + 1) / levels)
-        near = np.append(np.full(levels - 1, NEAR), EXACTLY)
-        found = self._sharpened(rows, task, ramps, near)
-        gaps = np.full(len(task.k), np.inf)
-        for place in np.flatnonzero(np.isclose(found.ramps[:, 0], ramps[:, -1])):
-            mean, gap = self._held(rows, found, place, float(ramps[place, -1]))
-            if found.ramps[place, 0] * found.cut[place] <= 2 * tol * mean:
-                gaps[place] = gap
-        return found, gaps
+    def _certified(self, rows: DenseRows, task: Sharpening, tol: float) -> tuple[Sharpening, Array, float]:
+        """Narrow the ramps of one problem until their shares certify: where that ends, the looks and the gap."""
+        alpha, cut, nothing = float(task.alpha[0]), float(task.cut[0]), np.zeros(1, dtype=int)
+        if not (alpha > 0 and np.isfinite(cut)):  # nothing bounds the objective from below, or all losses are T
+            return task, nothing, np.inf
+        last = SAFE * 2 * max(tol, 1e-12) * self._held(rows, task, RAMP)[0] / cut
+        if last < NARROWEST:
+            return task, nothing, np.inf
+        levels = max(1, int(np.ceil(np.log(last / RAMP) / np.log(NARROWING))))
+        ramps = RAMP * (min(last, RAMP) / RAMP) ** (np.arange(1, levels + 1) / levels)
+        found, looks = self._sharpened(rows, task, ramps[None], np.append(np.full(levels - 1, NEAR), EXACTLY))
+        if not np.isclose(found.ramps[0, 0], ramps[-1]):
+            return found, looks, np.inf
+        mean, gap = self._held(rows, found, float(ramps[-1]))
+        return found, looks, gap if ramps[-1] * found.cut[0] <= 2 * tol * mean else np.inf
 
-    def _held(self, rows: DenseRows, task: Sharpening, place: Any, ramp: float) -> tuple[float, float]:
-        """The objective for a unit of the mass inside, with the weights of a ramp held, and the gap of these."""
-        loss, mass, cut = get_loss(task.loss), task.masses[task.own[place]], float(task.cut[place])
-        margins = -(task.coordinates[place] @ rows.across)[: len(self.y)]
-        losses, alpha = loss.value(margins), float(task.alpha[place])
-        weights = ramp_weights(losses, loss, mass, float(task.k[place]), cut, ramp)
+    def _held(self, rows: DenseRows, task: Sharpening, ramp: float) -> tuple[float, float]:
+        """One problem's objective for a unit of the mass inside, with the weights of a ramp held, and their gap."""
+        loss, mass, cut = get_loss(task.loss), task.masses[task.own[0]], float(task.cut[0])
+        margins = -(task.coordinates[0] @ rows.across)[: len(self.y)]
+        losses, alpha = loss.value(margins), float(task.alpha[0])
+        weights = ramp_weights(losses, loss, mass, float(task.k[0]), cut, ramp)
         used = np.flatnonzero(weights)
+        if not used.size:
+            return loss.threshold, 1.0
         pulls, points = Rounded(loss).pulls(margins[used], min(KINK, ramp * cut))
         heights, held = weights[used] * (loss.value(points) + pulls * points), weights[used]
         kind = "none" if not self.fit_intercept else "penalized" if self.penalize_intercept else "free"
         bound = dual_values(
             Judged(self.X[used], self.y[used], kind), heights[None], (held * pulls)[None], np.array([alpha])
         )
-        value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[place] ** 2)
+        value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[0] ** 2)
         gap = (value - float(bound[0])) / max(value, NOTHING * loss.threshold * float(held.sum()))
-        return value / max(float(held.sum()), 1e-300), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+        return value / float(held.sum()), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 
 def starts_for(samples: int, size: int) -> int:
@@ -253,8 +261,8 @@ def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, r
     return mass * share if room == 0 else np.clip(mass * share + between * (missing / room), 0, mass)
 
 
-def start_masses(X: Array, words: Array, n_starts: int) -> Array:
-    """Factors of the masses for each start (n_starts, samples).
+def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
+    """The masses of each start (n_starts, samples).
 
     The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
     turn the average, and no descent turns back from there. The others are random with mean 1: in turn exponential,
@@ -263,19 +271,21 @@ def start_masses(X: Array, words: Array, n_starts: int) -> Array:
 
     Examples
     --------
-    >>> found = start_masses(np.arange(10_000.0)[:, None], np.arange(10_000, dtype=np.uint64), 5)
+    >>> found = start_masses(np.arange(10_000.0)[:, None], np.ones(10_000), np.arange(10_000, dtype=np.uint64), 5)
     >>> bool((found[0] == 1).all()), found[1, [0, 5000]].tolist(), np.round(found[2:].mean(axis=1), 1).tolist()
     (True, [1e-06, 1.0], [1.0, 1.0, 1.0])
     """
     factors = [np.ones(len(words))]
     if n_starts > 1:
-        far = outlyingness(X)
-        factors.append(np.where(far <= np.quantile(far, INNER), 1.0, TINY))
+        inside = mass > 0
+        far = np.full(len(words), np.inf)
+        far[inside] = outlyingness(X[inside])
+        factors.append(np.where(far <= np.quantile(far[inside], INNER), 1.0, TINY))
     kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, TINY))
     for start in range(2, n_starts):
         uniform = spread_out(words + np.uint64(start * STREAM % (1 << 64)))
         factors.append(kinds[start % len(kinds)](uniform))
-    return np.stack(factors)
+    return np.stack(factors) * mass
 
 
 def outlyingness(X: Array) -> Array:
@@ -307,10 +317,10 @@ def _alike(alpha: Array, fold_of: Array, k: Array) -> list[list[Path]]:
     return list(paths.values())
 
 
-def _tasks(rows: DenseRows, loss: str, masses: Array, paths: list[Path], noise: Array) -> Tasks:
-    """Every path from every start: path first."""
-    folds, n_starts = sorted({fold for fold, _, _ in paths}), len(noise)
-    kinds = (masses[folds][:, None] * noise).reshape(-1, masses.shape[1])
+def _tasks(rows: DenseRows, loss: str, starts: dict[int, Array], paths: list[Path]) -> Tasks:
+    """Every path from every start of its fold, ``starts`` (n_starts, samples): path first."""
+    folds = sorted({fold for fold, _, _ in paths})
+    kinds, n_starts = np.concatenate([starts[fold] for fold in folds]), len(starts[folds[0]])
     own = np.repeat([n_starts * folds.index(fold) for fold, _, _ in paths], n_starts)
     k = np.array([[k for k, _ in members] for _, _, members in paths])
     alpha = np.repeat([alpha for _, alpha, _ in paths], n_starts)
@@ -319,7 +329,7 @@ def _tasks(rows: DenseRows, loss: str, masses: Array, paths: list[Path], noise: 
     if get_loss(loss).convex:
         return tasks
     average = Tasks("logistic", kinds, run, run, alpha, np.full((len(own), 1), np.inf), tasks.starts)
-    return Tasks(**vars(tasks) | {"starts": follow(rows, average, tol=TOL).coordinates[:, 0]})
+    return Tasks(**vars(tasks) | {"starts": follow(rows, average).coordinates[:, 0]})
 
 
 def _best(spots: Spots, n_starts: int) -> Array:

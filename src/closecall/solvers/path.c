@@ -34,18 +34,19 @@ EXPORT int64_t paths(
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
         settle(&task, &here, starts + number * size, INFINITY);
-        double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold); /* all losses may be T */
+        double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold), all = here.inside; /* losses may all be T */
         here.cut = cut;
         copy(&task, &before, &here);
-        before.cut = cut / factor;
+        before.cut = cut, before.inside = 0; /* higher cuts are looked at where k is not below the first */
         for (int64_t target = 0; target < targets; cut *= factor) {
             int last = !(cut > LOWEST * threshold) || task.steps <= 0;
             if (!last) settle(&task, &here, here.c, cut);
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
                 double wanted = k[number * targets + target];
                 copy(&task, &found, &here);
-                if (truly == running && !last && before.inside > wanted) {
+                if (truly == running && !last) {
                     copy(&task, &high, &before);
+                    climb(&task, &high, wanted, all, factor);
                     place(&task, &high, &found, &other, wanted, near);
                 }
                 if (truly != running) {

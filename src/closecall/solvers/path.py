@@ -23,7 +23,7 @@ from .._names import Array
 from ..losses import get_loss
 from .crew import Crew
 from .rows import DenseRows
-from .stages import BEGIN, COARSE, FACTOR, GENTLE, KINK, RAMP, ROUGHLY, STAGE, STEPS, TOL, Spot, Walk
+from .stages import BEGIN, FACTOR, GENTLE, KINK, NEAR, RAMP, STAGE, STEPS, TOL, Spot, Walk
 
 #: The losses that C knows, by its numbers.
 
@@ -71,7 +71,9 @@ class Tasks:
         return replace(self, **parts)
 
 
-def follow(rows: DenseRows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = COARSE) -> Spots:
+def follow(
+    rows: DenseRows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = TOL, near: float = NEAR
+) -> Spots:
     """Follow every path down to its last k.
 
     Parameters
@@ -81,13 +83,13 @@ def follow(rows: DenseRows, tasks: Tasks, *, stage: int = STAGE, threads: int = 
     stage : int
         Newton's steps that a stage may take.
     threads : int
-    tol : float
-        How exactly stages are solved.
+    tol, near : float
+        How exactly stages are solved, and how near to k the mass inside has to be, as a share of it.
     """
     tasks = replace(tasks, masses=rows.filled(tasks.masses))
     walk: Callable[..., Spots] = _compiled if LIBRARY is not None and tasks.loss in LOSSES else _walked
     parts = np.array_split(np.arange(len(tasks.alpha)), min(len(tasks.alpha), 4 * threads if threads > 1 else 1))
-    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), stage, tol), parts)
+    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), stage, tol, near), parts)
     return Spots(*(np.concatenate([getattr(each, name) for each in found]) for name in Spots.__dataclass_fields__))
 
 
@@ -117,6 +119,10 @@ class Sharpening:
     cut: Array
     ramps: Array
     near: Array
+
+    def take(self, some: Array) -> Sharpening:
+        parts = {name: getattr(self, name)[some] for name in ("own", "alpha", "k", "coordinates", "cut", "ramps")}
+        return replace(self, **parts)
 
 
 def sharpen(rows: DenseRows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
@@ -152,14 +158,14 @@ def _spots(rows: DenseRows, found: Array, looks: Array) -> Spots:
     return Spots(found[..., :size], cut, inside, value, errors, looks)
 
 
-def _walked(rows: DenseRows, tasks: Tasks, stage: int, tol: float) -> Spots:
+def _walked(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:
     size = rows.across.shape[0]
     found, looks = np.empty((*tasks.k.shape, size + 4)), np.zeros(len(tasks.alpha), dtype=np.int64)
     for task in range(len(tasks.alpha)):
         mass, penalty = tasks.masses[tasks.run[task]], tasks.alpha[task] * rows.penalized
         walk = Walk(rows.across, get_loss(tasks.loss), mass, penalty, stage, tol)
         same = tasks.run[task] == tasks.own[task]
-        spots = walk.run(tasks.starts[task], tasks.k[task], None if same else tasks.masses[tasks.own[task]])
+        spots = walk.run(tasks.starts[task], tasks.k[task], None if same else tasks.masses[tasks.own[task]], near)
         found[task] = [[*spot.c, spot.cut, spot.inside, spot.value, spot.errors] for spot in spots]
         looks[task] = walk.looks
     return _spots(rows, found, looks)
@@ -191,11 +197,11 @@ def _call(function: Any, rows: DenseRows, loss: str, *given: Any) -> None:
         raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")
 
 
-def _compiled(rows: DenseRows, tasks: Tasks, stage: int, tol: float) -> Spots:
+def _compiled(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:
     parts = (tasks.masses, tasks.alpha, tasks.starts, tasks.k)
     masses, alpha, starts, k = (np.ascontiguousarray(part, dtype=np.float64) for part in parts)
     run, own = (np.ascontiguousarray(part, dtype=np.int64) for part in (tasks.run, tasks.own))
     found, looks = np.empty((*k.shape, rows.across.shape[0] + 4)), np.zeros(len(alpha), dtype=np.int64)
     _call(LIBRARY.paths, rows, tasks.loss, len(alpha), masses, run, own, alpha, starts, k.shape[1], k,
-          BEGIN, FACTOR, RAMP, ROUGHLY, tol, stage, STEPS, found, looks)  # fmt: skip
+          BEGIN, FACTOR, RAMP, near, tol, stage, STEPS, found, looks)  # fmt: skip
     return _spots(rows, found, looks)

@@ -7,10 +7,12 @@ import numpy as np
 from .._names import Array
 
 LANES = 8  # the kernel's rows come in multiples of it
+#: Deviations up to this share of a column's largest value are rounding; squares of values this small have no digits.
+ROUNDING, SMALLEST = 1e-14, 1e-100
 
 
 class DenseRows:
-    """Dense rows in the coordinates of standardised columns, the intercept last.
+    """Dense rows in the coordinates of standardised columns, the intercept last. Constant columns are zero.
 
     Parameters
     ----------
@@ -31,11 +33,12 @@ class DenseRows:
         samples, features = X.shape
         X = X.astype(np.float64)
         # Plain sums, not products: BLAS adds in an order of each processor's own, and these are the same everywhere.
-        share = (mass / mass.sum())[:, None]
+        share, sizes = (mass / mass.sum())[:, None], np.abs(X).max(axis=0)
         self.mean = (share * X).sum(axis=0) if fit_intercept and not penalize_intercept else np.zeros(features)
         X -= self.mean
         scale = np.sqrt((share * np.square(X)).sum(axis=0))
-        self.scale = np.where(scale > 0, scale, 1.0)
+        constant = scale <= np.maximum(ROUNDING * sizes, SMALLEST)
+        X[:, constant], self.scale = 0.0, np.where(constant, 1.0, scale)
         self.intercept, self.samples = fit_intercept, samples
         #: Minus signed rows (coordinates, rows), which are filled up to the kernel's lanes: minus margins are products.
         self.across = np.zeros((features + fit_intercept, samples + -samples % LANES))

@@ -135,7 +135,7 @@ class Settling:
             decrement = self._length(factor, spot)
             if self._found(spot, decrement, factor):
                 return spot
-            enough = FALLEN * decrement / spot.value if number == 0 else enough
+            enough = FALLEN * decrement / max(spot.value, 1e-300) if number == 0 else enough
             fallen = fallen or decrement <= enough * spot.value
             if number == self.look and not fallen:
                 self.hopes -= 1

@@ -9,6 +9,8 @@ enum { LOGISTIC = 0, HINGE = 1 };
 #define ARMIJO 1e-4
 #define SHORTEST 40   /* halvings of a step */
 #define FIRST_DAMPING 0.1
+#define DAMPINGS 60   /* tries to make a matrix positive definite */
+#define STALLED 1e-4  /* of the tolerance: what falls less is rounding */
 #define FLAT 1e-11    /* of a direction's size: no curvature */
 #define TRIES 24      /* to place a cut */
 #define MOVES 60      /* of a cut, until k lies between two */
@@ -216,7 +218,8 @@ CLONES static void assemble(Task *task) {
     }
 }
 
-/* Cholesky's factor of matrix + damping * diagonal into `factor`; 0 if it is not positive definite. */
+/* Cholesky's factor of matrix + damping * diagonal into `factor`; 0 if it is not positive definite. A coordinate of size 0
+ * has no pull either: any factor leaves it where it is. */
 static int factorise(Task *task, double damping) {
     const int64_t d = task->size;
     double *f = task->factor;
@@ -226,6 +229,7 @@ static int factorise(Task *task, double damping) {
             for (int64_t k = 0; k < j; k++) sum -= f[i * d + k] * f[j * d + k];
             if (i == j) {
                 sum += damping * task->diagonal[i];
+                if (task->diagonal[i] == 0) sum = 1;
                 if (!(sum > FLAT * task->diagonal[i])) return 0;
                 f[i * d + i] = sqrt(sum);
             } else {
@@ -270,7 +274,7 @@ static Sums descend(Task *task, double *c, double e, double *value) {
     memset(task->step, 0, sizeof(double) * (size_t)d);
     Sums sums = look(task, e, 0);
     *value = sums.value + penalised(task, c, 0);
-    while (left-- > 0 && task->steps-- > 0) {
+    while (sums.inside > 0 && left-- > 0 && task->steps-- > 0) { /* where nothing is inside, the cut is too low */
         assemble(task);
         for (int64_t k = 0; k < d; k++) {
             task->gradient[k] += task->penalty[k] * c[k];
@@ -278,7 +282,8 @@ static Sums descend(Task *task, double *c, double e, double *value) {
             task->diagonal[k] += task->penalty[k];
         }
         int tries = 0;
-        while (!factorise(task, damping) && tries++ < 60) damping = damping > 0 ? 2 * damping : FIRST_DAMPING;
+        for (; tries < DAMPINGS && !factorise(task, damping); tries++) damping = damping > 0 ? 2 * damping : FIRST_DAMPING;
+        if (tries == DAMPINGS) break;
         newton_step(task);
         double fall = 0;
         for (int64_t k = 0; k < d; k++) fall += task->gradient[k] * task->step[k];
@@ -295,7 +300,9 @@ static Sums descend(Task *task, double *c, double e, double *value) {
         if (halvings == SHORTEST) break;
         for (int64_t k = 0; k < d; k++) c[k] += t * task->step[k];
         for (int64_t i = 0; i < task->rows; i++) task->v[i] += t * task->dv[i];
+        int stalled = !(*value - there > STALLED * task->tol * *value);
         sums = trial, *value = there;
+        if (stalled) break;
         damping = damping < 0.8 * FIRST_DAMPING ? 0 : halvings ? damping : damping / 4;
     }
     return sums;
@@ -343,8 +350,17 @@ static void copy(const Task *task, Spot *to, const Spot *from) {
     to->c = c;
 }
 
-/* Between a spot whose mass inside is above k and one where it is not: one where it is k, into `low`. */
+/* Raise a spot's cut until the mass inside is above k, or all of it. */
+static void climb(Task *task, Spot *spot, double k, double all, double factor) {
+    for (int move = 0; move < MOVES && task->steps > 0 && spot->inside <= k && spot->inside < all; move++)
+        settle(task, spot, spot->c, spot->cut / factor);
+}
+
+/* Between a spot whose mass inside is above k and one where it is not: one where it is k, into `low`. A high one that is not
+ * above it is the nearest. */
 static void place(Task *task, Spot *high, Spot *low, Spot *room, double k, double near) {
+    if (high->inside <= k && high->inside > low->inside) copy(task, low, high);
+    if (high->inside <= k) return;
     double above = high->inside - k, below = low->inside - k;
     int last = 0;
     for (int tries = 0; tries < TRIES && fabs(low->inside - k) > near * k && task->steps > 0; tries++) {

@@ -25,6 +25,7 @@ COARSE, TOL = 1e-5, 1e-9
 #: two, and the lowest cut as a share of T: what is then inside ties.
 STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 24, 60, 1e-7
 ARMIJO, DAMPING, FLAT = 1e-4, 0.1, 1e-11
+STALLED = 1e-4  # of the tolerance: what falls less is rounding
 #: The width over which the kinks of a loss are rounded.
 KINK = 0.1
 
@@ -93,7 +94,7 @@ class Walk:
         """Damped Newton steps at one cut, always downhill."""
         damping, (spot, gradient, hessian, sizes) = 0.0, self.look(c, cut)
         for _ in range(self.stage):
-            if self.steps <= 0:
+            if self.steps <= 0 or spot.inside <= 0:  # where nothing is inside, the cut is too low
                 break
             self.steps -= 1
             damping, step = _newton(gradient, hessian, sizes, damping)
@@ -106,12 +107,28 @@ class Walk:
                     break
             else:
                 break
+            stalled = not spot.value - there[0].value > STALLED * self.tol * spot.value
             spot, gradient, hessian, sizes = there
+            if stalled:
+                break
             damping = 0.0 if damping < 0.8 * DAMPING else damping if halvings else damping / 4
         return spot
 
+    def climb(self, spot: Spot, k: float, everything: float) -> Spot:
+        """The spot with its cut raised until the mass inside is above k, or all of it."""
+        for _ in range(MOVES):
+            if self.steps <= 0 or spot.inside > k or spot.inside >= everything:
+                break
+            spot = self.settle(spot.c, spot.cut / FACTOR)
+        return spot
+
     def place(self, high: Spot, low: Spot, k: float, near: float) -> Spot:
-        """Between a spot whose mass inside is above k and one where it is not: one where it is k."""
+        """Between a spot whose mass inside is above k and one where it is not: one where it is k.
+
+        A high one that is not above it is the nearest.
+        """
+        if high.inside <= k:
+            return high if high.inside > low.inside else low
         above, below, last = high.inside - k, low.inside - k, 0
         for _ in range(TRIES):
             if abs(low.inside - k) <= near * k or self.steps <= 0:
@@ -142,12 +159,12 @@ class Walk:
                 return self.place(high, spot, k, near)
         return spot
 
-    def run(self, start: Array, targets: Array, own: Array | None) -> list[Spot]:
+    def run(self, start: Array, targets: Array, own: Array | None, near: float = NEAR) -> list[Spot]:
         """Spots at the target masses, falling; settled under ``own`` masses where these are others."""
         here, spots = self.settle(start, np.inf), list[Spot]()
-        cut = max(self._distance(here.c), LOWEST * self.loss.threshold)  # all losses may be T
+        cut, everything = max(self._distance(here.c), LOWEST * self.loss.threshold), here.inside  # losses may all be T
         here = replace(here, cut=cut)
-        before = replace(here, cut=cut / FACTOR)
+        before = replace(here, inside=0.0)  # higher cuts are looked at where k is not below the first
         while len(spots) < len(targets):
             last = not cut > LOWEST * self.loss.threshold or self.steps <= 0
             if not last:
@@ -156,10 +173,10 @@ class Walk:
                 k, found = targets[len(spots)], here
                 if own is not None:
                     running, self.mass = self.mass, own
-                    found = self.carry_over(found, k, FACTOR, ROUGHLY)
+                    found = self.carry_over(found, k, FACTOR, near)
                     self.mass = running
-                elif not last and before.inside > k:
-                    found = self.place(before, here, k, ROUGHLY)
+                elif not last:
+                    found = self.place(self.climb(before, k, everything), here, k, near)
                 spots.append(found)
             before, cut = here, cut * FACTOR
         return spots
@@ -173,7 +190,11 @@ class Walk:
 
 
 def _newton(gradient: Array, hessian: Array, sizes: Array, damping: float) -> tuple[float, Array]:
-    """The damping that makes a Hessian positive definite, if it needs any, and Newton's step."""
+    """The damping that makes a Hessian positive definite, if it needs any, and Newton's step.
+
+    A coordinate of size 0 has no pull either: any curvature leaves it where it is.
+    """
+    hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):
         factor, failed = dpotrf(hessian + np.diag(damping * sizes), lower=1)
         if not failed and (np.diag(factor) ** 2 > FLAT * sizes).all():

@@ -17,7 +17,7 @@ from closecall.data.sheet import Sheet
 from closecall.evaluate.grid import LABELS
 from closecall.evaluate.pairs import POINTS
 from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
-from closecall.paired import Units, paired
+from closecall.paired import Units, over_tests, paired
 from closecall.report.formats import signed
 
 from .compare import EXACT, ComparePlan, Split
@@ -247,17 +247,19 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
 
     A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
     """
-    total, times = np.zeros((2, len(units.codes)))
+    total, squares, times = np.zeros((3, len(units.codes)))
     guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(asked))))
     for result in asked:
-        total[:], times[:] = 0, 0
+        total[:], squares[:], times[:] = 0, 0, 0
         for split in splits:
             by_name = {named(entry.method, entry.loss): entry for entry in split.entries}
             mine = by_name.get(result.method) or next(e for e in split.entries if e.method == result.method)
             right, plain = (entry.predicted == split.truth for entry in (mine, by_name[MAJORITY]))
             np.add.at(total, split.rows, right.astype(float) - plain)
+            np.add.at(squares, split.rows, right != plain)
             np.add.at(times, split.rows, 1)
-        gain = paired(total / np.where(times > 0, times, np.nan), np.ones(len(total)), units)
+        gains, spread = over_tests(total, squares, times)
+        gain = paired(gains, np.ones(len(total)), units, spread)
         if gain.mean > max(gain.needed(guard), 1e-12):
             return True
     return False

@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PACKAGE = Path("src/closecall")
 #: ``_<name>.so`` is put beside each ``<name>.c``, on every system: ctypes loads it by its path.
-KERNELS = ("solvers/pull.c", "network/kernel.c")
+KERNELS = ("solvers/pull.c", "solvers/path.c", "network/kernel.c")
 
 
 def compiler(environment: Mapping[str, str], windows: bool) -> list[str]:

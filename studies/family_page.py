@@ -177,6 +177,16 @@ def _trimming(contest: Contest, best: str) -> str:
     return f"**Trimming is enough**: {apart}, which is not beyond doubt."
 
 
+def _answer(found: dict[str, list[Row]]) -> str:
+    """The best member of each trouble, in a sentence."""
+    best = [
+        f"{trouble}: {row['method']} {signed(row['mean'], digits=1)}"
+        for trouble, rows in found.items()
+        for row in _by_mean(rows)[:1]
+    ]
+    return f"**The best member on each kind of table, in points over average: {'; '.join(best)}.**\n"
+
+
 def ranks_table(contest: Contest) -> str:
     """Mean ranks of a trouble, best first, with Nemenyi's critical difference to the best."""
     rows = sorted(contest.summary(), key=lambda row: row["rank"])
@@ -212,10 +222,7 @@ def write_page(
     return "\n".join(
         [
             "# The whole family: who wins where\n",
-            f"{len(clean.accuracies)} PMLB sets as they are ({clean.splits} splits of the sound protocol), and "
-            f"{len(spoiled[0].accuracies)} of them with five troubles ({spoiled[0].splits} splits): "
-            f"{facts['troubles']} Training and validation part are spoiled alike, the test part is clean. "
-            f"{facts['settings']}\n",
+            _answer(found),
             "## In short\n",
             *(verdict(contest) for contest in family.values()),
             *(_guard_line(contest) for contest in guarded.values()),
@@ -241,6 +248,11 @@ def write_page(
                 ["", "milliseconds", f"over {base}"],
                 [[m, f"{1000 * s:.0f}", f"{s / largest[base]:.1f}"] for m, s in largest.items()],
             ),
+            "\n## How it was measured\n",
+            f"{len(clean.accuracies)} PMLB sets as they are ({clean.splits} splits of the sound protocol), and "
+            f"{len(spoiled[0].accuracies)} of them with five troubles ({spoiled[0].splits} splits): "
+            f"{facts['troubles']} Training and validation part are spoiled alike, the test part is clean. "
+            f"{facts['settings']}",
             "\n## What was not run\n",
             facts["not_run"],
             "\n---\n\nMade by `python -m studies family` from [beyond/family.csv](beyond/family.csv); `--page` makes "

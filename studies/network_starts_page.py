@@ -91,13 +91,14 @@ def page(rows: list[Row], figure: Path) -> str:
         [
             "# Networks: is it the loss or the number of starts?\n",
             _answer(found),
-            _method(rows, ways),
             "## Three comparisons\n",
             _comparisons(found, ways),
             "\n## The network halves of the tables\n",
             _agreement(read_csv(figure.with_name(AGREEMENT))),
             "\n## Every set with a significant difference\n",
             _sets(rows),
+            "\n## How it was measured\n",
+            _method(rows, ways),
             made_by("network-starts"),
         ]
     )

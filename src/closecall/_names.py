@@ -1,10 +1,11 @@
-"""What many modules need: the array type, the look-up of a name in a table, how estimators keep their arguments."""
+"""What many modules need: arrays, the look-up of a name in a table, how estimators keep their arguments, hashes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -24,3 +25,10 @@ def keep(estimator: object, arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name not in ("self", "__class__"):
             setattr(estimator, name, value)
+
+
+def spread_out(words: Array) -> Array:
+    """Hashes as numbers in [0, 1)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finish of splitmix64
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(((words ^ (words >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)

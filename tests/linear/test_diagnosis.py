@@ -105,6 +105,7 @@ def test_k_path_shows_every_k_and_the_baseline(pyplot: object) -> None:
     assert display.figure_ is display.ax_.figure
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_boundary_rings_the_close_calls(pyplot: object) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2

@@ -19,6 +19,7 @@ ROOMS = [
     "_names",
     "_budget",
     "_arrays",
+    "_files",
     "losses",
     "families",
     "aggregates",
@@ -51,7 +52,7 @@ OUTSIDE = {
     "cluster": {"sklearn", "dask", "distributed", "pyarrow"},
     "evaluate": {"sklearn", "threadpoolctl"},
     "report": {"altair", "vl_convert", "jinja2"},
-    "tabular": {"sklearn", "altair", "threadpoolctl", "skl2onnx", "skops"},
+    "tabular": {"sklearn", "altair", "threadpoolctl", "skl2onnx", "onnx", "skops"},
     "paper": {"altair", "dask", "distributed", "threadpoolctl", "pyarrow"},
     "cli": {"typer", "rich", "click"},
 }

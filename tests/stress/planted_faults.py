@@ -6,8 +6,7 @@
     python -m tests.stress.planted_faults --list          names only
     python -m tests.stress.planted_faults --fit           only whether each still fits the source
 
-The package is copied to a temporary folder, a line is changed there, and the tests run against the copy. A fault that
-no longer fits the source is an error: move it along with the code.
+The package is copied, a line is changed there, and the tests run against the copy. A fault that no longer fits is an error.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from .planted_faults_path import PATH_FAULTS, compile_path
 
 ROOT = Path(__file__).parents[2]
 ANSWERS, SEARCH = "tests/linear/test_answers.py", "tests/linear/test_search.py"
@@ -349,6 +350,7 @@ FAULTS = [
           'tuple(features), ""  # what was kept', 'tuple(features), self.folder  # what was kept', (PASSES, PARTS)),
     Fault("partitions: answers reach the wrong problem", "cluster/fit.py",
           "zip(asking, answers, strict=True)", "zip(asking, answers[::-1], strict=True)", (PASSES, FOLDS)),
+    *(Fault(*fault) for fault in PATH_FAULTS),
 ]  # fmt: skip
 
 
@@ -366,6 +368,8 @@ def planted(fault: Fault, folder: Path) -> Path:
     if text.count(old) != 1:
         raise SystemExit(f"{fault.name!r} fits {text.count(old)} places of {fault.file}, not one; move it along")
     path.write_text(text.replace(old, fault.new.replace("\\n", "\n")))
+    if path.suffix in (".c", ".h"):
+        compile_path(path.with_name("path.c"))
     return copy
 
 

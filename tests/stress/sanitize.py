@@ -1,6 +1,6 @@
 """The C kernels under the address and undefined-behaviour sanitizers: random calls and whole solves, from all starts.
 
-    python -m tests.stress.sanitize --calls 100000 --solves 10000 --networks 1000
+    python -m tests.stress.sanitize --calls 100000 --solves 10000 --networks 1000 --paths 10000
     python -m tests.stress.sanitize --short
 
 The package is copied, its kernels are compiled anew with the sanitizers, and a process that has the sanitizer's library
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-KERNELS = ("solvers/pull.c", "network/kernel.c")
+KERNELS = ("solvers/pull.c", "solvers/path.c", "network/kernel.c")
 #: Without clones for every processor, which take a minute to compile and are the same source; ``__clang__`` says so.
 FLAGS = ["-O0", "-g1", "-D__clang__", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
          "-fno-sanitize-recover=all"]  # fmt: skip
@@ -62,6 +62,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=1000, help="calls of the solver's kernel")
     parser.add_argument("--solves", type=int, default=100, help="whole solves")
     parser.add_argument("--networks", type=int, default=20, help="grids of networks")
+    parser.add_argument("--paths", type=int, default=100, help="paths of cuts")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--short", action="store_true", help="some seconds, for every check of the project")
@@ -69,7 +70,7 @@ def main() -> int:
     if not runtime():
         print("the C compiler has no address sanitizer; nothing was run")
         return 2
-    counts = (400, 60, 6) if given.short else (given.calls, given.solves, given.networks)
+    counts = (400, 60, 6, 60) if given.short else (given.calls, given.solves, given.networks, given.paths)
     with tempfile.TemporaryDirectory() as folder:
         done = run(build(Path(folder)), *counts, given.first, given.seed)
     print(done.stdout, done.stderr[-6000:], sep="\n")

@@ -14,7 +14,8 @@ from closecall.aggregates import AGGREGATES
 from closecall.network import compiled as network_kernel
 from closecall.network.grid import train_grid
 from closecall.objective import Problem
-from closecall.solvers import compiled, solve
+from closecall.solvers import compiled, path, solve
+from closecall.solvers.close import Close
 from closecall.solvers.design import Design
 from closecall.solvers.kernels import make_mass
 
@@ -112,6 +113,27 @@ def network(number: int, seed: int) -> None:
                classes=None if classes == 2 else classes, hidden=int(rng.integers(1, 12)))  # fmt: skip
 
 
+def paths(number: int, seed: int) -> None:
+    """Close problems along paths, certified, on any rows: tied, constant, huge, of no mass, two of them."""
+    rng = np.random.default_rng([seed, number, 4])
+    n, d = int(rng.choice([2, 3, 7, 8, 9, 40, 255, 256, 257, 300])), int(rng.integers(1, 9))
+    X = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-8, 9, d)
+    X = np.round(X) if rng.random() < 0.3 else X
+    X[:, int(rng.integers(d))] *= rng.choice([0.0, 1.0])
+    y = np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    masses = np.stack([_mass(rng, n, True), np.ones(n)])
+    words = rng.integers(0, 1 << 63, n).astype(np.uint64)
+    alphas = rng.choice([0.0, 1e-8, 1e-3, 1.0, 1e5], 3)
+    problems = [
+        Problem(str(rng.choice(["logistic", "hinge"])), "close", float(rng.uniform(0.01, 0.99)), float(alpha))
+        for alpha in alphas
+    ]
+    close = Close(X, y, masses, words, bool(rng.random() < 0.8), bool(rng.random() < 0.3), 2, int(rng.integers(1, 60)))
+    found = close.solve(problems, rng.integers(0, 2, 3), 1e-4)
+    if not np.isfinite(found.coef).all():
+        raise SystemExit(f"paths {number} of seed {seed}: numbers are not finite")
+
+
 def planted() -> None:
     """A call whose rows are longer than its scratch: the sanitizer must report it."""
     column = np.zeros((5, 1))
@@ -121,14 +143,14 @@ def planted() -> None:
     puller.pull(np.random.default_rng(0).standard_normal((1, 50)), codes, np.array([20.0]), np.full((1, 3), -1.0))
 
 
-def main(calls: int, solves: int, networks: int, first: int, seed: int) -> None:
+def main(calls: int, solves: int, networks: int, walks: int, first: int, seed: int) -> None:
     """Run the cases; what is printed says how many were."""
     place = os.environ["CLOSECALL_SANITIZED"]
-    for module in (compiled, network_kernel):
+    for module in (compiled, path, network_kernel):
         if not str(module.__file__).startswith(place) or module.LIBRARY is None:
             raise SystemExit(f"{module.__file__} is not the sanitized copy in {place}, or has no kernel")
     warnings.simplefilter("ignore")
-    for case, count in ((call, calls), (solution, solves), (network, networks)):
+    for case, count in ((call, calls), (solution, solves), (network, networks), (paths, walks)):
         refused, begun = 0, time.perf_counter()
         for number in range(first, first + count):
             try:

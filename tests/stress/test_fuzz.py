@@ -95,11 +95,11 @@ def test_fuzzing(check: Callable[[], None]) -> None:
 
 @pytest.mark.skipif(not sanitize.runtime(), reason="the C compiler has no address sanitizer")
 def test_the_kernels_under_the_sanitizers(tmp_path: Path) -> None:
-    """No report from random calls, solves and networks; one from an overflow that is planted."""
+    """No report from random calls, solves, networks and paths; one from an overflow that is planted."""
     place = sanitize.build(tmp_path)
-    done = sanitize.run(place, 100, 12, 2, 0, 1)
+    done = sanitize.run(place, 100, 12, 2, 12, 0, 1)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.count("without a report") == 3
+    assert done.stdout.count("without a report") == 4
     planted = sanitize.run(place, "planted")
     assert planted.returncode != 0
     assert "heap-buffer-overflow" in planted.stderr

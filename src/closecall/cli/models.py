@@ -42,6 +42,8 @@ ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.
 Trust = Annotated[list[str] | None, typer.Option(help="A type of another package that the model file may hold.")]
 #: Coefficients that fit prints.
 LARGEST = 5
+#: Scores in memory at a time: rows times classes.
+SCORES = 1 << 24
 
 
 def fit(
@@ -81,6 +83,7 @@ def fit(
     from closecall.tabular.deploy import check_onnx, write_onnx
     from closecall.tabular.divide import Order
     from closecall.tabular.estimate import chosen_words, estimate, why_none
+    from closecall.tabular.keep import options_for
     from closecall.tabular.measure import METRICS
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import check_classes, read
@@ -115,6 +118,8 @@ def fit(
     for line in tried.lines() if tried else filter(None, [why_none(table, splits, order)]):
         err.print(plain(line), soft_wrap=True)
     err.print(plain(why), soft_wrap=True)
+    if not fitted.linear and output.is_file() and (options := options_for(output)):
+        err.print(plain(f"note: predict and explain need {options}"), style="yellow", soft_wrap=True)
     largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
                         fitted.coefficients[:LARGEST])  # fmt: skip
     if largest:
@@ -160,6 +165,7 @@ def predict(
     from closecall.tabular.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
+    chunk = max(1, min(chunk, SCORES // len(loaded.classifier.classes_)))
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:

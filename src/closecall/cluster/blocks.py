@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._names import Array
+from .._names import Array, spread_out
 from ..linear.training import LARGEST, row_hashes
 
 #: Entries of X that are float64 at a time: they stay in cache.
@@ -197,13 +197,6 @@ def uniform(X: Array) -> Array:
     True
     """
     return spread_out(row_hashes(X))
-
-
-def spread_out(words: Array) -> Array:
-    """Hashes as numbers in [0, 1)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finish of splitmix64
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return np.asarray(((words ^ (words >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def fold_of(hashes: Array, folds: int) -> Array:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .._names import Array
+from .._names import Array, spread_out
 from ..linear.training import row_hashes
-from .blocks import Block, Frame, joined, spread_out
+from .blocks import Block, Frame, joined
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._names import Array
+from .._names import Array, spread_out
 from ..linear.training import row_hashes
-from .blocks import Block, Frame, Survey, fold_of, spread_out
+from .blocks import Block, Frame, Survey, fold_of
 from .draw import Draw, draw
 from .looks import LeftOut, Question
 from .passes import Passes

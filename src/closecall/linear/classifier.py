@@ -26,6 +26,8 @@ class _OneSetting(LinearClassifier):
     alpha: float
     max_iter: int
     tol: float
+    solver: str
+    n_starts: int | None
     fit_intercept: bool
     penalize_intercept: bool
     exact_intercept: bool
@@ -91,7 +93,14 @@ class _OneSetting(LinearClassifier):
         if not isinstance(init, str):
             init = _check_init(init, rows, training.X.shape[1])
         return Options(
-            self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass, init
+            self.max_iter,
+            self.tol,
+            bool(self.fit_intercept),
+            bool(self.penalize_intercept),
+            self.multiclass,
+            init,
+            solver=self.solver,
+            n_starts=self.n_starts,
         )
 
     def _tell(self, training: Training) -> None:
@@ -136,10 +145,19 @@ class AggregateLossClassifier(_OneSetting):
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; only used, and needed, by these two.
     max_iter : int
-        Length of a run in steps; a decay run takes its thirds from it. What has not converged then settles, for about
-        as long again at most.
+        With ``solver="path"`` Newton's steps at one cut of a close aggregate, of which it rarely needs fifty. Otherwise
+        the length of a run in steps, from which a decay run takes its thirds; what has not converged then settles, for
+        about as long again at most.
     tol : float
         Converged when the certificate ``gap_`` is at most this; a fit that is not warns (``ConvergenceWarning``).
+    solver : {"path", "algorithm1"}
+        How close aggregates are minimised: as clipped losses along a path of cuts, or by the steps of the paper's
+        Algorithm 1. Sparse, very wide (256 columns) and very long (80,000 rows) tables, joint classes and an ``init``
+        other than least squares take the steps in either case; so do the aggregates that are not close.
+    n_starts : int or None
+        From how many starts a path is followed: the first with the masses as they are, the second without the rows that
+        lie farthest out, the others with random masses. The end with the fewest training errors is kept. None: ten,
+        fewer on more than 1,000 rows or many columns, at least two.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
     exact_intercept : bool
@@ -201,6 +219,8 @@ class AggregateLossClassifier(_OneSetting):
         m: Count = None,
         max_iter: int = 1000,
         tol: float = 1e-4,
+        solver: str = "path",
+        n_starts: int | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         exact_intercept: bool = False,
@@ -227,8 +247,8 @@ class CloseKClassifier(_OneSetting):
         How many examples to look at in the end: a count, a fraction in (0, 1] of the training mass, None for all.
     alpha : float
         L2 strength, >= 0.
-    loss, max_iter, tol, fit_intercept, penalize_intercept, exact_intercept, class_weight, multiclass, calibration, \
-init, warm_start, random_state, verbose
+    loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
+multiclass, calibration, init, warm_start, random_state, verbose
         As in :class:`AggregateLossClassifier`.
 
     Attributes
@@ -258,6 +278,8 @@ init, warm_start, random_state, verbose
         loss: str = "logistic",
         max_iter: int = 300,
         tol: float = 1e-4,
+        solver: str = "path",
+        n_starts: int | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         exact_intercept: bool = False,

@@ -16,8 +16,10 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
+from ..solvers.batched import certify
 from ..solvers.certificate import weights_at
-from ..solvers.checks import single_fits
+from ..solvers.checks import check_problems, single_fits
+from ..solvers.close import Close, serves
 from ..solvers.kernels import make_mass
 from ..solvers.prepared import prepare
 from ..solvers.sweep import sweep
@@ -31,6 +33,13 @@ MULTICLASS = {
     "top_two": "one problem, margin = own score - best other score",
     "softmax": "one problem, cross-entropy of the softmax",
 }
+#: How close selections are solved: by a path of cuts, or as in the paper.
+SOLVERS = {
+    "path": "clipped losses along a path of cuts, from several starts",
+    "algorithm1": "the paper's Algorithm 1: gradient steps while k falls",
+}
+#: Steps' worth of settling after a path, whatever max_iter is, which must not matter.
+SETTLING = 300
 #: The key of what was arranged for all classes jointly, beside the numbers of the scores.
 ALL_CLASSES = -1
 #: Scores this share of their range apart are tied to an exact intercept: it must not part what rounding parted.
@@ -48,11 +57,14 @@ class Options:
     penalize_intercept: bool
     multiclass: str
     init: Any = "least_squares"
+    hint: bool = False  # whether init only saves steps: a path does without
     dtype: Any = None
     threads: int = 1
     extra_iter: int = 0
     certify: bool = True  # a search does without
     settle: int = 0  # steps' worth of settling; max_iter by default
+    solver: str = "path"
+    n_starts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class Parts:
     arranged: dict[int, tuple[int, Arranged]] = field(default_factory=dict)
     prepared: dict[tuple[int, Any], Any] = field(default_factory=dict)
 
-    def of(self, fold_of: Sequence[int]) -> Parts:
+    def of(self, fold_of: Sequence[int] | Array) -> Parts:
         """The same rows for other problems; what was arranged and prepared is kept."""
         return replace(self, fold_of=np.asarray(fold_of))
 
@@ -86,7 +98,7 @@ class Parts:
         kept = np.any(np.asarray(self.masks, dtype=bool)[:, found.group], axis=0)
         if kept.all():
             return found
-        return Arranged(found.X[kept], found.labels[kept], found.mass[kept], found.group[kept])
+        return found.take(kept)
 
     def masses(self, rows: Arranged) -> Array:
         """What every fold trains on, (folds, samples)."""
@@ -109,6 +121,8 @@ def fit_models(
 ) -> Models:
     """Solve every problem."""
     lookup(MULTICLASS, options.multiclass, "multiclass")
+    lookup(SOLVERS, options.solver, "solver")
+    check_problems(problems, options.tol, max_iter=options.max_iter, n_starts=options.n_starts or 1)
     parts = parts or _whole(training, len(problems))
     if len(training.classes) > 2 and options.multiclass in JOINT:
         return _fit_joint(training, problems, options, parts)
@@ -148,10 +162,55 @@ def exact_intercepts(training: Training, coef: Array, options: Options, *, parts
     return found
 
 
-def _fit_one(
-    training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int
-) -> tuple[Array, Array, Array, Array, Array]:
-    """One class against the rest."""
+Fitted = tuple[Array, Array, Array, Array, Array]
+
+
+def _fit_one(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:
+    """One class against the rest: by paths of cuts where these serve, by steps otherwise."""
+    sign, rows = _oriented(training, parts, number)
+    masses = parts.masses(rows)
+    path = np.zeros(len(problems), dtype=bool)
+    own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
+    if options.solver == "path" and own_start:
+        totals = masses.sum(axis=1)
+        path[:] = [serves(rows.X, problem, totals[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
+    if path.all():
+        return _by_paths(rows, sign, problems, options, masses, parts.fold_of)
+    if not path.any():
+        return _by_steps(training, problems, options, parts, number)
+    mine, others = np.flatnonzero(path).tolist(), np.flatnonzero(~path).tolist()
+    init = options.init if isinstance(options.init, str) else tuple(part[others] for part in options.init)
+    rest = _by_steps(
+        training, [problems[place] for place in others], replace(options, init=init),
+        parts.of(parts.fold_of[others]), number,
+    )  # fmt: skip
+    first = _by_paths(rows, sign, [problems[place] for place in mine], options, masses, parts.fold_of[mine])
+    order = np.argsort([*mine, *others])
+    pieces = [np.concatenate(pair)[order] for pair in zip(first, rest, strict=True)]
+    return pieces[0], pieces[1], pieces[2], pieces[3], pieces[4]
+
+
+def _by_paths(
+    rows: Arranged, sign: int, problems: Sequence[Problem], options: Options, masses: Array, fold_of: Array
+) -> Fitted:
+    close = Close(
+        rows.X, rows.labels.astype(np.float64), masses, rows.hashes, options.fit_intercept, options.penalize_intercept,
+        options.n_starts, options.max_iter, options.threads,
+    )  # fmt: skip
+    ends = close.solve(problems, fold_of, options.tol if options.certify else None)
+    smooth = [not get_loss(problem.loss).kinks for problem in problems]  # kinks settle by luck, if at all
+    left = np.flatnonzero((ends.gap > options.tol) & smooth).tolist()
+    if left:  # tables of few values tie in ways that no ramp parts
+        ends.gap[left] = certify(
+            rows.X, close.y, [problems[place] for place in left], masses, fold_of[left], ends, np.array(left),
+            tol=options.tol, settle=SETTLING, fit_intercept=options.fit_intercept,
+            penalize_intercept=options.penalize_intercept,
+        )  # fmt: skip
+    gap = np.minimum(ends.gap, 1.0)
+    return sign * ends.coef, sign * ends.intercept, ends.looks, gap, gap <= options.tol
+
+
+def _by_steps(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:
     sign, rows = _oriented(training, parts, number)
     init, dtype = options.init, _sweep_dtype(options, rows)
     if not isinstance(init, str):  # of one model, or of each problem's
@@ -243,10 +302,8 @@ def warn_unsettled(
             "Raise k, or compare with aggregate='average'"
         )
     else:
-        advice = (
-            f"its choice of examples has not settled. Raise max_iter={options.max_iter}, which lengthens the search "
-            "for one that does, or k or alpha; or accept it by a larger tol"
-        )
+        limit = f"max_iter (now {options.max_iter})"
+        advice = f"its choice of examples has not settled. Increase {limit}, k or alpha, or loosen tol"
     warnings.warn(
         f"{name}: {problem.aggregate} of the {problem.loss} loss stopped after {steps} steps with a gap of {gap:.1e}, "
         f"above tol={options.tol:g}: {advice}",

@@ -137,8 +137,9 @@ class Race:
         split = self.splits[0]
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
-        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], self.options, self.make_scorer,
-                    self.guard, apart(len(rows)), self.calibration)  # fmt: skip
+        options = replace(self.options, n_starts=self.options.n_starts or 1)
+        return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.make_scorer, self.guard,
+                    apart(len(rows)), self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair]) -> None:
         """Solve and score (setting, fold) pairs in one batch; those solved before are skipped."""
@@ -165,7 +166,7 @@ class Race:
             return
         total = float(self.training.mass.sum())
         problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
-        options = replace(self.options, init=self._starts(pairs), multiclass=form)
+        options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))
         for row, pair in enumerate(pairs):
             self.models[pair] = found.coef[row], found.intercept[row]

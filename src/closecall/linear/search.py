@@ -52,6 +52,8 @@ class _Search(LinearClassifier):
     refit: bool
     max_iter: int
     tol: float
+    solver: str
+    n_starts: int | None
     fit_intercept: bool
     penalize_intercept: bool
     class_weight: Any
@@ -159,7 +161,7 @@ class _Search(LinearClassifier):
         threads = jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs)
         return Options(
             self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept), self.multiclass,
-            dtype=dtype, threads=threads, certify=dtype is None,
+            dtype=dtype, threads=threads, certify=dtype is None, solver=self.solver, n_starts=self.n_starts,
         )  # fmt: skip
 
     def _scorer(self, training: Training) -> Scorer | None:
@@ -264,7 +266,7 @@ class AggregateLossClassifierCV(_Search):
     class_weight : dict, "balanced" or None
         Multiplied into the sample weights in training, not in scoring. ``"balanced"`` is computed once, on all rows: in
         stratified folds the classes have the same shares.
-    max_iter, tol, fit_intercept, penalize_intercept, multiclass, calibration, random_state
+    max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         As in :class:`AggregateLossClassifier`.
     n_jobs : int or None
         Threads of the solver; -1 for all cores.
@@ -309,6 +311,8 @@ class AggregateLossClassifierCV(_Search):
         refit: bool = True,
         max_iter: int = 150,
         tol: float = 1e-3,
+        solver: str = "path",
+        n_starts: int | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         class_weight: Any = None,
@@ -332,8 +336,8 @@ class CloseKClassifierCV(_Search):
         L2 strengths to choose from.
     ks : sequence of int, float or None
         Counts or fractions of the training mass to choose from.
-    cv, scoring, guard, refit, loss, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, \
-calibration, n_jobs, random_state, verbose
+    cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
+multiclass, calibration, n_jobs, random_state, verbose
         As in :class:`AggregateLossClassifierCV`.
 
     Attributes
@@ -367,6 +371,8 @@ coef_, intercept_, classes_, n_iter_, support_
         loss: str | Sequence[str] = "logistic",
         max_iter: int = 150,
         tol: float = 1e-3,
+        solver: str = "path",
+        n_starts: int | None = None,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
         class_weight: Any = None,

@@ -198,12 +198,18 @@ class Arranged:
     mass : array (samples,)
     group : array (samples,)
         The part of each row (which folds it belongs to); 0 without parts.
+    hashes : array (samples,)
     """
 
     X: Any
     labels: Array
     mass: Array
     group: Array
+    hashes: Array
+
+    def take(self, rows: Array) -> Arranged:
+        """Some of the rows."""
+        return Arranged(*(part[rows] for part in vars(self).values()))
 
 
 def arrange(training: Training, labels: Array, group: Array | None = None, copies: bool = True) -> Arranged:
@@ -224,7 +230,7 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
     group = np.zeros(len(labels), dtype=int) if group is None else group
     order = _sorted(training.hashes)
     if order is not None and (training.mass == 1).all():
-        return Arranged(_taken(training.X, order), labels[order], training.mass, group[order])
+        return Arranged(_taken(training.X, order), labels[order], training.mass, group[order], training.hashes[order])
     # Equal rows are summed from the smallest mass up, so that the rounding of the sum is their own too.
     order = np.lexsort((training.mass, group, labels, training.hashes))
     hashes, labels, group, mass = training.hashes[order], labels[order], group[order], training.mass[order]
@@ -238,7 +244,7 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
     if copies and (mass == np.rint(mass)).all():
         chosen = np.repeat(chosen, mass.astype(int))
         mass = np.ones(len(chosen))
-    return Arranged(_taken(training.X, order[chosen]), labels[chosen], mass, group[chosen])
+    return Arranged(_taken(training.X, order[chosen]), labels[chosen], mass, group[chosen], hashes[chosen])
 
 
 def _sorted(hashes: Array) -> Array | None:

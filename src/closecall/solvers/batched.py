@@ -12,6 +12,7 @@ from .._names import Array
 from ..objective import Problem, check_data
 from .certificate import Judged, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
+from .close import Ends
 from .design import merge_duplicates
 from .finish import finish_averages, settle_all
 from .large import Manner, Settled, merge, nothing, settle_many
@@ -166,6 +167,25 @@ def solve(
     if not np.isfinite(objective).all():
         raise FloatingPointError(NOT_FINITE)
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
+
+
+def certify(
+    X: Any, y: Array, problems: Sequence[Problem], masses: Array, fold_of: Array, ends: Ends, rows: Array, *,
+    tol: float, settle: int, fit_intercept: bool, penalize_intercept: bool,
+) -> Array:  # fmt: skip
+    """Settle problems where paths ended (:mod:`closecall.solvers.finish`), in place; their gaps (problems,)."""
+    problems, used = list(problems), np.zeros(len(problems), dtype=int)
+    coef, intercept = ends.coef[rows], ends.intercept[rows]
+    with np.errstate(all="ignore"):  # what comes out is looked at
+        prepared = design_of(X, y, masses, fit_intercept=fit_intercept, penalize_intercept=penalize_intercept,
+                             dtype=np.float64)  # fmt: skip
+        proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)
+        setting = Judged(X, y, prepared.design.intercept)
+        objective, _, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, proven=proven)
+    if not np.isfinite(objective).all():
+        raise FloatingPointError(NOT_FINITE)
+    ends.coef[rows], ends.intercept[rows], ends.looks[rows] = coef, intercept, ends.looks[rows] + used
+    return gap
 
 
 def _as_settled(points: list[Settled], tol: float) -> Solutions:

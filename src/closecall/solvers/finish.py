@@ -28,7 +28,7 @@ from .newton import LARGEST_RANK
 from .prepared import Prepared
 from .sample import LAST_SHARE
 from .settle import Settling
-from .soft import Choice, Spot
+from .soft import Choice, SoftSpot
 
 #: Settling steps for each step of a run: one looks at the data about four times as long.
 SETTLING_SHARE = 0.25
@@ -74,7 +74,7 @@ def settle_all(
 
 def _settler(
     prepared: Prepared, problem: Problem, fold: int, steps: int, tol: float
-) -> Callable[[Array], tuple[Spot | None, int]]:
+) -> Callable[[Array], tuple[SoftSpot | None, int]]:
     """What settles a problem from coordinates: a certified spot or None, and the steps it took."""
     design = prepared.design
     small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_SETTLED
@@ -87,7 +87,7 @@ def _settler(
     if prepared.sample is not None:  # a run that began on a sample costs less
         allowed = max(1, int(allowed * (prepared.sample.shares.max() + LAST_SHARE)))
 
-    def settle(start: Array) -> tuple[Spot | None, int]:
+    def settle(start: Array) -> tuple[SoftSpot | None, int]:
         settling = Settling(surface, start, allowed, tol)
         return settling.run(), settling.used
 

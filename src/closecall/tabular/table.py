@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,12 +27,7 @@ def is_model(source: str) -> bool:
     path = expanded(source)
     if source == "-" or not path.is_file():
         return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
-        return False
-    return {"header.npy", "checksum.npy"}.issubset(names) or keep.SCHEMA in names
+    return keep.is_skops(path) or {"header.npy", "checksum.npy"} <= keep.members_of(path)
 
 
 def _check_data(source: str) -> None:

@@ -1,0 +1,300 @@
+"""Close problems as paths: starts, choice of ends, samples and certificates, judged by functions written here."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy import sparse
+from scipy.optimize import lsq_linear
+
+from closecall import AggregateLossClassifier, CloseKClassifier
+from closecall.losses import LOSSES, get_loss
+from closecall.objective import Problem
+from closecall.solvers import close as module
+from closecall.solvers.certificate import Judged, dual_values
+from closecall.solvers.close import Close, outlyingness, ramp_weights, serves, start_masses, starts_for
+from closecall.solvers.path import Spots
+from tests.solvers.test_path import table
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def closed(X, y, mass=None, **options):
+    masses = np.ones((1, len(y))) if mass is None else np.atleast_2d(mass)
+    return Close(X, y, masses, np.arange(len(y), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15), **options)
+
+
+def one(close, loss="logistic", k=0.2, alpha=1.0, tol=None):
+    return close.solve([Problem(loss, "close", k, alpha)], np.zeros(1, dtype=int), tol)
+
+
+def best_held_fall(X, y, mass, k, alpha, coef, intercept, tol):
+    """How far the held logistic objective could fall, a share of it, for the best weights that ``tol`` allows.
+
+    The objective is strongly convex by alpha, the intercept is penalised: it can fall by ||gradient||^2 / (2 alpha).
+    """
+    margins = y * (X @ coef + intercept)
+    losses = np.logaddexp(0, -margins)
+    far, penalty = np.abs(losses - np.log(2)), 0.5 * alpha * (coef @ coef + intercept**2)
+    order = np.argsort(far)
+    edge = far[order[np.searchsorted(np.cumsum(mass[order]), k * (1 - 1e-9))]]
+    near = 2.1 * tol * (mass[far <= 1.01 * edge] @ losses[far <= 1.01 * edge] + penalty) / k
+    full, free = far < edge - near, np.abs(far - edge) <= near
+    pulls = (y / (1 + np.exp(margins)))[:, None] * np.c_[X, np.ones(len(y))]
+    left = alpha * np.append(coef, intercept) - mass[full] @ pulls[full]
+    heavy = 1e3 * np.abs(pulls).max()  # the weights of the free rows sum to what is left of k
+    found = lsq_linear(np.vstack([pulls[free].T, np.full(free.sum(), heavy)]),
+                       np.append(left, heavy * (k - mass[full].sum())), (0, mass[free] + 1e-12), tol=1e-14)  # fmt: skip
+    gradient = pulls[free].T @ found.x - left
+    return gradient @ gradient / (2 * alpha) / (k * losses.min() + penalty)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), alpha=st.sampled_from([0.1, 1.0, 10.0]), k=st.sampled_from([0.1, 0.4, 0.8]))
+def test_certified_ends_are_optimal_for_weights_that_ties_allow(seed, alpha, k):
+    X, y, rng = table(seed, 50)
+    mass = rng.integers(1, 4, 50).astype(float)
+    close = closed(X, y, mass, penalize_intercept=True, n_starts=2)
+    ends = one(close, k=k, alpha=alpha, tol=1e-4)
+    if ends.gap[0] > 1e-4:
+        return
+    fall = best_held_fall(X, y, mass, k * mass.sum(), alpha, ends.coef[0], ends.intercept[0], 1e-4)
+    assert fall <= 10 * max(ends.gap[0], 1e-6)
+
+
+def test_most_smooth_tables_are_certified():
+    """A certificate that is never given would pass every other test."""
+    found = []
+    for seed in range(8):
+        X, y, _ = table(seed, 80)
+        found += [one(closed(X, y, n_starts=2), loss, 0.3, tol=1e-4).gap[0] for loss in ("logistic", "squared_hinge")]
+    assert (np.array(found) <= 1e-4).mean() >= 0.3  # ends with fewer errors come before those of narrow ramps
+    assert ((np.array(found) >= 0) & (np.array(found) != 1)).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), loss=st.sampled_from(["logistic", "hinge"]), free=st.booleans())
+def test_held_values_and_gaps_are_their_definitions(seed, loss, free):
+    """The gap of weights is their objective less the bound of their tangents, as a share of it."""
+    X, y, rng = table(seed, 40)
+    mass, caught = rng.exponential(size=40), []
+    close, original = closed(X, y, mass, penalize_intercept=not free, n_starts=1), Close._held
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Close, "_held", lambda *given: caught.append((given, original(*given))) or caught[-1][1])
+        one(close, loss, 0.4, 2.0, 1e-4)
+    for (_, rows, task, ramp), (mean, gap) in caught:
+        coef, intercept = rows.to_parameters(task.coordinates[0])
+        losses = get_loss(loss).value(y * (X @ coef + intercept))
+        weights = ramp_weights(losses, get_loss(loss), mass, 0.4 * mass.sum(), task.cut[0], ramp)
+        value = weights @ losses + coef @ coef + (0.0 if free else intercept**2)
+        assert mean == pytest.approx(value / weights.sum())
+        if loss == "logistic" and value > 1e-6:  # of one class alone nothing but rounding is left
+            margins = y * (X @ coef + intercept)
+            pulls = weights / (1 + np.exp(margins))
+            bound = dual_values(Judged(X, y, "free" if free else "penalized"),
+                                (weights * losses + pulls * margins)[None], pulls[None], np.array([2.0]))  # fmt: skip
+            assert gap == pytest.approx(np.clip(1 - bound[0] / value, 0, 1), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 9999), k=st.floats(0.05, 0.95), ramp=st.sampled_from([1.5, 0.3, 1e-3, 1e-9]))
+def test_ramp_weights_fall_with_the_distance_and_have_the_mass(seed, k, ramp):
+    rng = np.random.default_rng(seed)
+    mass, logistic = rng.exponential(size=30), get_loss("logistic")
+    losses = rng.exponential(size=30)
+    far = np.abs(losses - np.log(2))
+    order = np.argsort(far)
+    cut = far[order[np.searchsorted(np.cumsum(mass[order]), k * mass.sum())]]
+    weights = ramp_weights(losses, logistic, mass, k * mass.sum(), cut, ramp)
+    assert ((weights >= 0) & (weights <= mass)).all()
+    assert (weights[far < cut * (1 - ramp / 2) - 1e-12] == mass[far < cut * (1 - ramp / 2) - 1e-12]).all()
+    assert not weights[far > cut * (1 + ramp / 2) + 1e-12].any()
+    if ramp < 1e-2:  # only the edge is on so narrow a ramp: it takes what is left
+        assert weights.sum() == pytest.approx(k * mass.sum())
+
+
+def test_starts_belong_to_rows_and_their_numbers():
+    rng = np.random.default_rng(0)
+    words, X, mass = (
+        rng.integers(0, 1 << 63, 4000).astype(np.uint64),
+        rng.normal(size=(4000, 3)),
+        rng.exponential(size=4000),
+    )
+    found = start_masses(X, mass, words, 6)
+    assert (found[0] == mass).all()
+    assert (start_masses(X[::-1], mass[::-1], words[::-1], 6) == found[:, ::-1]).all()
+    assert (start_masses(X, mass, words, 3) == found[:3]).all()
+    factors = found[2:] / mass
+    np.testing.assert_allclose(factors.mean(axis=1), 1, atol=0.15)
+    assert np.abs(np.corrcoef(factors)[np.triu_indices(4, 1)]).max() < 0.1
+    kept = found[1] > 0.5 * mass
+    assert 0.74 < kept.mean() < 0.76
+    assert outlyingness(X)[kept].max() <= outlyingness(X)[~kept].min()
+
+
+def test_rows_without_mass_shape_no_start():
+    rng = np.random.default_rng(1)
+    words, X = rng.integers(0, 1 << 63, 300).astype(np.uint64), rng.normal(size=(300, 2))
+    X[200:] *= 50
+    mass = (np.arange(300) < 200).astype(float)
+    np.testing.assert_array_equal(
+        start_masses(X, mass, words, 4)[:, :200], start_masses(X[:200], mass[:200], words[:200], 4)
+    )
+
+
+def test_outliers_that_turn_the_average_do_not_turn_the_fit():
+    """A ninth of the rows lies far out with the wrong label: the average points the wrong way, and a path from it."""
+    x = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
+    y = np.repeat([-1.0, 1.0, 1.0], [100, 100, 25])
+    plain, started = (one(closed(x, y, n_starts=starts), "logistic", 0.1, tol=1e-4) for starts in (1, 2))
+    assert started.errors[0] <= 26 < 90 < plain.errors[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 9999), starts=st.integers(1, 5))
+def test_the_end_with_the_fewest_errors_is_kept_then_the_lowest_for_its_cut(seed, starts):
+    rng = np.random.default_rng(seed)
+    shape = 3 * starts, 2
+    errors, value, cut = rng.integers(0, 3, shape) * 1.0, rng.exponential(size=shape), rng.exponential(size=shape)
+    spots = Spots(np.zeros((*shape, 1)), cut, np.zeros(shape), value, errors, np.zeros(shape[0]))
+    kept = module._best(spots, starts)
+    for path in range(3):
+        for target in range(2):
+            mine = range(path * starts, (path + 1) * starts)
+            assert kept[path, 0, target] == min(
+                mine, key=lambda t: (errors[t, target], value[t, target] / cut[t, target])
+            )
+            assert sorted(kept[path, :, target]) == list(mine)
+
+
+def test_more_starts_make_no_more_errors_and_some_make_fewer():
+    fewer = 0
+    for seed in range(16):
+        X, y, _ = table(seed, 50, levels=1)
+        loss = ("logistic", "hinge")[seed % 2]
+        few, many = (one(closed(X, y, n_starts=starts), loss, 0.2) for starts in (1, 6))
+        assert many.errors[0] <= few.errors[0]
+        fewer += many.errors[0] < few.errors[0]
+        assert many.errors[0] == ((X @ many.coef[0] + many.intercept[0]) * y <= 1e-12).sum()
+    assert fewer > 0
+
+
+def test_default_starts_are_fewer_on_more_rows_and_columns():
+    assert [starts_for(n, 3) for n in (200, 2500, 6000)] == [10, 4, 2]
+    assert starts_for(800, 6) == 10 > starts_for(800, 45) > starts_for(800, 200) == 2
+
+
+def test_problems_are_solved_as_if_alone():
+    """Whatever else is in a call: other alphas, other k, other losses, other folds."""
+    X, y, rng = table(9)
+    folds = np.array([np.ones(60), np.arange(60) % 3 > 0, rng.exponential(size=60)])
+    problems = [
+        Problem(loss, "close", k, alpha)
+        for loss in ("logistic", "hinge", "sigmoid")
+        for k in (0.5, 6)
+        for alpha in (0.1, 10.0)
+    ]
+    fold_of = np.arange(len(problems)) % 3
+    close = closed(X, y, folds, n_starts=2, threads=2)
+    together = close.solve(problems, fold_of, 1e-4)
+    for place, problem in enumerate(problems):
+        alone = close.solve([problem], fold_of[[place]], 1e-4)
+        assert alone.errors[0] == together.errors[place]
+        np.testing.assert_allclose(alone.coef[0], together.coef[place], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(alone.gap[0], together.gap[place], rtol=1e-3, atol=1e-6)
+        assert alone.looks[0] <= together.looks[place]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_rows_without_mass_are_no_rows(loss):
+    X, y, rng = table(12, 61)
+    mass = rng.exponential(size=61) * (np.arange(61) % 3 > 0)
+    kept = mass > 0
+    words = np.arange(61, dtype=np.uint64)
+    whole = Close(X, y, np.stack([mass, np.ones(61)]), words, n_starts=3)
+    part = Close(X[kept], y[kept], mass[None, kept], words[kept], n_starts=3)
+    for k in (0.5, 5):
+        np.testing.assert_allclose(one(whole, loss, k).coef, one(part, loss, k).coef, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_many_rows_begin_on_a_sample_and_end_on_all(monkeypatch, loss):
+    X, y, _ = table(7, 900)
+    expected = one(closed(X, y, n_starts=1), loss, 0.2)
+    monkeypatch.setattr(module, "FROM_ROWS", 500)
+    monkeypatch.setattr(module, "SAMPLED", 300)
+    close = closed(X, y, n_starts=1)
+    ends = one(close, loss, 0.2)
+    np.testing.assert_allclose(ends.coef, expected.coef, rtol=0.1, atol=0.1)
+    assert ends.errors[0] <= expected.errors[0] * 1.05 + 3
+    order = np.random.default_rng(0).permutation(900)
+    other = one(Close(X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1), loss, 0.2)
+    np.testing.assert_allclose(other.coef, ends.coef, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("alpha", [0.0, 1e-4, 1e5])
+def test_hard_tables_are_answered(loss, alpha):
+    """Separable, constant, zero, of two rows: finite numbers, and no certificate without alpha."""
+    X, y, _ = table(0, 24)
+    for data, labels, options in (
+        (X, np.sign(X[:, 0]), {}),
+        (np.zeros((24, 2)), y, {}),
+        (np.zeros((24, 2)), y, {"fit_intercept": False}),
+        (np.c_[X, np.full(24, 0.1), X[:, 0]], y, {"penalize_intercept": True}),
+        (X[:2], y[:2], {}),
+    ):
+        ends = one(closed(data, labels, n_starts=2, **options), loss, 1, alpha, 1e-4)
+        assert np.isfinite(ends.coef).all()
+        assert np.isfinite(ends.intercept).all()
+        assert alpha > 0 or np.isinf(ends.gap[0])
+        assert ends.looks[0] < 200_000
+
+
+def test_what_paths_serve():
+    X = np.zeros((20, 2))
+    assert serves(X, Problem("logistic", "close", 5), 20.0)
+    assert serves(X, Problem("hinge", "close_decay", 0.3), 20.0)
+    assert not serves(X, Problem("logistic", "close", 20), 20.0)
+    assert not serves(X, Problem("logistic", "close"), 20.0)
+    assert not serves(X, Problem("logistic", "atk", 5), 20.0)
+    assert not serves(sparse.csr_matrix(X), Problem("logistic", "close", 5), 20.0)
+    assert not serves(np.zeros((20, 256)), Problem("logistic", "close", 5), 20.0)
+    assert not serves(np.broadcast_to(np.zeros((1, 1)), (80_000, 1)), Problem("logistic", "close", 5), 80_000.0)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 9999), levels=st.integers(0, 2))
+def test_classifiers_do_not_see_order_names_or_copies(loss, seed, levels):
+    X, y, rng = table(seed, 40, 2, levels)
+    options = {"loss": loss, "k": 0.3, "n_starts": 3}
+    model, order = CloseKClassifier(**options).fit(X, y), rng.permutation(40)
+    assert (CloseKClassifier(**options).fit(X[order], y[order]).coef_ == model.coef_).all()
+    named = CloseKClassifier(**options).fit(X, np.where(y > 0, "a", "b"))
+    assert (named.coef_ == -model.coef_).all()
+    copies = CloseKClassifier(**options).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+    heavy = CloseKClassifier(**options).fit(X, y, sample_weight=np.full(40, 2.0))
+    assert (copies.coef_ == heavy.coef_).all()
+    assert (CloseKClassifier(**options, max_iter=1500).fit(X, y).predict(X) == model.predict(X)).all()
+
+
+def test_the_classifiers_parameters_matter():
+    X, y, _ = table(3, 60, levels=1)
+    plain, steps = (
+        AggregateLossClassifier(aggregate="close", k=0.2, solver=s).fit(X, y) for s in ("path", "algorithm1")
+    )
+    assert np.abs(plain.coef_ - steps.coef_).max() > 1e-6
+    assert CloseKClassifier(n_starts=1).fit(X, y).n_iter_[0] < CloseKClassifier(n_starts=5).fit(X, y).n_iter_[0]
+    with pytest.raises(ValueError, match="n_starts"):
+        CloseKClassifier(n_starts=-1).fit(X, y)
+    with pytest.raises(ValueError, match="unknown solver"):
+        CloseKClassifier(solver="paths").fit(X, y)
+
+
+def test_an_objective_of_nothing_is_no_error():
+    """Hinge with a huge alpha and few close calls: the value is zero to the last digit."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        X, y = np.round(rng.standard_normal((8, 3)) * 2) * 1e-8, np.where(rng.random(8) < 0.5, -1, 1)
+        y[:2] = -1, 1
+        assert np.isfinite(CloseKClassifier(k=0.5, alpha=1e5, loss="hinge", tol=1e-6).fit(X, y).coef_).all()

@@ -1,0 +1,305 @@
+"""Paths of cuts against functions written here: stages end at minima, cuts hold k, and C agrees with NumPy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from closecall.losses import LOSSES, get_loss
+from closecall.solvers import path
+from closecall.solvers.path import Sharpening, Tasks, follow, sharpen
+from closecall.solvers.rows import DenseRows
+from closecall.solvers.stages import HALVINGS, LOWEST, NEAR, Walk
+
+RAMP, KINK = 1.5, 0.1  # of this judge
+compiled = pytest.mark.skipif(path.LIBRARY is None, reason="the package was installed without a C compiler")
+
+
+def hinge(margins, kink):
+    """The hinge, averaged over a window of that width."""
+    rest, half = 1 - margins, kink / 2
+    return np.where(rest <= -half, 0.0, np.where(rest >= half, rest, (rest + half) ** 2 / (2 * kink)))
+
+
+VALUES = {
+    "logistic": lambda m, kink: np.logaddexp(0, -m),
+    "hinge": hinge,
+    "squared_hinge": lambda m, kink: np.maximum(1 - m, 0) ** 2,
+    "ramp": lambda m, kink: hinge(m, kink) - hinge(m + 2, kink),
+    "modified_huber": lambda m, kink: np.where(m >= -1, np.maximum(1 - m, 0) ** 2, -4 * m),
+    "focal": lambda m, kink: expit(-m) ** 2 * np.logaddexp(0, -m),
+    "sigmoid": lambda m, kink: expit(-m),
+    "generalized_cross_entropy": lambda m, kink: (1 - expit(m) ** 0.7) / 0.7,
+}
+
+
+def distances(loss, c, rows, kink=KINK):
+    """Losses less T at coordinates c."""
+    margins = -(c @ rows.across)[: rows.samples]
+    return VALUES[loss](margins, kink) - get_loss(loss).threshold
+
+
+def mass_inside(loss, c, rows, mass, cut, ramp=RAMP, kink=KINK):
+    """How much lies within a cut that is uniform over the ramp."""
+    far = np.abs(distances(loss, c, rows, kink))
+    return float(mass @ np.clip((cut + ramp * cut / 2 - far) / (ramp * cut), 0, 1))
+
+
+def clipped_sum(loss, c, rows, mass, alpha, cut, ramp=RAMP, kink=KINK):
+    """The mean of ``sum clip(l - T, -e, e) + cut`` over cuts e that are uniform over the ramp, and the penalty."""
+    above = distances(loss, c, rows, kink)
+    far, low, high = np.abs(above), cut * (1 - ramp / 2), cut * (1 + ramp / 2)
+    between = ((far**2 - low**2) / 2 + far * (high - far)) / (high - low)
+    least = np.where(far <= low, far, np.where(far >= high, cut, between))
+    return float(mass @ (cut + np.sign(above) * least) + 0.5 * alpha * rows.penalized @ c**2)
+
+
+def table(seed, n=60, d=3, levels=0):
+    """A noisy table with a few far outliers; ``levels`` values a unit, or none."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    y = np.where(X @ rng.standard_normal(d) + rng.standard_normal(n) > 0.3, 1.0, -1.0)
+    y[:2] = -1, 1
+    X[-2:] *= 6
+    return (np.round(X * levels) / levels if levels else X), y, rng
+
+
+def tasks_of(loss, mass, k, alpha, size, noise=None):
+    """One path for each alpha, or each noise, of one training set."""
+    k, alpha = np.atleast_2d(k), np.atleast_1d(alpha)
+    masses = mass[None] if noise is None else np.stack([mass, mass * noise])
+    run = np.full(len(alpha), len(masses) - 1)
+    k = np.repeat(k, len(alpha), axis=0) if len(k) == 1 else k
+    return Tasks(loss, masses, run, np.zeros_like(run), alpha, k, np.zeros((len(alpha), size)))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10_000), alpha=st.sampled_from([0.3, 3.0]), carried=st.booleans(), intercept=st.booleans())
+def test_spots_are_minima_of_the_clipped_sum(loss, seed, alpha, carried, intercept):
+    X, y, rng = table(seed)
+    mass = rng.exponential(size=60)
+    rows = DenseRows(X, y, mass, intercept, False)
+    k = np.array([0.97, 0.6, 0.25]) * mass.sum()
+    noise = rng.exponential(size=60) if carried else None
+    spots = follow(rows, tasks_of(loss, mass, k, alpha, rows.across.shape[0], noise))
+    for place in range(3):
+        c, cut = spots.coordinates[0, place], spots.cut[0, place]
+        value = clipped_sum(loss, c, rows, mass, alpha, cut)
+        assert spots.value[0, place] == pytest.approx(value, rel=1e-10)
+        assert spots.inside[0, place] == pytest.approx(mass_inside(loss, c, rows, mass, cut), rel=1e-10, abs=1e-10)
+        assert spots.errors[0, place] == pytest.approx(float(mass @ (c @ rows.across >= 0)[:60]))
+        lower = minimize(lambda at, cut=cut: clipped_sum(loss, at, rows, mass, alpha, cut), c, method="Nelder-Mead",
+                         options={"initial_simplex": c + 1e-3 * np.eye(len(c) + 1, len(c)), "maxiter": 60})  # fmt: skip
+        assert lower.fun > value * (1 - 1e-6)
+        assert np.isfinite(spots.coordinates).all()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "sigmoid"])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), shares=st.lists(st.floats(0.1, 0.99), min_size=1, max_size=3), noisy=st.booleans())
+def test_the_mass_inside_is_k(loss, seed, shares, noisy):
+    """Where many losses lie everywhere there is a cut for every k, that of all but one row too."""
+    X, y, rng = table(seed, 150)
+    mass = rng.integers(1, 4, 150).astype(float)
+    rows = DenseRows(X, y, mass, True, False)
+    k = np.sort(shares)[::-1] * mass.sum()
+    k = np.append(mass.sum() - mass.min(), k)
+    spots = follow(rows, tasks_of(loss, mass, k, 1.0, 4, rng.exponential(size=150) if noisy else None))
+    assert (np.abs(spots.inside[0] - k) <= NEAR * k * (1 + 1e-9)).mean() >= 0.5  # a minimum may cease to be one
+    assert abs(spots.inside[0, 0] - k[0]) <= NEAR * k[0] * (1 + 1e-9)
+
+
+@compiled
+@pytest.mark.parametrize("loss", list(path.LOSSES))
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_the_kernel_equals_its_twin(loss, data):
+    n = data.draw(st.sampled_from([2, 3, 8, 9, 40, 257, 300]))
+    X, y, rng = table(data.draw(st.integers(0, 10_000)), n, data.draw(st.integers(1, 6)), data.draw(st.integers(0, 2)))
+    mass = data.draw(st.sampled_from([np.ones(n), rng.exponential(size=n), (np.arange(n) % 4 < 3) * 1.0]))
+    rows = DenseRows(X, y, mass, data.draw(st.booleans()), data.draw(st.booleans()))
+    size, k = rows.across.shape[0], np.array([0.96, 0.5, 0.2]) * mass.sum()
+    tasks = tasks_of(loss, mass, k, [0.01, 1.0, 100.0], size, rng.exponential(size=n))
+    tasks = replace(tasks, run=np.array([0, 1, 1]), starts=0.1 * rng.standard_normal((3, size)))
+    ramps = np.full((3, 2), [0.5, 0.1])
+    with pytest.MonkeyPatch.context() as patch:
+        both = []
+        for library in (path.LIBRARY, None):
+            patch.setattr(path, "LIBRARY", library)
+            spots = follow(rows, tasks)
+            ends = (spots if not both else both[0][0]).coordinates[:, 1], (spots if not both else both[0][0]).cut[:, 1]
+            task = Sharpening(loss, mass[None], np.zeros(3, dtype=int), tasks.alpha, k[[1, 1, 1]], *ends, ramps,
+                              np.array([0.02, 1e-6]))  # fmt: skip
+            both.append((spots, *sharpen(rows, task)))
+    for fast, slow in zip(both[0][:2], both[1][:2], strict=True):
+        for name in ("coordinates", "cut", "inside", "value", "errors"):
+            found, expected = getattr(fast, name), getattr(slow, name)
+            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4 * (1 + np.abs(expected).max()))
+    np.testing.assert_allclose(both[0][2], both[1][2])
+    np.testing.assert_allclose(both[0][0].looks, both[1][0].looks, rtol=0.2, atol=60)  # rounding adds a halving
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge", "ramp"])
+def test_targets_and_tasks_do_not_touch_each_other(loss):
+    X, y, rng = table(5)
+    mass, alpha = rng.exponential(size=60), np.array([0.1, 1.0, 10.0])
+    rows, k = DenseRows(X, y, mass, True, False), np.array([0.98, 0.5, 0.2]) * mass.sum()
+    tasks = tasks_of(loss, mass, k, alpha, 4, rng.exponential(size=60))
+    together, threads = follow(rows, tasks), follow(rows, tasks, threads=3)
+    for name in ("coordinates", "cut", "inside", "value", "errors", "looks"):
+        assert (getattr(together, name) == getattr(threads, name)).all()
+    for task in range(3):
+        for target in range(3):
+            alone = follow(rows, replace(tasks.take(np.array([task])), k=k[None, [target]]))
+            assert (alone.coordinates[0, 0] == together.coordinates[task, target]).all()
+            assert alone.cut[0, 0] == together.cut[task, target]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "modified_huber"])
+def test_units_do_not_matter(loss):
+    """Masses and alpha four times as large, or features in another unit: the same coordinates, bit for bit."""
+    X, y, rng = table(8, 61)
+    mass = rng.exponential(size=61)
+    k = np.array([0.5, 0.1]) * mass.sum()
+    first = follow(DenseRows(X, y, mass, True, False), tasks_of(loss, mass, k, 0.5, 4))
+    heavy = follow(DenseRows(X, y, 4 * mass, True, False), tasks_of(loss, 4 * mass, 4 * k, 2.0, 4))
+    assert (heavy.coordinates == first.coordinates).all()
+    assert (heavy.value == 4 * first.value).all()
+    other = follow(DenseRows(8 * X, y, mass, True, False), tasks_of(loss, mass, k, 32.0, 4))
+    assert (other.coordinates == first.coordinates).all()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8 / 3])
+def test_a_constant_column_says_nothing(loss, alpha, value):
+    X, y, _ = table(3)
+    wide, mass, k = np.insert(X, 1, value, axis=1), np.ones(60), [30.0, 8.0]
+    plain, more = DenseRows(X, y, mass, True, False), DenseRows(wide, y, mass, True, False)
+    expected = plain.to_parameters(follow(plain, tasks_of(loss, mass, k, alpha, 4)).coordinates)
+    coef, intercept = more.to_parameters(follow(more, tasks_of(loss, mass, k, alpha, 5)).coordinates)
+    assert (coef[..., 1] == 0).all()
+    np.testing.assert_allclose(np.delete(coef, 1, axis=-1), expected[0], rtol=1e-6)
+    np.testing.assert_allclose(intercept, expected[1], rtol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 9999), n=st.integers(2, 40), intercept=st.booleans(), penalized=st.booleans())
+def test_coordinates_give_the_margins_and_the_penalty(seed, n, intercept, penalized):
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, 3)) * [1e-6, 1, 1e6] + [0, 5, 0], np.where(rng.random(n) < 0.5, -1.0, 1.0)
+    rows, c = DenseRows(X, y, rng.exponential(size=n), intercept, penalized), rng.standard_normal(3 + intercept)
+    coef, free = rows.to_parameters(c)
+    np.testing.assert_allclose(-(c @ rows.across)[:n], y * (X @ coef + free), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(rows.to_coordinates(coef, free), c, rtol=1e-6, atol=1e-9)
+    own = coef @ coef + (free**2 if intercept and penalized else 0)
+    assert rows.penalized @ c**2 == pytest.approx(own, rel=1e-9)
+    assert rows.across.shape[1] % 8 == 0
+    assert not rows.across[:, n:].any()
+
+
+def test_columns_are_standardised_by_mass():
+    X, y, rng = table(2, 30)
+    mass = rng.exponential(size=30)
+    rows = DenseRows(X * [1e-3, 1, 1e3] + 7, y, mass, True, False)
+    signed = -rows.across[:3, :30] * y
+    np.testing.assert_allclose(signed @ mass, 0, atol=1e-9)
+    np.testing.assert_allclose(signed**2 @ mass / mass.sum(), 1)
+
+
+def test_sharpening_reaches_the_ramp_and_k_exactly():
+    X, y, rng = table(11, 80)
+    mass = rng.exponential(size=80)
+    rows, k = DenseRows(X, y, mass, True, False), np.array([0.3, 0.3, 0.3]) * mass.sum()
+    for loss in ("logistic", "hinge", "squared_hinge"):
+        spots = follow(rows, tasks_of(loss, mass, k[:1], [0.1, 1.0, 10.0], 4))
+        ramps = np.geomspace(RAMP, 1e-3, 8)[None].repeat(3, axis=0)
+        near = np.append(np.full(7, NEAR), 1e-6)
+        task = Sharpening(loss, mass[None], np.zeros(3, dtype=int), np.array([0.1, 1.0, 10.0]), k,
+                          spots.coordinates[:, 0], spots.cut[:, 0], ramps, near)  # fmt: skip
+        found, reached = sharpen(rows, task)
+        assert (reached == 1e-3).sum() >= 2
+        for place in np.flatnonzero(reached == 1e-3):
+            c, cut = found.coordinates[place, 0], found.cut[place, 0]
+            at = {"ramp": 1e-3, "kink": min(KINK, 1e-3 * cut)}
+            assert abs(mass_inside(loss, c, rows, mass, cut, **at) - k[place]) <= 2e-4 * k[place]
+            value = clipped_sum(loss, c, rows, mass, task.alpha[place], cut, **at)
+            assert found.value[place, 0] == pytest.approx(value, rel=1e-3)
+
+
+def test_what_cannot_be_placed_is_said():
+    """Where all rows lie on T every cut holds all of them."""
+    X, y = np.zeros((9, 1)), np.repeat([-1.0, 1.0, 1.0], 3)
+    rows, mass = DenseRows(X, y, np.ones(9), False, False), np.ones(9)
+    spots = follow(rows, tasks_of("logistic", mass, [3.0], 1.0, 1))
+    assert spots.inside[0, 0] == 9
+    assert not spots.coordinates.any()
+    task = Sharpening("logistic", mass[None], np.zeros(1, dtype=int), np.ones(1), np.array([3.0]), np.zeros((1, 1)),
+                      np.ones(1), np.array([[0.5]]), np.array([1e-6]))  # fmt: skip
+    found, reached = sharpen(rows, task)
+    assert reached[0] == 0
+    assert found.cut[0, 0] == 1  # as it was given
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge", "ramp", "focal"])
+@pytest.mark.parametrize("alpha", [0.0, 1e-8, 1e5])
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 9999), n=st.sampled_from([2, 3, 9, 33]), scale=st.sampled_from([1e-8, 1.0, 1e8]))
+def test_numbers_stay_finite(loss, alpha, seed, n, scale):
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.standard_normal((n, 2)) * 2) * scale
+    X = np.c_[X, X[:, :1], np.full(n, 0.3)]
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    rows, mass = DenseRows(X, y, np.ones(n), bool(seed % 2), False), np.ones(n)
+    spots = follow(rows, tasks_of(loss, mass, [0.9 * n, 1.0], alpha, rows.across.shape[0]))
+    for name in ("coordinates", "inside", "value", "errors"):
+        assert np.isfinite(getattr(spots, name)).all()
+    assert (spots.cut > 0).all()
+    assert (spots.looks < 20_000).all()
+
+
+def test_stages_are_as_exact_as_asked():
+    X, y, _ = table(4)
+    rows, mass = DenseRows(X, y, np.ones(60), True, False), np.ones(60)
+    tasks = tasks_of("logistic", mass, [15.0], 1.0, 4)
+    exact, loose, short = follow(rows, tasks), follow(rows, tasks, tol=1e-2), follow(rows, tasks, stage=1)
+    assert loose.looks[0] < exact.looks[0]
+    slopes = []
+    for spots in (exact, loose, short):
+        c, cut = spots.coordinates[0, 0], spots.cut[0, 0]
+        ahead, behind = (
+            [clipped_sum("logistic", c + step * unit, rows, mass, 1.0, cut) for unit in np.eye(4)]
+            for step in (1e-6, -1e-6)
+        )
+        slopes.append(np.abs(np.subtract(ahead, behind) / 2e-6).max())
+    assert slopes[0] < 1e-3
+    assert slopes[0] < 0.1 * min(slopes[1:])
+
+
+def test_no_path_ends_below_the_lowest_cut():
+    X, y = np.array([[-1.0], [1.0]] * 10), np.array([-1.0, 1.0] * 10)
+    rows, mass = DenseRows(X, y, np.ones(20), True, False), np.ones(20)
+    spots = follow(rows, tasks_of("logistic", mass, [1e-3], 1e5, 2))
+    assert spots.cut[0, 0] > 0.4 * LOWEST * np.log(2)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_and_hessians_are_those_of_the_value(loss):
+    X, y, rng = table(6, 20)
+    rows, mass = DenseRows(X, y, np.ones(20), True, False), rng.exponential(size=20)
+    walk = Walk(rows.across[:, :20], get_loss(loss), mass, 0.3 * rows.penalized, 9, 1e-9)
+    c, cut, h = 0.3 * rng.standard_normal(4), 0.31, 1e-5
+    spot, gradient, hessian, _ = walk.look(c, cut)
+    ends = [[walk.look(c + sign * h * unit, cut) for sign in (1, -1)] for unit in np.eye(4)]
+    slopes = [(ahead[0].value - behind[0].value) / (2 * h) for ahead, behind in ends]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-6)
+    bends = [(ahead[1] - behind[1]) / (2 * h) for ahead, behind in ends]
+    if get_loss(loss).convex:  # of the others the curvature counts where it is not negative
+        np.testing.assert_allclose(hessian, bends, rtol=1e-3, atol=1e-2)
+    assert walk.looks == 9
+    assert HALVINGS >= 30
+    assert spot.cut == cut

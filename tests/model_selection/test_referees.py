@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn
-from scipy import stats
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 from sklearn.dummy import DummyClassifier
@@ -25,6 +25,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
+from closecall.model_selection.folds import equal_rows
 from closecall.model_selection.threshold import best_offsets, predicted
 from closecall.paired import over_folds
 
@@ -367,6 +368,18 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="two classes"):
         ThresholdDisplay.from_estimator(many)
     matplotlib.pyplot.close("all")
+
+
+def test_equal_rows_are_found_in_whatever_form() -> None:
+    pandas = pytest.importorskip("pandas", reason="needs closecall[bench]")
+    rows = np.array([[1.6e18, 0.0], [1.6e18 + 1e6, 0.0], [1.6e18, -0.0], [2.0, np.nan], [2.0, np.nan]])
+    expected = np.array([0, 1, 0, 2, 2])
+    frame = pandas.DataFrame({"town": ["a", "b", "a", "c", "c"], "size": [1, 1, 1, 2, 2]})
+    for given in (rows, rows.tolist(), frame, frame.to_numpy().tolist(), ["x", "y", "x", "z", "z"],
+                  sparse.csr_matrix([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0], [3.0, 3.0], [3.0, 3.0]])):  # fmt: skip
+        codes = equal_rows(given)
+        np.testing.assert_array_equal(codes[:, None] == codes, expected[:, None] == expected)
+    assert len(set(equal_rows([{"a": 1}, {"a": 1}]).tolist())) == 2  # what cannot be hashed is not compared
 
 
 def test_frames_and_text_pass_through() -> None:

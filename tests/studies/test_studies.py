@@ -274,14 +274,15 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
 def test_the_level_on_noise(tmp_path: Path) -> None:
     """Of each case the share of runs that left the baseline, and the mean of what was reported."""
     found = level.run_one({"case": "groups, 1 rules", "batch": 1})
-    assert [len(found[name]) for name in ("taken", "gain")] == [level.BATCH] * 2
-    assert 0 < np.std(found["gain"]) < 50
+    assert [len(steps) for steps in found["steps"]] == [1] * level.BATCH
+    assert 0 < np.std([gain for ((gain, *_),) in found["steps"]]) < 0.5
+    over = [1.0, 1e6, 400, "rows"]
     lines = [
-        {"case": "plain, 20 rules", "batch": 0, "taken": [False, False, True], "gain": [-2.0, -1.0, 0.0]},
-        {"case": "plain, 20 rules", "batch": 1, "taken": [False, False], "gain": [1.0, 2.0]},
+        {"case": "plain, 20 rules", "batch": 0, "steps": [[[-0.02, *over]], [[-0.01, *over]], [[0.0, *over]]]},
+        {"case": "plain, 20 rules", "batch": 1, "steps": [[[0.01, *over]], [[0.02, 0.005, *over[1:]]]]},
     ]
     rows = level.table(stored(tmp_path, "level", lines))
-    assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
+    assert [(row["runs"], row["taken"], row["taken_2"], row["gain"]) for row in rows] == [(5, 0.2, 0.2, 0.0)]
     text = tight(level.page(rows, tmp_path / "figure.svg"))
     assert "left most often in 20.0% of the runs (20 rules, independent)" in text
     assert "within two standard errors of 0 in 1 of 1 cases" in text

@@ -140,7 +140,8 @@ def diagnose(
         gains[rows] = right[1].astype(float) - right[0]
     gain = paired(gains, training.mass, split.units(training, None))
     helps = gain.mean > max(gain.needed(1.5), 1e-12)
-    return Diagnosis(*_findings(training, easy, margins), gain.mean, gain.standard_error, helps, aggregate or "close-k")
+    error = min(gain.standard_error, 1.0)  # what copies of one row say is worth nothing; no share is less certain
+    return Diagnosis(*_findings(training, easy, margins), gain.mean, error, helps, aggregate or "close-k")
 
 
 def _scores(training: Training, problem: Problem, options: Options) -> Array:

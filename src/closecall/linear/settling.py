@@ -140,7 +140,8 @@ class ClassScores:
         if self.intercept == "free":
             sums[:, -1] = 0.0
         penalty = np.where(self.penalty > 0, self.penalty, 1e-300)
-        square = np.where(sums.ravel() != 0, sums.ravel() ** 2 / (2 * penalty), 0.0)
+        with np.errstate(over="ignore"):  # alpha 0 bounds nothing
+            square = np.where(sums.ravel() != 0, sums.ravel() ** 2 / (2 * penalty), 0.0)
         losses = losses_and_pull(self.kind, self.loss, view.scores.T[None].copy(), self.codes)[0][0]
         bound = float(heights.sum() - square.sum())
         return share_above(self, losses, weights, 0.5 * float(self.penalty @ c**2), bound)

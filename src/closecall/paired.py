@@ -252,7 +252,7 @@ def _crossed(
 def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
     """Standard error of a mean by the jackknife, of the units' sums of deviations and shares, and its degrees."""
     count = len(sums)
-    if count < 2:
+    if count < 2 or shares.max() > 1 - 1e-12:  # one unit, or nothing beside it but rounding
         return np.inf, 0.0
     moves = (sums**2 + spread) / (1 - shares) ** 2  # of the mean, squared, where a unit is left out
     squares, effective = float(moves.sum()), 1 / float(shares @ shares)

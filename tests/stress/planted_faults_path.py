@@ -24,13 +24,12 @@ _FAULTS = [
     ("path kernel: four products, three of them summed", H, "for (int q = 0; q < 4; q++) out[q] += total(lane[q]);", "for (int q = 0; q < 3; q++) out[q] += total(lane[q]);"),
     ("path kernel: no penalty in the gradient", H, "task->gradient[k] += task->penalty[k] * c[k];", ";"),
     ("path kernel: the penalty has no half", H, "return 0.5 * sum;", "return sum;"),
-    ("path kernel: a stale factor where nothing is definite", H, "if (tries == DAMPINGS) break;\\n", ""),
+    ("path kernel: damping is never raised", H, "damping = damping > 0 ? 2 * damping : FIRST_DAMPING;", "damping = FIRST_DAMPING;"),
     ("path kernel: a coordinate of no size is never factored", H, "if (task->diagonal[i] == 0) sum = 1;\\n", ""),
     ("path kernel: uphill steps", H, "double sum = -task->gradient[i];", "double sum = task->gradient[i];"),
     ("path kernel: margins stay behind the coordinates", H, "task->v[i] += t * task->dv[i];", "task->v[i] += task->dv[i];"),
     ("path kernel: every step is accepted", H, "if (there <= *value + ARMIJO * t * fall) break;", "break;"),
     ("path kernel: stages end early", H, "if (!(-fall > task->tol * *value)) break;", "if (!(-fall > 1e-3 * *value)) break;"),
-    ("path kernel: stages stall for ever", H, "if (stalled) break;", ";"),
     ("path kernel: empty cuts are minimised", H, "while (sums.inside > 0 && left-- > 0", "while (left-- > 0"),
     ("path kernel: the first cut forgets masses", H, "pairs[2 * i + 1] = task->mass[i];", "pairs[2 * i + 1] = 1;"),
     ("path kernel: k is placed where the cut is lower", H, "settle(task, room, high->c, high->cut * pow(low->cut / high->cut, share));", "settle(task, room, high->c, low->cut);"),
@@ -74,7 +73,7 @@ _FAULTS = [
     # --- certificates
     ("paths: certified with a wide ramp", CLOSE, "last = SAFE * 2 * max(tol, 1e-12)", "last = 400 * SAFE * 2 * max(tol, 1e-12)"),
     ("paths: any ramp certifies", CLOSE, "return found, looks, gap if ramps[-1] * found.cut[0] <= 2 * tol * mean else np.inf", "return found, looks, gap / 1e3"),
-    ("paths: the gap forgets the penalty", CLOSE, "value = float(held @ losses[used] + 0.5 * alpha", "value = float(held @ losses[used] + 0.0 * alpha"),
+    ("paths: the gap forgets the penalty", CLOSE, "losses[used]).sum() + 0.5 * alpha", "losses[used]).sum() + 0.0 * alpha"),
     ("paths: an intercept is free in the bound", CLOSE, '"penalized" if self.penalize_intercept else "free"', '"free" if self.penalize_intercept else "free"'),
     ("paths: certified without alpha", CLOSE, "if not (alpha > 0 and np.isfinite(cut)):", "if not np.isfinite(cut):"),
     ("paths: ties take nothing of what is left", CLOSE, "np.clip(mass * share + between * (missing / room), 0, mass)", "mass * share"),
@@ -85,7 +84,10 @@ _FAULTS = [
 PATH_FAULTS = [(*fault, TESTS) for fault in _FAULTS]
 
 
-def compile_path(kernel: Path) -> None:
-    """Put the library beside the kernel's source; without clones for every processor, which `__clang__` says."""
+def compile_path(changed: Path) -> None:
+    """Put the kernel's library beside a source of it that was changed; without clones for every processor."""
+    if changed.suffix not in (".c", ".h"):
+        return
+    kernel = changed.with_name("path.c")
     flags = ["-O1", "-D__clang__", "-fPIC", "-shared", "-o", str(kernel.with_name("_path.so"))]
     subprocess.run(["cc", *flags, str(kernel), "-lm"], check=True)

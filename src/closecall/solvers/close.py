@@ -189,7 +189,8 @@ class Close:
     def _held(self, rows: Rows, task: Sharpening, ramp: float) -> tuple[float, float]:
         """One problem's objective for a unit of the mass inside, with the weights of a ramp held, and their gap."""
         loss, mass, cut = get_loss(task.loss), task.masses[task.own[0]], float(task.cut[0])
-        margins = -(task.coordinates[0] @ rows.across)[: len(self.y)]
+        # Plain sums again: the value says how narrow the ramps become.
+        margins = -(task.coordinates[0][:, None] * rows.across).sum(axis=0)[: len(self.y)]
         losses, alpha = loss.value(margins), float(task.alpha[0])
         weights = ramp_weights(losses, loss, mass, float(task.k[0]), cut, ramp)
         used = np.flatnonzero(weights)
@@ -201,7 +202,7 @@ class Close:
         bound = dual_values(
             Judged(self.X[used], self.y[used], kind), heights[None], (held * pulls)[None], np.array([alpha])
         )
-        value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[0] ** 2)
+        value = float((held * losses[used]).sum() + 0.5 * alpha * (rows.penalized * task.coordinates[0] ** 2).sum())
         gap = (value - float(bound[0])) / max(value, NOTHING * loss.threshold * float(held.sum()))
         return value / float(held.sum()), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
@@ -220,7 +221,7 @@ def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, r
     share = np.clip((cut + ramp * cut / 2 - far) / max(ramp * cut, 1e-300), 0, 1)
     between = mass * ((share > 0) & (share < 1))
     room = float(between.sum())
-    missing = k - float(mass @ share)
+    missing = k - float((mass * share).sum())
     return mass * share if room == 0 else np.clip(mass * share + between * (missing / room), 0, mass)
 
 

@@ -24,7 +24,7 @@ from closecall.evaluate.splits import PARTS, Division
 from closecall.network import train_grid
 from closecall.network.layers import Shape
 from closecall.nn import ResidualMLP, train_grid as train_blocks
-from closecall.nn.losses import MARGIN_LOSSES
+from closecall.nn.forms import MARGIN_LOSSES
 from closecall.paper.cell import divide, grid
 from closecall.paper.plan import NETWORK_RATES, NETWORK_STEPS, Cell
 

@@ -41,8 +41,8 @@ def train(loss: CloseKLoss | AverageLoss, decays: bool) -> float:
 def main() -> dict[str, float]:
     """Test accuracies."""
     return {
-        "mean": train(AverageLoss("logistic"), decays=False),
-        "close decay, k = 50 %": train(CloseKLoss("logistic", k=0.5), decays=True),
+        "mean": train(AverageLoss(), decays=False),
+        "close decay, k = 50 %": train(CloseKLoss(k=0.5), decays=True),
     }
 
 

@@ -15,13 +15,13 @@ from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
     "multiclass", "guard", "noise", "classifiers", "steps", "reducers", "contamination", "referee", "threshold",
-    "optimality", "family", "dca", "exact", "rates",
+    "optimality", "family", "dca", "exact", "rates", "network-starts", "level", "strength",
 )  # fmt: skip
 
 
 def experiment(name: str) -> Experiment:
     """The experiment of that name; only its own imports are made."""
-    return importlib.import_module(f".{name}", __package__).EXPERIMENT
+    return importlib.import_module(f".{name.replace('-', '_')}", __package__).EXPERIMENT
 
 
 def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:

@@ -9,6 +9,7 @@ import numpy as np
 
 from closecall.evaluate.stats import average_ranks, corrected_test, holm, mean_interval, wilcoxon
 from closecall.paper.scores import title
+from closecall.report.text import p_value
 
 from .common import Row, Settings, at_hand, dataset, lines_of, markdown, mean_error, resume, signed
 
@@ -89,7 +90,7 @@ def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_ov
 def overall(rows: Sequence[Row], base: str) -> list[Row]:
     """What holds over the data sets: one row for each method, in the order in which they first occur.
 
-    ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its bootstrap interval over the sets; ``better``
+    ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its interval over the sets; ``better``
     and ``worse`` count sets (Nadeau & Bengio's test, Holm over the sets); ``up`` and ``down`` those of a point or more.
     """
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -131,7 +132,7 @@ def overall_table(found: Sequence[Row], labels: dict[str, str], base: str, *, ti
             "-" if own else f"{signed(row['mean'])} ({signed(row['low'])} to {signed(row['high'])})",
             "-" if own else f"{row['up']:.0f} / {row['down']:.0f}",
             "-" if own else f"{row['better']:.0f} / {row['worse']:.0f}",
-            f"{row['rank']:.2f}", "-" if own else f"{row['wilcoxon']:.3f}",
+            f"{row['rank']:.2f}", "-" if own else p_value(row["wilcoxon"]),
         ]  # fmt: skip
         lines.append(line + ([f"{row['seconds']:.2f}"] if times else []))
     return markdown(header + (["median seconds"] if times else []), lines)

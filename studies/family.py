@@ -59,7 +59,7 @@ MEMBERS: dict[str, list[Shape]] = {
     "tilted, t < 0": [("logistic", f"tilted({t:g})", None, None) for t in (-0.5, -1, -4)],
     "superquantile, smooth": [("logistic", f"superquantile({s})", None, None) for s in ("0.5,1", "0.8,1", "0.8,0.1")],
     "human-aligned": [("logistic", f"human({s})", None, None) for s in ("0.4,0.7", "0.4,0.3", "0.8,0.3")],
-    "generalised CE": [("generalized_ce", "average", None, None)],
+    "generalised CE": [("generalized_cross_entropy", "average", None, None)],
     "sigmoid loss": [("sigmoid", "average", None, None)],
     "ramp loss": [("ramp", "average", None, None)],
     "hinge average": [("hinge", "average", None, None)],

@@ -19,6 +19,7 @@ from closecall.evaluate.stats import (
     rank_groups,
     wilcoxon,
 )
+from closecall.report.text import p_value, p_words
 
 from .common import Array, Row, markdown, save_chart, signed, write_csv
 
@@ -176,6 +177,16 @@ def _trimming(contest: Contest, best: str) -> str:
     return f"**Trimming is enough**: {apart}, which is not beyond doubt."
 
 
+def _answer(found: dict[str, list[Row]]) -> str:
+    """The best member of each trouble, in a sentence."""
+    best = [
+        f"{trouble}: {row['method']} {signed(row['mean'], digits=1)}"
+        for trouble, rows in found.items()
+        for row in _by_mean(rows)[:1]
+    ]
+    return f"**The best member on each kind of table, in points over average: {'; '.join(best)}.**\n"
+
+
 def ranks_table(contest: Contest) -> str:
     """Mean ranks of a trouble, best first, with Nemenyi's critical difference to the best."""
     rows = sorted(contest.summary(), key=lambda row: row["rank"])
@@ -185,12 +196,12 @@ def ranks_table(contest: Contest) -> str:
     _, p = friedman(contest.accuracies.round(3))
     lines = [
         [row["method"], f"{row['rank']:.2f}", "yes" if place in first else "no",
-         "-" if row["method"] == row["base"] else f"{row['holm']:.3f}"]
+         "-" if row["method"] == row["base"] else p_value(row["holm"])]
         for place, row in enumerate(rows)
     ]  # fmt: skip
     head = (
         f"\n### {contest.trouble}\n\n{rows[0]['sets']} sets; Friedman's test "
-        f"{'p < 0.001' if p < 0.001 else f'p = {p:.3f}'}; critical difference {distance:.2f} (Nemenyi, 5 %).\n\n"
+        f"{p_words(p)}; critical difference {distance:.2f} (Nemenyi, 5 %).\n\n"
     )
     return head + markdown(["", "mean rank", "within the difference of the first", "p against average (Holm)"], lines)
 
@@ -211,10 +222,7 @@ def write_page(
     return "\n".join(
         [
             "# The whole family: who wins where\n",
-            f"{len(clean.accuracies)} PMLB sets as they are ({clean.splits} splits of the sound protocol), and "
-            f"{len(spoiled[0].accuracies)} of them with five troubles ({spoiled[0].splits} splits): "
-            f"{facts['troubles']} Training and validation part are spoiled alike, the test part is clean. "
-            f"{facts['settings']}\n",
+            _answer(found),
             "## In short\n",
             *(verdict(contest) for contest in family.values()),
             *(_guard_line(contest) for contest in guarded.values()),
@@ -240,6 +248,11 @@ def write_page(
                 ["", "milliseconds", f"over {base}"],
                 [[m, f"{1000 * s:.0f}", f"{s / largest[base]:.1f}"] for m, s in largest.items()],
             ),
+            "\n## How it was measured\n",
+            f"{len(clean.accuracies)} PMLB sets as they are ({clean.splits} splits of the sound protocol), and "
+            f"{len(spoiled[0].accuracies)} of them with five troubles ({spoiled[0].splits} splits): "
+            f"{facts['troubles']} Training and validation part are spoiled alike, the test part is clean. "
+            f"{facts['settings']}",
             "\n## What was not run\n",
             facts["not_run"],
             "\n---\n\nMade by `python -m studies family` from [beyond/family.csv](beyond/family.csv); `--page` makes "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -255,6 +256,11 @@ def duel(rows: list[Row], first: str, second: str) -> str:
     )
 
 
+def _short(duel: str) -> str:
+    """A duel without what stands in brackets and after the semicolon."""
+    return re.sub(r" \([^)]*\)", "", duel).partition(";")[0] + "."
+
+
 def page(rows: list[Row], figure: Path) -> str:
     found = overall([row for row in rows if row["base"] == BASE], BASE)
     shown = [row | {"label": LABELS[row["method"]]} for row in found[1:]]
@@ -265,10 +271,7 @@ def page(rows: list[Row], figure: Path) -> str:
     return "\n".join(
         [
             "# More than two classes: top two, one against the rest, softmax\n",
-            f"{len({row['set'] for row in rows})} data sets, {splits} or more stratified splits of 75/25 (what is "
-            f"there for comparison only: {FEW_SPLITS}), features scaled on the training part, "
-            "defaults throughout (`CloseKClassifier`: k = 0.1, alpha = 1). Times are processor seconds of one fit. "
-            "Significance by Nadeau and Bengio's test, Holm over the sets.\n",
+            f"**{_short(duels[0])}**\n",
             *(f"- {text}" for text in duels),
             "",
             overall_table(found, LABELS, BASE),
@@ -282,6 +285,11 @@ def page(rows: list[Row], figure: Path) -> str:
             "has six ordered grades of very different size; noise has no structure at all; titanic-class predicts "
             "class or crew. *+outliers* adds 10 % of the paper's outliers, *+imbalance* keeps 0.7^c of class c, "
             "*+mislabelled* draws a fifth of the labels at random.",
+            "\n## How it was measured\n",
+            f"{len({row['set'] for row in rows})} data sets, {splits} or more stratified splits of 75/25 (what is "
+            f"there for comparison only: {FEW_SPLITS}), features scaled on the training part, "
+            "defaults throughout (`CloseKClassifier`: k = 0.1, alpha = 1). Times are processor seconds of one fit. "
+            "Significance by Nadeau and Bengio's test, Holm over the sets.\n",
             made_by("multiclass"),
         ]
     )

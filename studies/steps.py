@@ -227,15 +227,9 @@ def page(found: list[Row], figure: Path) -> str:
     return "\n".join(
         [
             "# Steps and rate of the networks\n",
-            f"{found[0]['sets']:.0f} generated sets, none of them in a table: {'; '.join(SETS)}. "
-            f"{found[0]['draws']:.0f} draws, each divided 50/25/25; alpha (every second power of ten) and k chosen on "
-            "the validation part, for each loss; Adam, the rate constant and falling to zero over the last third. "
-            "Errors on the test part in %, means over draws and both losses. The rule, stated before the run: of the "
-            "settings whose mean error over `average` and close decay together lies within one standard error (paired "
-            "by draw) of the lowest, the one with the fewest steps; one setting for every aggregate.\n",
-            f"Chosen: rate {chosen['rate']:g} and {chosen['steps']:.0f} steps, {signed(chosen['behind'])} points "
-            f"from the lowest (rate {best['rate']:g}, {best['steps']:.0f} steps); networks in tables use it.\n",
-            f"**The choice is fragile.** With other draws of the same sets (bootstrap, {RESAMPLES} times) the rule "
+            f"**Chosen: rate {chosen['rate']:g} and {chosen['steps']:.0f} steps, {signed(chosen['behind'])} points "
+            f"from the lowest (rate {best['rate']:g}, {best['steps']:.0f} steps); networks in tables use it.**\n",
+            f"The choice is fragile. With other draws of the same sets (bootstrap, {RESAMPLES} times) the rule "
             f"chooses {_shares(found)}. When {BEFORE[0]} of the draws were finished it chose {BEFORE[1]} steps. "
             f"And {RATES[-1]:g} is the largest rate that was tried; the errors still fall towards it.\n",
             markdown(
@@ -249,6 +243,13 @@ def page(found: list[Row], figure: Path) -> str:
                 lines,
             ),
             f"\n![Test error against steps](beyond/{figure.name})\n",
+            "## How it was measured\n",
+            f"{found[0]['sets']:.0f} generated sets, none of them in a table: {'; '.join(SETS)}. "
+            f"{found[0]['draws']:.0f} draws, each divided 50/25/25; alpha (every second power of ten) and k chosen on "
+            "the validation part, for each loss; Adam, the rate constant and falling to zero over the last third. "
+            "Errors on the test part in %, means over draws and both losses. The rule, stated before the run: of the "
+            "settings whose mean error over `average` and close decay together lies within one standard error (paired "
+            "by draw) of the lowest, the one with the fewest steps; one setting for every aggregate.\n",
             made_by("steps"),
         ]
     )

@@ -62,11 +62,11 @@ def test_the_sigmoid_is_symmetric_and_the_generalised_cross_entropy_a_power_of_t
         assert both.sum() == pytest.approx(1, rel=1e-15)
         right = 1 / (1 + math.exp(-margin))
         assert both[0] == pytest.approx(1 - right, rel=1e-12)
-        generalized = get_loss("generalized_ce").value(np.array(margin))
+        generalized = get_loss("generalized_cross_entropy").value(np.array(margin))
         assert generalized == pytest.approx((1 - right**0.7) / 0.7, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["sigmoid", "generalized_ce"])
+@pytest.mark.parametrize("name", ["sigmoid", "generalized_cross_entropy"])
 def test_the_curvature_bound_is_close(name: str) -> None:
     second = np.gradient(get_loss(name).slope(GRID), STEP)
     assert np.abs(second).max() <= get_loss(name).curvature <= 1.05 * np.abs(second).max()

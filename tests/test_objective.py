@@ -264,7 +264,7 @@ def test_a_bad_alpha_is_refused(alpha: object) -> None:
 
 
 def test_unknown_names_are_refused_when_the_problem_is_stated() -> None:
-    with pytest.raises(ValueError, match="unknown loss 'log'; choose one of: focal, generalized_ce, hinge"):
+    with pytest.raises(ValueError, match="unknown loss 'log'; choose one of: focal, generalized_cross_entropy, hinge"):
         Problem("log")
     with pytest.raises(ValueError, match="unknown aggregate 'closest'; choose one of: atk, average, close"):
         Problem("hinge", "closest")

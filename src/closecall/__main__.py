@@ -15,9 +15,11 @@ ADDRESS_SPACE = 3 << 29
 def main() -> None:
     """Answer signals from now on, look at the limits, run the command."""
     _signals.answer()
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed, as by `>&-`: what is said goes nowhere
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
+    if sys.stderr is None:  # closed, as by `2>&-`: what is said goes nowhere
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process
+    if sys.stdout is None:  # what a command finds may be all that it is there for
+        print("closecall: standard output is closed: send it to a file, or to /dev/null", file=sys.stderr)
+        raise SystemExit(_signals.BAD_REQUEST)
     limit = address_space()
     if limit is not None and limit < ADDRESS_SPACE:
         print(

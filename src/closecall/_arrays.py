@@ -43,28 +43,28 @@ def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Arra
     """
     budget = Budget(budget) if isinstance(budget, int) else budget
     try:
-        _check_members(file)
+        check_members(file)
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             names = [member.filename.removesuffix(".npy") for member in members]
             if len(set(names)) < len(names):
                 raise ArchiveError("it holds two arrays of one name")
-            return {name: _read(archive, member, budget) for name, member in zip(names, members, strict=True)}
+            return {name: read_member(archive, member, budget) for name, member in zip(names, members, strict=True)}
     except (ArchiveError, MemoryError):
         raise
     except Exception as error:  # zip, zlib, NumPy and struct each complain in their own way; all mean one thing
         raise ArchiveError(f"it is truncated, damaged or no archive of arrays ({error})") from error
 
 
-def _check_members(file: IO[bytes]) -> None:
+def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
     """Refuse an archive of too many members before ``zipfile`` makes an object of each."""
     mark, count, last = b"PK\x01\x02", 0, b""  # the head of a member's entry in the directory
     file.seek(0)
     while piece := file.read(PIECE):
         count += (last + piece).count(mark)
         last = piece[-3:]
-        if count > MAX_ARRAYS:
-            raise ArchiveError(f"it holds too many arrays; {MAX_ARRAYS} are the most")
+        if count > most:
+            raise ArchiveError(f"it holds too many arrays; {most} are the most")
     file.seek(0)
 
 
@@ -80,7 +80,10 @@ class _Counted:
         return piece
 
 
-def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget) -> Array:
+def read_member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
+) -> Array:
+    """An array of an archive, of the type that is ``expected``, or of numbers or text."""
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
@@ -90,8 +93,8 @@ def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget) -> 
     with archive.open(member) as opened:
         raw = _Counted(opened, budget)
         shape, fortran, dtype = headers[np.lib.format.read_magic(raw)](raw)
-        if dtype.kind not in KINDS:
-            raise ArchiveError(f"{member.filename!r} holds {dtype}, not numbers or text")
+        if dtype != expected if expected else dtype.kind not in KINDS:
+            raise ArchiveError(f"{member.filename!r} holds {dtype}, not {expected or 'numbers or text'}")
         size = math.prod(shape) * dtype.itemsize
         # NumPy would allocate what the header promises before it looks for the bytes.
         if min(shape, default=0) < 0 or math.prod(shape) > member.file_size or size > member.file_size:

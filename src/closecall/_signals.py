@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
-INCOMPLETE = 2
+INCOMPLETE, BAD_REQUEST = 2, 3
 #: Commands that keep each finished part; of all others nothing is kept.
 RESUMABLE = ("reproduce",)
 KEPT = "what is finished is kept, the same command resumes"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,8 +59,20 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
         fraction = float(count)
         if (low == 0 and fraction == 0) or 0 < fraction <= 1:
             return fraction * total
-        raise ValueError(f"{name}={count!r} is not a fraction in (0, 1]; pass an int for a count of examples")
+        hint = f", {name}={fraction:.0f}" if fraction.is_integer() and fraction >= low else ""
+        raise ValueError(f"{name}={count!r} is not a fraction in (0, 1]; pass an int for a count of examples{hint}")
     raise TypeError(f"{name} must be an int, a float in (0, 1] or None, not {count!r}")
+
+
+def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
+    """Say that k=1.0 is all examples, where no other fraction among the counts shows that it is meant as one."""
+    alone = {count for count in counts if isinstance(count, Real) and not isinstance(count, Integral)} == {1.0}
+    if alone and "k" in get_aggregate(aggregate).takes:
+        warnings.warn(
+            "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None for all and no warning",
+            UserWarning,
+            stacklevel=depth,
+        )
 
 
 def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
@@ -197,6 +210,10 @@ class Aggregate:
         (True, False)
         """
         return self.full and k >= total and m == 0
+
+    def above(self, weights: Array, mass: Array) -> Array:
+        """What its value is above ``weights . losses`` with weights (problems, samples): its excess, mostly zero."""
+        return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
         """What its weights sum to with these masses."""

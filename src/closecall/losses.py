@@ -8,6 +8,7 @@ To add a loss, write its value and slope and add one line to the table ``LOSSES`
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,6 +50,8 @@ class Loss:
         Slopes -> second derivatives; without it, differences of slopes are taken.
     inverse : callable, optional
         A loss -> its margin; without it, it is searched for.
+    likelihood : bool
+        Whether its average is logistic regression, the scores of which are log-odds.
 
     Examples
     --------
@@ -70,6 +73,7 @@ class Loss:
     kinks: tuple[float, ...] = ()
     bend: Callable[[Array], Array] | None = None
     inverse: Callable[[float], float] | None = None
+    likelihood: bool = False
 
 
 _INF = math.inf
@@ -153,12 +157,21 @@ def _generalized_slope(margins: Array) -> Array:
     return -np.exp(-GCE_Q * _logistic(margins)) * expit(-margins)
 
 
+class _Losses(dict[str, Loss]):
+    def __missing__(self, name: str) -> Loss:
+        if name != "generalized_ce":
+            raise KeyError(name)
+        message = "the loss 'generalized_ce' is now called 'generalized_cross_entropy'; the old name will be refused"
+        warnings.warn(message, FutureWarning, stacklevel=4)
+        return self["generalized_cross_entropy"]
+
+
 #: Every loss by name. Hinge and ramp have kinks; ramp and focal are not convex. The ramp is the hinge truncated at
 #: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is scikit-learn's (Zhang 2004), `focal` is Lin et al.'s (2017).
 #: `sigmoid` is symmetric, l(m) + l(-m) = 1: flipped labels cost all classifiers alike (Ghosh et al. 2015);
-#: `generalized_ce`, the generalised cross-entropy of two classes, lies between it and logistic.
-LOSSES: dict[str, Loss] = {
-    loss.name: loss
+#: `generalized_cross_entropy`, of two classes, lies between it and logistic.
+LOSSES: dict[str, Loss] = _Losses(
+    (loss.name, loss)
     for loss in (
         Loss(
             "logistic",
@@ -171,6 +184,7 @@ LOSSES: dict[str, Loss] = {
             (),
             _logistic_bend,
             _logistic_inverse,
+            likelihood=True,
         ),
         Loss("hinge", _hinge, _hinge_slope, 1.0, _INF, True, (-_INF, 1.0), (1.0,)),
         Loss("squared_hinge", _squared_hinge, _squared_hinge_slope, 1.0, 2.0, True, (-_INF, 1.0)),
@@ -181,7 +195,7 @@ LOSSES: dict[str, Loss] = {
         # The curvature of the sigmoid is largest, 1 / (6 sqrt(3)) = 0.0962, at m = log(2 + sqrt(3)).
         Loss("sigmoid", _sigmoid, _sigmoid_slope, 0.5, 0.1, False, (-_INF, _INF)),
         Loss(
-            "generalized_ce",
+            "generalized_cross_entropy",
             _generalized,
             _generalized_slope,
             (1 - 2**-GCE_Q) / GCE_Q,
@@ -190,7 +204,7 @@ LOSSES: dict[str, Loss] = {
             (-_INF, _INF),
         ),
     )
-}
+)
 
 
 def get_loss(name: str) -> Loss:

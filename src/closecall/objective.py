@@ -146,7 +146,7 @@ def aggregate_value(
     losses = loss.value(margins)
     k_mass = aggregate.counts(problem.k, problem.m, float(mass.sum()))[0] if k is None else k
     weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
-    value = _dot(weights, losses) + _excess(aggregate, weights, mass)
+    value = _dot(weights, losses) + float(aggregate.above(weights[None], mass)[0])
     if constant is not None and aggregate.close:
         value += constant * float(((mass - weights) * (margins <= 0)).sum())
     return value
@@ -156,10 +156,6 @@ def _dot(weights: Array, losses: Array) -> float:
     # An infinite loss of weight zero counts nothing; 0 * inf would be NaN.
     used = weights > 0
     return float(weights[used] @ losses[used])
-
-
-def _excess(aggregate: Aggregate, weights: Array, mass: Array) -> float:
-    return 0.0 if aggregate.excess is None else float(aggregate.excess(weights[None], mass)[0])
 
 
 def values_and_gradients(
@@ -211,7 +207,7 @@ def values_and_gradients(
         k_mass = aggregate.counts(problem.k, problem.m, total)[0] if k is None else k[row]
         losses = loss.value(margins[row])
         weights = aggregate.weigh(losses[None], mass, loss.threshold, np.asarray(k_mass), np.asarray(m))[0]
-        values[row] = _dot(weights, losses) + _excess(aggregate, weights, mass)
+        values[row] = _dot(weights, losses) + float(aggregate.above(weights[None], mass)[0])
         pull[row] = weights * np.where(weights > 0, loss.slope(margins[row]), 0) * y
     alphas = np.array([problem.alpha for problem in problems])
     values += alphas / 2 * ((coef**2).sum(axis=1) + penalize_intercept * intercept**2)

@@ -132,6 +132,8 @@ def test_over_partitions_averages_are_scikit_learns(client: Any) -> None:
     peer = LogisticRegression(C=0.5, solver="newton-cholesky", tol=1e-12).fit(data[0], data[1], data[2])
     assert np.allclose(model.coef_, peer.coef_, rtol=1e-4)
     assert np.allclose(model.intercept_, peer.intercept_, rtol=1e-4)
+    for rows in (data[0], as_arrays(data)[0]):
+        assert np.allclose(model.predict_proba(rows), peer.predict_proba(data[0]), atol=1e-4)
     assert model.converged_
     assert model.n_passes_ == seen[-1].number <= 10
     kept = int((data[2] > 0).sum())

@@ -91,10 +91,10 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
     frame = Frame(X.mean(axis=0), X.std(axis=0), True, np.arange(classes))
     models = [rng.normal(size=(2, 1 if classes == 2 else classes, 3)) for _ in range(2)]
     shares = {0: 0.1, 1: 0.4} if classes == 2 else {0: 0.2, 1: 0.2, 2: 0.5}
-    found = judged(frame, Contest(models, 4, shares), Block(X, y, mass))
+    found, squares = judged(frame, Contest(models, 4, shares), Block(X, y, mass))
     hashes, Z = row_hashes(X), np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(2000)])
     for fold in range(2):
-        expected = np.zeros(4)
+        expected = np.zeros((2, 4))
         for row in np.flatnonzero(fold_of(hashes, 4) == fold):
             if spread_out(hashes[row : row + 1])[0] < shares[int(y[row])]:
                 continue
@@ -103,8 +103,9 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
                 for model in models[fold]
             ]
             least = min(shares.values())
-            expected[2 * (not right[0]) + (not right[1])] += mass[row] * (1 - least) / (1 - shares[int(y[row])])
-        assert np.allclose(found[fold], expected, rtol=1e-12)
+            each = mass[row] * (1 - least) / (1 - shares[int(y[row])])
+            expected[:, 2 * (not right[0]) + (not right[1])] += each, each**2
+        assert np.allclose([found[fold], squares[fold]], expected, rtol=1e-12)
 
 
 def test_the_guard_is_what_fits_without_each_fold_say() -> None:
@@ -128,7 +129,7 @@ def test_the_guard_is_what_fits_without_each_fold_say() -> None:
     mean = float(weight @ gain / weight.sum())
     assert model.guard_report_["judged"] == pytest.approx(weight.sum())
     assert outcome["gain"] == pytest.approx(mean, abs=3 / weight.sum())  # a tie or two
-    spread = np.sqrt(weight @ (gain - mean) ** 2) / weight.sum()
+    spread = np.sqrt(weight**2 @ (gain - mean) ** 2) / weight.sum()
     assert outcome["standard_error"] == pytest.approx(spread, rel=1e-2)
     assert outcome["taken"] == (mean > 2.5 * spread)
     assert model.aggregate_ == "close_decay"

@@ -191,7 +191,22 @@ def test_a_means_interval_agrees_with_scipys() -> None:
     peer = reference.bootstrap((values,), np.mean, method="percentile", n_resamples=9999).confidence_interval
     assert mean == values.mean()
     assert (low, high) == pytest.approx((peer.low, peer.high), abs=0.03)  # the mean's standard error is 0.1
+    few = values[:20]
+    assert stats.mean_interval(few)[1:] == pytest.approx(
+        reference.t.interval(0.95, 19, few.mean(), few.std(ddof=1) / 20**0.5)
+    )
     assert np.isnan(stats.mean_interval(np.zeros(0))[0])
+    assert np.isnan(stats.mean_interval(np.ones(1))[1:]).all()
+    assert stats.mean_interval(np.full(3, 2.0)) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("size", [2, 5, 9, 20, 30, 60])
+def test_a_means_interval_covers_what_it_says(size: int) -> None:
+    """Of normal values; four standard errors of 1000 draws, and one point for the bootstrap, which is never exact."""
+    drawn = np.random.default_rng(size).normal(size=(1000, size))
+    ends = np.array([stats.mean_interval(values)[1:] for values in drawn])
+    covered = np.mean((ends[:, 0] <= 0) & (ends[:, 1] >= 0))
+    assert covered == pytest.approx(0.95, abs=4 * (0.95 * 0.05 / 1000) ** 0.5 + (size >= 30) * 0.01)
 
 
 def test_bad_scores_are_refused() -> None:

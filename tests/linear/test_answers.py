@@ -56,8 +56,8 @@ def test_no_model_starts_from_one_that_saw_its_test_rows(aggregate: str, monkeyp
     assert (warm > 0) == (aggregate in ("close_decay", "atk"))  # what depends on its start is always cold
 
 
-def test_the_guard_asks_each_fold_about_what_the_other_folds_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings that compete on a fold are the best of all other folds, recomputed from the scores."""
+def test_the_guard_asks_each_block_about_what_the_blocks_before_it_prefer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings that compete on a fold are the best of the folds before it, recomputed from the scores."""
     asked: list[tuple[Any, Any]] = []
 
     def spied(self: Any, group: Any) -> Any:
@@ -65,19 +65,20 @@ def test_the_guard_asks_each_fold_about_what_the_other_folds_choose(monkeypatch:
         asked.append((group, found))
         return found
 
-    real = race.Race._crossed
-    monkeypatch.setattr(race.Race, "_crossed", spied)
-    rng = np.random.default_rng(0)
-    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30)
-    model.fit(rng.normal(size=(80, 6)), np.arange(80) % 2)
-    scores = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(5)], axis=1)
+    real = race.Race._in_turn
+    monkeypatch.setattr(race.Race, "_in_turn", spied)
+    rng, y = np.random.default_rng(0), np.arange(80) % 2
+    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30, cv=folds_of(y))
+    model.fit(rng.normal(size=(80, 6)), y)
+    scores = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(3)], axis=1)
     assert len(asked) == 3
     own = 0
-    for group, pairs in asked:
+    for group, plan in asked:
+        assert list(plan) == [1, 2]  # the first only chooses
         group = group[~np.isnan(scores[group]).any(axis=1)]
-        for place, fold in pairs:
-            others = np.delete(scores[group], fold, axis=1).mean(axis=1)
-            assert others[list(group).index(place)] == pytest.approx(others.max())
+        for fold, place in plan.items():
+            before = scores[group, :fold] @ [len(test) for _, test in folds_of(y)[:fold]]
+            assert before[list(group).index(place)] == pytest.approx(before.max())
             own += scores[place].mean() < scores[group].mean(axis=1).max() - 1e-9
     assert own > 0  # on noise some folds must have chosen otherwise than all of them together
 

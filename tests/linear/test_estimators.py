@@ -15,6 +15,7 @@ from sklearn.datasets import make_blobs, make_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -107,7 +108,7 @@ def test_exact_intercept_never_has_more_training_errors() -> None:
 def test_pipeline_and_grid_search() -> None:
     X, y = easy()
     pipe = make_pipeline(StandardScaler(), CloseKClassifier(max_iter=60))
-    grid = GridSearchCV(pipe, {"closekclassifier__k": [0.1, 1.0], "closekclassifier__alpha": [0.1, 1]}, cv=3).fit(X, y)
+    grid = GridSearchCV(pipe, {"closekclassifier__k": [0.1, None], "closekclassifier__alpha": [0.1, 1]}, cv=3).fit(X, y)
     assert grid.best_score_ > 0.6
     assert cross_val_score(CloseKClassifierCV(**SMALL), X, y, cv=3).mean() > 0.6
 
@@ -169,15 +170,82 @@ def test_copies(kind: Any) -> None:
         clone(model).predict(X)
 
 
-@pytest.mark.parametrize(("loss", "plain"), [("logistic", LogisticRegression), ("hinge", LinearSVC)])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("aggregate", ["average", "close_decay"])
+@pytest.mark.parametrize("form", ["ovr", "softmax", "top_two"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_to_sklearn_predicts_the_same(loss: str, plain: Any, classes: int) -> None:
+def test_to_sklearn_predicts_the_same(loss: str, aggregate: str, form: str, classes: int) -> None:
+    """What is logistic regression stays it, with its own probabilities; the rest is a machine without any."""
     X, y = make_blobs(150, centers=classes, n_features=3, cluster_std=4, random_state=1)
-    model = CloseKClassifier(loss=loss, max_iter=90).fit(X, y)
-    other = model.to_sklearn()
-    assert type(other) is plain
+    if (loss, form, classes) == ("hinge", "softmax", 3):
+        return  # refused
+    model = AggregateLossClassifier(loss=loss, aggregate=aggregate, k=0.4, multiclass=form, max_iter=90)
+    labels = np.array(["a", "b", "c"])[y]
+    other = model.fit(X, labels).to_sklearn()
+    regression = (loss, aggregate) == ("logistic", "average") and not (form == "top_two" and classes == 3)
+    assert hasattr(model, "predict_proba") == hasattr(other, "predict_proba") == regression
+    assert isinstance(other, LinearSVC) != regression
     np.testing.assert_array_equal(other.predict(X), model.predict(X))
     np.testing.assert_allclose(other.decision_function(X), model.decision_function(X))
+    if regression:
+        np.testing.assert_allclose(other.predict_proba(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize(("form", "classes"), [("ovr", 2), ("top_two", 2), ("ovr", 4), ("softmax", 4)])
+def test_logistic_regression_has_the_probabilities_of_scikit_learns(form: str, classes: int) -> None:
+    X, y = make_blobs(400, centers=classes, n_features=3, cluster_std=5, random_state=2)
+    peer = LogisticRegression(C=2.0, tol=1e-10, max_iter=1000)
+    expected = (OneVsRestClassifier(peer) if (form, classes) == ("ovr", 4) else peer).fit(X, y).predict_proba(X)
+    model = AggregateLossClassifier(alpha=0.5, multiclass=form, tol=1e-7)
+    assert hasattr(model, "predict_proba") == (form != "top_two")  # of several classes that would not be it
+    np.testing.assert_allclose(model.fit(X, y).predict_proba(X), expected, atol=1e-5)
+    np.testing.assert_allclose(model.to_sklearn().predict_proba(X), expected, atol=1e-5)
+    kept = CloseKClassifierCV(alphas=[0.5], guard=50, multiclass="top_two", tol=1e-6).fit(X, y)
+    assert kept.aggregate_ == "average"
+    np.testing.assert_allclose(kept.predict_proba(X), peer.fit(X, y).predict_proba(X), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CloseKClassifier(),
+        CloseKClassifierCV(guard=0, alphas=[1.0]),
+        AggregateLossClassifierCV(),
+        AggregateLossClassifierCV(aggregate="average"),
+        AggregateLossClassifier(exact_intercept=True),
+        AggregateLossClassifier(loss="focal"),
+        AggregateLossClassifier(aggregate="tilted(1)"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_logistic_regression_names_calibration(model: Any) -> None:
+    X, y = easy()
+    for asked in (model, *([] if hasattr(model, "guard") and model.guard else [clone(model).fit(X, y)])):
+        assert not hasattr(asked, "predict_proba")
+        with pytest.raises(AttributeError, match="has no attribute 'predict_proba'") as told:
+            asked.predict_proba(X)
+        assert "calibration='sigmoid'" in str(told.value.__cause__)
+
+
+def test_a_whole_number_that_is_a_float_says_how_it_is_read() -> None:
+    """1.0 is all, 1 is one: alone it warns, among fractions and in what takes no k it is clear."""
+    X, y = easy()
+    words = "k=1.0 is a fraction: all examples. Pass the int k=1 for one example, or k=None"
+    with pytest.warns(UserWarning, match=words) as told:
+        whole = CloseKClassifier(k=1.0, max_iter=60).fit(X, y)
+    assert [each.filename for each in told if each.category is UserWarning] == [__file__]
+    assert whole.k_ == len(y)
+    for ks in ([1.0], np.array([1.0]), [1.0, 10]):
+        with pytest.warns(UserWarning, match=words) as told:
+            CloseKClassifierCV(**SMALL | {"ks": ks}).fit(X, y)
+        assert [each.filename for each in told if each.category is UserWarning] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert CloseKClassifier(k=1, max_iter=60).fit(X, y).k_ == 1
+        CloseKClassifier(k=None, max_iter=60).fit(X, y)
+        CloseKClassifierCV(**SMALL | {"ks": [0.1, 1.0]}).fit(X, y)
+        AggregateLossClassifier(k=1.0).fit(X, y)
 
 
 def test_support_is_the_k_nearest_the_threshold() -> None:
@@ -248,6 +316,7 @@ def test_warm_start_goes_on_and_init_is_checked() -> None:
         ({"loss": "cubic"}, "unknown loss 'cubic'; choose one of: focal"),
         ({"k": 10_000}, "k=10000 exceeds the 120 examples"),
         ({"k": 1.5}, "not a fraction"),
+        ({"k": 12.0}, "not a fraction in .0, 1.; pass an int for a count of examples, k=12$"),
         ({"alpha": np.nan}, "alpha=nan must be a finite number"),
         ({"multiclass": "ovo"}, "unknown multiclass 'ovo'; choose one of: ovr, softmax, top_two"),
         ({"calibration": "beta"}, "unknown calibration 'beta'"),

@@ -26,7 +26,7 @@ from closecall.solvers import compiled
 from closecall.solvers.finish import Margins
 from closecall.solvers.kernels import make_mass
 from closecall.solvers.prepared import prepare
-from closecall.solvers.soft import Spot
+from closecall.solvers.soft import SoftSpot
 from closecall.solvers.steps import Rows, _Walk
 
 from ..family_twins import MEMBERS
@@ -89,7 +89,7 @@ def test_two_classes(name: str, loss: str, kind: str, monkeypatch: pytest.Monkey
     )  # fmt: skip
     found = {
         "compiled or twin": stepping(ready, item, c),
-        "settling": Spot(Margins(design, design.masses[0], item), c, 1e-8).gradient - 0.7 * design.penalized * c,
+        "settling": SoftSpot(Margins(design, design.masses[0], item), c, 1e-8).gradient - 0.7 * design.penalized * c,
     }
     monkeypatch.setattr(compiled, "serves", lambda design, losses, *rest: np.zeros(len(losses), dtype=bool))
     found["twin"] = stepping(ready, item, c)
@@ -136,7 +136,7 @@ def test_many_classes(name: str, form: str, loss: str, kind: str) -> None:
     found = {
         "steps": steps.gradients(C[None], np.array([k]), np.array([0]))[0],
         "slow twin": _Joint(design, codes, mass, item, form, CLASSES).value_and_gradient(C, k)[1] - shrink,
-        "settling": Spot(surface, C.ravel(), 1e-8).gradient.reshape(C.shape) - shrink,
+        "settling": SoftSpot(surface, C.ravel(), 1e-8).gradient.reshape(C.shape) - shrink,
     }
     for way, gradient in found.items():
         assert (gradient * along).sum() == pytest.approx(expected, rel=2e-5, abs=1e-7), way

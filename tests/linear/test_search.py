@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
 
 from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifierCV
-from closecall.linear.guard import Setting, compare, paired_examples
 from closecall.linear.race import heat_rows
 from closecall.linear.splits import make_splits
 from closecall.linear.training import Training, row_hashes
@@ -36,7 +36,11 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
     assert model.score(X, y) > AggregateLossClassifier().fit(X, y).score(X, y) + 0.2
     last = model.guard_report_["comparisons"][-1]
     assert last["taken"]
-    assert last["gain"] > last["needed"] == pytest.approx(2.5 * last["standard_error"])
+    assert (
+        last["gain"]
+        > last["needed"]
+        == pytest.approx(stats.t.isf(stats.norm.sf(model.guard), last["degrees_of_freedom"]) * last["standard_error"])
+    )
     assert "close_decay" in model.guard_report_["reason"]
     assert "taken" in model.guard_report_["reason"]
 
@@ -162,16 +166,6 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     assert sorted(counts.cv_results_["n_folds"][close])[-3:] == [0, 1, 5]  # two finalists on one fold, one on all
     assert counts.guard_report_["comparisons"][-1]["challenger"]["k"] in (5, 50)
     assert counts.guard_report_["fresh_folds"] == 0  # the heat saw one fold: the others are as good as fresh
-
-
-def test_paired_examples_is_the_standard_error_of_a_mean() -> None:
-    gains = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], 50)
-    gain, error = paired_examples(gains, np.ones(50))
-    assert gain == pytest.approx(gains.mean())
-    assert error == pytest.approx(gains.std() / np.sqrt(50))
-    assert paired_examples(gains, np.full(50, 2.0)) == pytest.approx(paired_examples(np.tile(gains, 2), np.ones(100)))
-    setting = Setting("logistic", "average", None, 1.0)
-    assert not compare(setting, setting, 0.0, 0.0, 1.5).taken
 
 
 @pytest.mark.parametrize(

@@ -38,19 +38,25 @@ def test_a_class_without_weight_does_not_count_in_balanced_accuracy() -> None:
         LogisticRegression(), objective="balanced_accuracy", guard=0, n_bootstrap=10, random_state=0
     ).fit(X, y, sample_weight=mass)
     assert np.isfinite([model.guard_report_["gain"], *model.threshold_, *model.threshold_interval_.ravel()]).all()
-    saved = np.zeros(len(y))
+    tables, folds = [], []
     for seed in (0, 1):
-        cv = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
-        scores = np.empty((len(y), 3))
-        for train, test in cv:
-            scores[test] = LogisticRegression().fit(X[train], y[train], mass[train]).decision_function(X[test])
-        share = np.where(mass > 0, mass / np.bincount(y, mass)[np.minimum(y, 1)], 0)
-        for _, test in cv:
-            others = np.setdiff1d(np.arange(len(y)), test)
-            offsets = best_offsets(scores[others], (1 - np.eye(3))[y[others]], share[others])
-            moved, before = ((scores[test] + o).argmax(axis=1) == y[test] for o in (offsets, 0))
+        folds = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
+        tables.append(np.empty((len(y), 3)))
+        for train, test in folds:
+            fitted = LogisticRegression().fit(X[train], y[train], mass[train])
+            tables[-1][test] = fitted.decision_function(X[test])
+    share = np.where(mass > 0, mass / np.bincount(y, mass)[np.minimum(y, 1)], 0) / 2
+    saved = np.zeros(len(y))
+    for number, (_, test) in enumerate(folds[1:], start=1):
+        others = np.concatenate([rows for _, rows in folds[:number]])
+        pooled = np.concatenate([table[others] for table in tables])
+        offsets = best_offsets(pooled, np.tile((1 - np.eye(3))[y[others]], (2, 1)), np.tile(share[others], 2))
+        for table in tables:
+            moved, before = ((table[test] + o).argmax(axis=1) == y[test] for o in (offsets, 0))
             saved[test] += (moved.astype(float) - before) / 2
-    assert model.guard_report_["gain"] == pytest.approx(float(share @ saved / share.sum()))
+    asked = np.concatenate([rows for _, rows in folds[1:]])
+    expected = mass.sum() / mass[asked].sum() * float(share @ saved)
+    assert model.guard_report_["gain"] == pytest.approx(expected)
 
 
 def test_a_fold_without_weight_has_nothing_to_say() -> None:
@@ -149,7 +155,7 @@ def test_jobs_find_what_one_finds() -> None:
 @pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [4, 0]], [[-2, 1], [3, -1]]])
 @pytest.mark.parametrize("member", [LogisticRegression(), GaussianNB()], ids=repr)
 def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> None:
-    """Scores by scikit-learn, every cut tried, the gain on folds that did not choose."""
+    """Scores by scikit-learn, every cut tried, the gain of the cuts of the folds before."""
     X, y = make_classification(80, 5, weights=[0.7], flip_y=0.2, random_state=1)
     mass = np.random.default_rng(0).choice([0.5, 1.0, 2.0], 80)
     model = ExactThresholdClassifier(member, objective=objective, guard=0, n_bootstrap=0)
@@ -158,23 +164,30 @@ def test_the_whole_classifier_by_brute_force(member: Any, objective: Any) -> Non
     if objective == "balanced_accuracy":  # the mean of the recalls: an example counts by its class's share
         costs *= (mass.sum() / 2 / np.bincount(y, mass)[y])[:, None]
     name = "decision_function" if hasattr(member, "decision_function") else "predict_proba"
-    tables, saved = [], np.zeros(80)
+    tables = []
     for seed in (0, 1):
-        cv = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
-        scores = cross_val_predict(member, X, y, cv=cv, method=name, params={"sample_weight": mass})
-        tables.append(scores := scores if scores.ndim == 1 else scores[:, 1])
-        for _, test in cv:
-            others = np.setdiff1d(np.arange(80), test)
-            said = (scores[test] > best_cut(scores[others], costs[others], mass[others])[1]).astype(int)
-            usual = (scores[test] > model.default_threshold_).astype(int)
-            saved[test] += (costs[test, usual] - costs[test, said]) / 2
+        folds = list(StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y))
+        scores = cross_val_predict(member, X, y, cv=folds, method=name, params={"sample_weight": mass})
+        tables.append(scores if scores.ndim == 1 else scores[:, 1])
+    saved = np.full((2, 80), np.nan)
+    for number, (_, test) in enumerate(folds[1:], start=1):
+        others = np.concatenate([rows for _, rows in folds[:number]])
+        pooled = np.concatenate([scores[others] for scores in tables])
+        _, place = best_cut(pooled, np.tile(costs[others], (2, 1)), np.tile(mass[others], 2))
+        said, usual = (
+            [(scores[test] > at).astype(int) for scores in tables] for at in (place, model.default_threshold_)
+        )
+        saved[:, test] = [costs[test, one] - costs[test, two] for one, two in zip(usual, said, strict=True)]
     everything = np.concatenate(tables), np.tile(costs, (2, 1)), np.tile(mass, 2)
     least, _ = best_cut(*everything)
     cut = (everything[0] > model.optimum_).astype(int)
     assert float(everything[2] @ everything[1][np.arange(160), cut]) == pytest.approx(least)
-    gain = float(mass @ saved / mass.sum())
+    asked = np.flatnonzero(np.isfinite(saved[0]))
+    gain = np.average(saved[:, asked].mean(axis=0), weights=mass[asked])
     assert model.guard_report_["gain"] == pytest.approx(gain)
-    error = np.sqrt(mass @ (saved - gain) ** 2) / mass.sum()  # of a mean of that many independent examples
+    left = mass[asked].sum() - mass[asked]
+    moves = mass[asked] * (saved[:, asked] - gain) / left  # of the mean, where a row is left out: the jackknife
+    error = np.sqrt((len(asked) - 1) / len(asked) * (moves**2).mean(axis=0).sum())  # that of one division
     assert model.guard_report_["standard_error"] == pytest.approx(error)
     np.testing.assert_array_equal(
         model.predict(X), (tables_of(member, X, y, mass, name) > model.threshold_).astype(int)

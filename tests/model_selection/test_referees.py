@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn
+from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 from sklearn.dummy import DummyClassifier
@@ -24,8 +25,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.gains import corrected_folds
+from closecall.model_selection.folds import equal_rows
 from closecall.model_selection.threshold import best_offsets, predicted
+from closecall.paired import over_folds
 
 CHECKED = [
     GuardedClassifierCV(LogisticRegression(), [("bayes", GaussianNB())], cv=2),
@@ -69,31 +71,35 @@ def test_scores_are_those_of_scikit_learn() -> None:
 def test_the_gain_is_paired_over_both_divisions() -> None:
     X, y = moons()
     model = GuardedClassifierCV(LogisticRegression(), [("near", KNeighborsClassifier())]).fit(X, y)
-    difference = np.zeros(len(y))
+    difference = np.zeros((2, len(y)))
     for seed in (0, 1):
         for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
             right = [m.fit(X[train], y[train]).predict(X[test]) == y[test]
                      for m in (KNeighborsClassifier(), LogisticRegression())]  # fmt: skip
-            difference[test] += (right[0].astype(float) - right[1]) / 2
+            difference[seed, test] = right[0].astype(float) - right[1]
     found = model.guard_report_["comparison"]
     assert found["gain"] == pytest.approx(difference.mean())
-    assert found["standard_error"] == pytest.approx(difference.std() / np.sqrt(len(y)))
-    assert found["needed"] == pytest.approx(2 * found["standard_error"])
+    # A second division makes the mean steadier; the error is that of one.
+    spread = ((difference - difference.mean()) ** 2).mean(axis=0).sum() / (len(y) - 1)
+    assert found["standard_error"] == pytest.approx(np.sqrt(spread / len(y)))
+    assert found["needed"] == pytest.approx(
+        stats.t.isf(stats.norm.sf(model.guard), found["degrees_of_freedom"]) * found["standard_error"]
+    )
 
 
-def test_each_fold_judges_the_challenger_of_the_others() -> None:
+def test_each_fold_judges_the_challenger_of_the_folds_before() -> None:
     random = np.random.default_rng(7)
     X, y = random.normal(size=(90, 4)), random.integers(0, 2, 90)
     folds = list(StratifiedKFold(3, shuffle=True, random_state=3).split(X, y))
     members = [LogisticRegression(), GaussianNB(), KNeighborsClassifier(3), DecisionTreeClassifier(random_state=0)]
     right = np.array([[(m.fit(X[a], y[a]).predict(X[b]) == y[b]) for a, b in folds] for m in members], dtype=object)
-    gains = np.zeros(90)
-    for fold, (_, test) in enumerate(folds):
-        means = [np.mean([right[m, f].mean() for f in range(3) if f != fold]) for m in (1, 2, 3)]
+    gains = np.full(90, np.nan)
+    for fold, (_, test) in enumerate(folds[1:], start=1):
+        means = [np.concatenate(right[m, :fold]).mean() for m in (1, 2, 3)]
         gains[test] = right[1 + int(np.argmax(means)), fold].astype(float) - right[0, fold]
     named = dict(zip("abc", members[1:], strict=True))
     model = GuardedClassifierCV(members[0], named, cv=folds, refit=False).fit(X, y)
-    assert model.guard_report_["comparison"]["gain"] == pytest.approx(gains.mean())
+    assert model.guard_report_["comparison"]["gain"] == pytest.approx(np.nanmean(gains))
     assert model.guard_report_["fresh_folds"] == 0
 
 
@@ -135,7 +141,7 @@ def test_other_scores_are_compared_by_folds_with_the_correction() -> None:
         found = model.guard_report_["comparison"]
         assert found["gain"] == pytest.approx(flat.mean())
         assert found["standard_error"] == pytest.approx(flat.std(ddof=1) * np.sqrt(1 / 10 + 60 / 240))
-    assert corrected_folds(np.array([0.3]), 0.25) == (0.3, np.inf)
+    assert over_folds(np.array([0.3]), 0.25).standard_error == np.inf
 
 
 def test_weights_train_and_score_through_pipelines() -> None:
@@ -362,6 +368,18 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="two classes"):
         ThresholdDisplay.from_estimator(many)
     matplotlib.pyplot.close("all")
+
+
+def test_equal_rows_are_found_in_whatever_form() -> None:
+    pandas = pytest.importorskip("pandas", reason="needs closecall[bench]")
+    rows = np.array([[1.6e18, 0.0], [1.6e18 + 1e6, 0.0], [1.6e18, -0.0], [2.0, np.nan], [2.0, np.nan]])
+    expected = np.array([0, 1, 0, 2, 2])
+    frame = pandas.DataFrame({"town": ["a", "b", "a", "c", "c"], "size": [1, 1, 1, 2, 2]})
+    for given in (rows, rows.tolist(), frame, frame.to_numpy().tolist(), ["x", "y", "x", "z", "z"],
+                  sparse.csr_matrix([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0], [3.0, 3.0], [3.0, 3.0]])):  # fmt: skip
+        codes = equal_rows(given)
+        np.testing.assert_array_equal(codes[:, None] == codes, expected[:, None] == expected)
+    assert len(set(equal_rows([{"a": 1}, {"a": 1}]).tolist())) == 2  # what cannot be hashed is not compared
 
 
 def test_frames_and_text_pass_through() -> None:

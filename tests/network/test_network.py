@@ -120,7 +120,8 @@ def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | No
         for step in range(1, steps + 1):
             optimizer.param_groups[0]["lr"] = Settings(steps, 0.03, False).rate(step)
             logits = module(torch.tensor(X))
-            losses = logit_losses(loss, logits if classes else logits[:, 0], torch.tensor(y)).losses
+            name = f"top_two_{loss}" if classes else loss
+            losses = logit_losses(name, logits if classes else logits[:, 0], torch.tensor(y)).losses
             values = losses.detach().numpy()[None]
             weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
             layers = (module.first, module.second, module.output)
@@ -138,6 +139,41 @@ def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | No
         found = grid.scores(X).reshape(len(problems), classes or 1, -1)
         for problem, scores, right in zip(problems, found, expected, strict=True):
             np.testing.assert_allclose(scores, right, atol=tolerance, err_msg=f"{problem} {dtype}")
+
+
+@needs_kernel
+def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
+    """A plain module and torch's own Adam from the seed of each run; one grid trains all, in another order."""
+    torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+    from closecall.nn import ResidualMLP, logit_losses
+
+    rng = np.random.default_rng(0)
+    X, y = blobs(int(rng.integers(30, 200)), features=int(rng.integers(2, 9)), seed=int(rng.integers(2**31)))
+    X = X.astype(np.float32).astype(float)
+    names, steps = ["average", "top", "atk", "close", "close_decay"], int(rng.integers(6, 13))
+    problems = [
+        Problem(str(rng.choice(["logistic", "hinge"])), name, k, float(10.0 ** rng.integers(-5, 2)))
+        for name in rng.choice(names, 40)
+        for k in [None if name == "average" else int(rng.integers(1, len(X) + 1))]
+    ]
+    seeds = [int(each) for each in rng.integers(2**31, size=40)]
+    run = {"max_iter": steps, "learning_rate": 0.01, "penalize_intercept": True}
+    grid = train_grid(X, y, problems, seed=seeds, **run)  # type: ignore[arg-type]
+    for problem, seed, scores in zip(problems, seeds, grid.scores(X), strict=True):
+        module = ResidualMLP.of(start(Shape(X.shape[1], X.shape[1], 1), seed=seed))
+        optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
+        known, aggregate, k_at, m = problem.resolve(float(len(X)), steps)
+        for step in range(1, steps + 1):
+            optimizer.param_groups[0]["lr"] = Settings(steps, 0.01, True).rate(step)
+            losses = logit_losses(problem.loss, module(torch.tensor(X))[:, 0], torch.tensor(y)).losses
+            values, mass = losses.detach().numpy()[None], np.ones(len(X))
+            weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
+            penalty = sum(each.square().sum() for each in module.parameters())
+            optimizer.zero_grad()
+            ((torch.tensor(weights) * losses).sum() + problem.alpha / 2 * penalty).backward()
+            optimizer.step()
+        right = module(torch.tensor(X)).detach().numpy()[:, 0]
+        np.testing.assert_allclose(scores, right, atol=1e-5, rtol=1e-5, err_msg=f"{problem} seed {seed}")
 
 
 def test_what_the_kernel_does_not_know_runs_on_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +298,7 @@ def test_a_network_cell_says_its_rate() -> None:
     assert not jobs[1].contains(jobs[0])
     assert from_json(json.loads(json.dumps(jobs[1].as_json()))) == jobs[1]
     with pytest.raises(ValueError, match="unknown recipe"):
-        RunOptions(recipe=3)
+        RunOptions(recipe=4)
 
 
 def test_a_network_cell_needs_no_torch() -> None:

@@ -15,7 +15,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
+from closecall.network import train_grid  # noqa: E402
 from closecall.nn import ResidualMLPClassifier, ResidualMLPClassifierCV  # noqa: E402
+from closecall.objective import Problem  # noqa: E402
 
 QUICK = {"max_iter": 12, "learning_rate": 0.3, "hidden": 3}
 
@@ -24,7 +26,7 @@ QUICK = {"max_iter": 12, "learning_rate": 0.3, "hidden": 3}
     "estimator",
     [
         ResidualMLPClassifier(alpha=0.01, **QUICK),
-        ResidualMLPClassifierCV(alphas=[0.01], ks=[0.5], cv=2, **QUICK),
+        ResidualMLPClassifierCV(alphas=[0.01], ks=[0.5], cv=2, n_starts=2, **QUICK),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
@@ -102,6 +104,28 @@ def test_the_guard_keeps_average_unless_the_gain_is_real() -> None:
     chosen = max(free.cv_results_["mean_test_score"])
     row = [tuple(each) for each in free.cv_results_["params"]].index(tuple(free.best_params_.values()))
     assert free.cv_results_["mean_test_score"][row] == chosen
+
+
+def test_every_aggregate_has_the_same_number_of_starts() -> None:
+    X, y = make_moons(90, noise=0.3, random_state=2)
+    settings: dict[str, Any] = {"alphas": [0.1, 1.0], "ks": [10, 30], "cv": 3, "guard": 0, "max_iter": 40}
+    one, three = (ResidualMLPClassifierCV(n_starts=n, random_state=4, **settings).fit(X, y) for n in (1, 3))
+    names = [each[0] for each in three.cv_results_["params"]]
+    assert (names.count("average"), names.count("close_decay")) == (2 * 3, 4 * 3)
+    # The first start of each setting is that of a search with one; the others are others.
+    by_start = three.cv_results_["fold_scores"].reshape(3, -1, 3)
+    np.testing.assert_array_equal(by_start[:, :, 0], one.cv_results_["fold_scores"])
+    assert three.cv_results_["start"].reshape(-1, 3).tolist() == [[0, 1, 2]] * 6
+    assert not np.array_equal(by_start[:, :, 1], by_start[:, :, 0])
+    # What is trained again begins where the winner of the folds began: one of the three draws, tried one by one here.
+    best = int(np.argmax(three.cv_results_["mean_test_score"]))
+    draws = np.random.RandomState(4).randint(2**31 - 1, size=3)
+    winner = Problem("logistic", *three.cv_results_["params"][best])
+    alone = train_grid(X, 2 * y - 1, [winner], max_iter=40, seed=int(draws[three.cv_results_["start"][best]]))
+    np.testing.assert_array_equal(alone.scores(X)[0], three.decision_function(X))
+    for wrong in (0, 1.5, None):
+        with pytest.raises(ValueError, match="n_starts"):
+            ResidualMLPClassifierCV(n_starts=wrong, **settings).fit(X, y)  # type: ignore[arg-type]
 
 
 def test_m_is_searched() -> None:

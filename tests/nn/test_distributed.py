@@ -29,6 +29,7 @@ from closecall.nn import (  # noqa: E402
     RankedRange,
     Spectrum,
     Tilted,
+    TiltedLoss,
     TopK,
     Trimmed,
 )
@@ -51,10 +52,11 @@ REDUCERS = {
     "close": lambda group: CloseK(k=7, reduction="sum", threshold=LOG2, group=group),
     "close_decay": lambda group: CloseK(k=0.2, threshold=LOG2, group=group),
     "close_memory": lambda group: CloseK(k=0.2, memory="global", memory_size=2000, threshold=LOG2, group=group),
+    "short_memory": lambda group: CloseK(k=0.2, memory="global", memory_size=70, threshold=LOG2, group=group),
 }
 
 
-OWN = "my_spectrum"
+OWN, WEIGHT = "my_spectrum", torch.linspace(0.2, 3.0, 5)
 #: Every option beyond them: name -> what makes it, given the group. Losses are (samples, 6), or 5 classes on a line.
 OPTIONS: dict[str, Any] = {
     "each sample": lambda group: AverageTopK(k=2, dim=1, group=group),
@@ -80,6 +82,11 @@ OPTIONS: dict[str, Any] = {
     "cosine": lambda group: AverageTopK(k=7, group=group),
     "rising m": lambda group: Trimmed(m=0.4, group=group),
     "logits": lambda group: CloseKLoss("cross_entropy", k=0.3, ignore_index=9, label_smoothing=0.1, group=group),
+    "weighted logits": lambda group: CloseKLoss("cross_entropy", k=0.3, ignore_index=9, weight=WEIGHT, group=group),
+    "weighted logits remembered": lambda group: CloseKLoss(
+        k=0.3, memory="global", memory_size=300, ignore_index=9, weight=WEIGHT, group=group
+    ),
+    "weighted tilted logits": lambda group: TiltedLoss(t=0.7, ignore_index=9, weight=WEIGHT, group=group),
 }
 
 
@@ -101,21 +108,27 @@ def option(name: str, world: int, rank: int | None = None, group: Any = None) ->
         generator = torch.Generator().manual_seed(step)
         parts, dtype = sizes(world, step + 1), (torch.float32, torch.float64)[step % 2]
         shape = (sum(parts), 6)
-        inputs = torch.randn(*shape, 5, generator=generator, dtype=dtype).round(decimals=1)
+        inputs = torch.randn(*shape, 5, generator=generator, dtype=dtype)
         targets, mask = torch.randint(5, shape, generator=generator), torch.rand(shape, generator=generator) < 0.8
         mask[: parts[0]] &= step != 4  # nothing counts on the first process,
         mask &= step != 5  # and then nowhere
-        if rank is not None:
-            inputs, targets, mask = (each.split(parts)[rank] for each in (inputs, targets, mask))
         weight = torch.linspace(0.5, 1.5, 5, dtype=dtype, requires_grad=True)
-        if name == "logits":
-            value = reducer((inputs * weight).movedim(-1, 1), targets.where(mask, 9))
+        # Losses are computed once, of the joined batch, and divided: those of a slice may differ in the last bit, which
+        # is enough to change the order of equal ones. Logits, whose losses the module computes, have no equal ones.
+        if "logits" in name:
+            given = (inputs * weight).movedim(-1, 1), targets.where(mask, 9)
         else:
-            losses = torch.nn.functional.softplus((inputs * weight).sum(dim=-1))
+            losses = torch.nn.functional.softplus((inputs.round(decimals=1) * weight).sum(dim=-1))
             if name in ("drop", "dropped by rank", "propagate"):
                 losses = losses.masked_fill((inputs[..., 0] > 1.9) & mask, math.inf)
-            more = {"positives": targets == 0} if isinstance(reducer, HardNegatives) else {}
-            value = reducer(losses, mask=mask, **more)
+            given = losses, mask, targets == 0
+        if rank is not None:
+            given = tuple(each.split(parts)[rank] for each in given)
+        if "logits" in name:
+            value = reducer(*given)
+        else:
+            more = {"positives": given[2]} if isinstance(reducer, HardNegatives) else {}
+            value = reducer(given[0], mask=given[1], **more)
         (gradient,) = torch.autograd.grad(value, weight)
         if group is not None:  # what DistributedDataParallel does
             dist.all_reduce(gradient, group=group)
@@ -189,6 +202,16 @@ def work(rank: int, folder: str) -> None:
             AverageTopK(k=1, group="world")(torch.tensor([1.0, bad if rank == 0 else 2.0]))
         except ValueError as error:
             found[f"error {bad}"] = str(error)
+    losses = torch.rand(4, requires_grad=True)
+    (slope,) = torch.autograd.grad(Tilted(1.0, group="world")(losses), losses, create_graph=True)
+    try:
+        torch.autograd.grad(slope.sum(), losses)
+    except RuntimeError as error:
+        found["error second"] = str(error)
+    memory = CloseK(k=0.5, memory="global", memory_size=8, threshold=0.0, group="world")
+    for step in range(3):
+        memory(torch.arange(rank + 1, dtype=torch.float32) + 10 * rank + 100 * step)
+    found["memory"] = memory.memory.keys[0].tolist()
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -236,6 +259,13 @@ def test_what_is_wrong_on_one_process_raises_on_all(found: list[dict[str, Any]])
     for each in found:
         assert "NaN" in each["error nan"]
         assert "infinite" in each["error inf"]
+        assert "no second derivatives" in each["error second"]
+
+
+def test_every_process_remembers_the_last_examples_of_all(found: list[dict[str, Any]]) -> None:
+    # One, two and three examples a step, in the order of the processes; so one of them may save for all.
+    for each in found:
+        assert sorted(each["memory"]) == [121, 122, 200, 210, 211, 220, 221, 222]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.cuts import cut_rows  # noqa: E402
-from closecall.nn.losses import MARGIN_LOSSES  # noqa: E402
+from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
 from closecall.nn.selection import Selector, cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7
@@ -188,9 +188,9 @@ def test_compile_in_one_graph(weighted: bool) -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # raised inside torch's own compiler
 def test_compile_with_the_default_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In this process: the compiler's own pool of processes would import torch twice more for one small graph. It need
-    # not try out the processor's vectors, nor compile headers for graphs to come.
-    settings = {"compile_threads": 1, "cpp.vec_isa_ok": True, "cpp_cache_precompile_headers": False}
+    # In this process: the compiler's own pool of processes would import torch twice more for one small graph. No
+    # vectors, so that the code is the same for every processor, and no headers compiled for graphs to come.
+    settings = {"compile_threads": 1, "cpp.simdlen": 1, "cpp_cache_precompile_headers": False}
     for name, value in settings.items():
         monkeypatch.setattr(f"torch._inductor.config.{name}", value)
     function = reduced("close")

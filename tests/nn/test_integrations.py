@@ -128,7 +128,7 @@ def test_hugging_face(tmp_path: Path) -> None:
         def _get_train_sampler(self, *args: Any) -> Any:
             return SequentialSampler(self.train_dataset)
 
-    def trainer() -> Any:
+    def trainer(**more: Any) -> Any:
         loss = make_loss()
         arguments = transformers.TrainingArguments(
             output_dir=str(tmp_path),
@@ -146,10 +146,12 @@ def test_hugging_face(tmp_path: Path) -> None:
             save_strategy="epoch",
             logging_steps=1,
             remove_unused_columns=False,
+            **more,
         )
         data = [{"inputs": row, "labels": target} for row, target in zip(*make_data(), strict=True)]
         callbacks = [TrainerSchedule(KDecay(loss, STEPS))]
-        return InOrder(Model(), arguments, train_dataset=data, compute_loss_func=TrainerLoss(loss), callbacks=callbacks)
+        sets = {"train_dataset": data, "eval_dataset": [row | {"inputs": 50 * row["inputs"]} for row in data]}
+        return InOrder(Model(), arguments, **sets, compute_loss_func=TrainerLoss(loss), callbacks=callbacks)
 
     reset()
     first = trainer()
@@ -159,6 +161,14 @@ def test_hugging_face(tmp_path: Path) -> None:
     second = trainer()
     second.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS // 2}"))
     check(second.model)
+    third = trainer(eval_strategy="steps", eval_steps=1)  # looking at validation data changes nothing
+    third.train()
+    check(third.model)
+    memory = third.compute_loss_func.loss.reducer.memory
+    before = memory.keys.clone()
+    third.evaluate()
+    assert torch.equal(memory.keys, before)
+    assert before.max() > 0
 
 
 def reset() -> None:
@@ -280,6 +290,18 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for schedule in (lightning.LightningSchedule, transformers.TrainerSchedule, skorch.SkorchSchedule):
         with pytest.raises(ImportError, match=r"closecall\[integrations\]"):
             schedule(lambda *given: None)
+
+
+def test_the_trainers_loss_forgets_what_it_is_evaluated_on() -> None:
+    from closecall.nn.integrations.transformers import TrainerLoss
+
+    (inputs, targets), model, loss = make_data(), make_model(), TrainerLoss(make_loss())
+    loss({"logits": model(inputs[:16])}, targets[:16], num_items_in_batch=16)
+    before = {name: value.clone() for name, value in loss.loss.state_dict().items()}
+    model.eval()  # what the Trainer does to evaluate: it knows nothing of the loss's mode
+    with torch.no_grad():
+        loss({"logits": 50 * model(inputs)}, targets)
+    assert all(torch.equal(value, before[name]) for name, value in loss.loss.state_dict().items())
 
 
 def test_the_trainers_loss_counts_items() -> None:

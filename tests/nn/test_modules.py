@@ -48,7 +48,9 @@ def test_the_one_liner() -> None:
     assert (logits.grad.abs().sum(dim=1) > 0).sum() == 4
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "focal", "cross_entropy", "crammer_singer"])
+@pytest.mark.parametrize(
+    "loss", ["log_loss", "hinge", "top_two_focal", "softmax_focal", "cross_entropy", "generalized_cross_entropy"]
+)
 @pytest.mark.parametrize(
     ("made", "name", "counts"),
     [
@@ -183,7 +185,7 @@ def test_memory_is_saved_and_left_alone_in_evaluation() -> None:
     for seed in range(3):
         reducer(random_losses(16, seed=seed))
     state = {name: value.clone() for name, value in reducer.state_dict().items()}
-    assert set(state) == {"memory.keys", "memory.mass", "memory.position"}
+    assert set(state) == {"memory.keys", "memory.mass", "memory.divisor", "memory.position"}
     other = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
     other.load_state_dict(state)
     batch = random_losses(16, seed=9)
@@ -192,6 +194,33 @@ def test_memory_is_saved_and_left_alone_in_evaluation() -> None:
     with pytest.raises(ValueError, match="NaN"):
         reducer.train()(torch.tensor([math.nan]))
     assert all(torch.equal(value, state[name]) for name, value in reducer.state_dict().items())
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_nothing_is_remembered_without_gradients(without: Any) -> None:
+    """A validation loop that forgets to put the loss in evaluation mode, as a Trainer cannot but do."""
+    seen, shown = random_losses(48), 9 + random_losses(48, seed=1)
+    remembering, spoilt = (nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2) for _ in range(2))
+    for batch, other in zip(seen.split(16), shown.split(16), strict=True):
+        values = remembering(batch), spoilt(batch)
+        assert values[0] == values[1]
+        with without():
+            looked = spoilt(other)
+        assert looked == remembering.eval()(other)
+        remembering.train()
+    assert torch.equal(remembering.memory.keys, spoilt.memory.keys)
+    assert torch.equal(remembering.memory.position, spoilt.memory.position)
+
+
+def test_a_memory_that_was_saved_without_divisors_is_read() -> None:
+    reducer = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
+    reducer(random_losses(16))
+    old = {name: value for name, value in reducer.state_dict().items() if "divisor" not in name}
+    other = nn.CloseK(0.2, memory="global", memory_size=64, threshold=LOG2)
+    other.load_state_dict(old)
+    batch = random_losses(16, seed=1)
+    for divisor in (None, torch.ones(16)):
+        assert other.eval()(batch, divisor=divisor) == reducer.eval()(batch)
 
 
 def test_a_batch_larger_than_the_memory_is_ranked_by_itself() -> None:

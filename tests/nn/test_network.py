@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import KDecay, logit_losses, reducers  # noqa: E402
 from closecall.nn.descent import slopes  # noqa: E402
+from closecall.nn.forms import MARGIN_SLOPES  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
-from closecall.nn.losses import MARGIN_SLOPES  # noqa: E402
 from closecall.nn.network import tensors, train_grid  # noqa: E402
 from tests.network.test_network import COUNTS, blobs  # noqa: E402
 
@@ -46,7 +46,8 @@ def plain(X: np.ndarray, y: np.ndarray, problem: Problem, *, steps: int, classes
     for step in range(1, steps + 1):
         optimizer.param_groups[0]["lr"] = settings.rate(step)
         logits = module(inputs)
-        found = logit_losses(problem.loss, logits[:, 0] if classes is None else logits, targets)
+        name = problem.loss if classes is None else f"top_two_{problem.loss}"
+        found = logit_losses(name, logits[:, 0] if classes is None else logits, targets)
         penalty = sum(weight.square().sum() for weight in weights_of(module))
         value = reducer(found.losses, mass=mass, closeness=found.closeness) + problem.alpha / 2 * penalty
         optimizer.zero_grad()

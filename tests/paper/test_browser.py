@@ -18,7 +18,7 @@ from closecall.paper.record import Record
 from closecall.paper.scores import Hole
 from closecall.paper.store import Store
 from closecall.report import charts
-from tests.report.browser import CHROMIUM, Page, column, visit
+from tests.report.browser import CHROMIUM, Page, column, playwright, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 
@@ -130,7 +130,7 @@ def test_playing_goes_on_by_itself_and_stops(wide: Page) -> None:
     slider = wide.locator("#walk-step")
     slider.fill("95")
     wide.get_by_role("button", name="Play").click()
-    wide.wait_for_function("document.getElementById('walk-step').value === '100'")
+    playwright.expect(slider).to_have_value("100", timeout=180_000)
     wide.get_by_role("button", name="Play").wait_for()
 
 

@@ -60,7 +60,7 @@ def test_pair_table_is_beside_the_published_one() -> None:
     ours = win_fractions(compare(scores.test("hinge"), METHODS, "sound"), METHODS, "significant")[place]
     theirs = get_table("table1").fractions("linear", "hinge")[place]
     assert ours == pytest.approx(1 / 3)
-    assert table.rows[place[0]][1 + place[1]] == f"{ours:.2f} {ours - theirs:+.2f}"
+    assert table.rows[place[0]][1 + place[1]] == f"{ours:.2f} ({theirs:.2f})"
     (record,) = [r for r in table.records if (r["beaten"], r["by"]) == ("average", "close_decay")]
     assert (record["wins"], record["datasets"]) == (1, 3)
     assert record["difference"] == pytest.approx(ours - theirs)

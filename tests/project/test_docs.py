@@ -248,14 +248,18 @@ def test_the_readme_says_so_once_results_are_published() -> None:
     assert published == ("|" in section[1]), "docs/results and the README's results do not fit"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_results_in_pages_are_those_of_the_files(page: Path) -> None:
-    """The README's table and every number between ``<!-- result: ... -->`` and ``<!-- end -->``."""
-    from closecall.paper.pages.findings import fill
+def test_numbers_in_pages_are_those_of_the_files() -> None:
+    """The README's table and every number that docs/claims.toml names."""
+    from closecall.paper.pages.claims import claimed_pages, fill
 
-    text = page.read_text()
-    if (RESULTS / "cells").is_dir() or "<!-- result: " in text:
-        assert fill(text, RESULTS) == text, f"closecall publish --to docs/results --readme {name_of(page)} mends it"
+    pages = claimed_pages(RESULTS)
+    assert ROOT / "README.md" in [page.resolve() for page in pages]
+    stale = []
+    for page in pages:
+        text = page.read_text()
+        pairs = zip(text.split(), fill(page, RESULTS).split(), strict=True)
+        stale += [f"{page.name}: {here} should be {right}" for here, right in pairs if here != right]
+    assert stale == [], "closecall publish --to docs/results mends them"
 
 
 def test_published_results_are_small_and_can_be_imported() -> None:
@@ -313,3 +317,18 @@ def test_the_readme_picture_is_small_and_self_contained() -> None:
     text = picture.read_text()
     assert picture.stat().st_size < 200_000
     assert not re.search(r"""(?:href|src)=["'](?!#)|url\((?!#)|@import""", text)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=lambda page: page.name)
+def test_no_page_prints_a_p_value_of_zero(page: Path) -> None:
+    """Neither in a sentence nor in a column of p-values."""
+    text = page.read_text(encoding="utf-8")
+    assert not re.findall(r"\bp\s*=\s*0\.0+\b(?!\d)", text)
+    columns: list[int] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if not line.startswith("|"):
+            columns = []
+        elif not columns:
+            columns = [place for place, cell in enumerate(cells) if re.search(r"\bp\b|\bHolm\b", cell)]
+        assert not [cells[place] for place in columns if re.fullmatch(r"0\.0+", cells[place])], line

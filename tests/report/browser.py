@@ -36,9 +36,7 @@ def visit(browser: Any, address: str, *, width: int = 1200, scheme: str = "light
     page.on("request", lambda request: request.url != address and page.heard.append(request.url))
     page.goto(address)
     if script:
-        page.wait_for_function(
-            "[...document.querySelectorAll('figure[data-chart]')].every((figure) => figure.dataset.drawn)"
-        )
+        page.locator("figure[data-chart]:not([data-drawn])").first.wait_for(state="detached")
     return page
 
 

@@ -17,6 +17,7 @@ import markdown
 from closecall.report.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled, to_page
 from closecall.report.formats import Table
 from closecall.report.html import templates
+from closecall.report.text import p_value, p_words
 
 
 class _Words(HTMLParser):
@@ -62,3 +63,12 @@ def test_both_writers_say_the_same_words(blocks: list[Block]) -> None:
     two = _Words(str(templates().get_template("parts.html.jinja").module.written(blocks)))
     assert one.words == two.words
     assert "b" not in one.tags | two.tags
+
+
+@given(st.floats(0, 1))
+def test_a_p_value_is_never_zero(p: float) -> None:
+    """Digits that would all be zeros are a bound instead; what is shown is within half of its last digit."""
+    shown = p_value(p)
+    assert (shown == "< 0.0001") == (p < 1e-4)
+    assert p < 1e-4 or abs(float(shown) - p) <= 0.5000001e-4
+    assert p_words(p) in (f"p = {shown}", f"p {shown}")

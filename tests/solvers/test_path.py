@@ -11,7 +11,7 @@ from scipy.special import expit
 from closecall.losses import LOSSES, get_loss
 from closecall.solvers import path
 from closecall.solvers.path import Sharpening, Tasks, follow, sharpen
-from closecall.solvers.rows import Rows
+from closecall.solvers.rows import DenseRows
 from closecall.solvers.stages import HALVINGS, LOWEST, NEAR, Spot, Walk
 
 RAMP, KINK = 1.5, 0.1  # of this judge
@@ -32,7 +32,7 @@ VALUES = {
     "modified_huber": lambda m, kink: np.where(m >= -1, np.maximum(1 - m, 0) ** 2, -4 * m),
     "focal": lambda m, kink: expit(-m) ** 2 * np.logaddexp(0, -m),
     "sigmoid": lambda m, kink: expit(-m),
-    "generalized_ce": lambda m, kink: (1 - expit(m) ** 0.7) / 0.7,
+    "generalized_cross_entropy": lambda m, kink: (1 - expit(m) ** 0.7) / 0.7,
 }
 
 
@@ -82,7 +82,7 @@ def tasks_of(loss, mass, k, alpha, size, noise=None):
 def test_spots_are_minima_of_the_clipped_sum(loss, seed, alpha, carried, intercept):
     X, y, rng = table(seed)
     mass = rng.exponential(size=60)
-    rows = Rows(X, y, mass, intercept, False)
+    rows = DenseRows(X, y, mass, intercept, False)
     k = np.array([0.97, 0.6, 0.25]) * mass.sum()
     noise = rng.exponential(size=60) if carried else None
     spots = follow(rows, tasks_of(loss, mass, k, alpha, rows.across.shape[0], noise))
@@ -105,7 +105,7 @@ def test_the_mass_inside_is_k(loss, seed, shares, noisy):
     """Where many losses lie everywhere there is a cut for every k, that of all but one row too."""
     X, y, rng = table(seed, 150)
     mass = rng.integers(1, 4, 150).astype(float)
-    rows = Rows(X, y, mass, True, False)
+    rows = DenseRows(X, y, mass, True, False)
     k = np.sort(shares)[::-1] * mass.sum()
     k = np.append(mass.sum() - mass.min(), k)
     spots = follow(rows, tasks_of(loss, mass, k, 1.0, 4, rng.exponential(size=150) if noisy else None))
@@ -121,7 +121,7 @@ def test_the_kernel_equals_its_twin(loss, data):
     n = data.draw(st.sampled_from([2, 3, 8, 9, 40, 257, 300]))
     X, y, rng = table(data.draw(st.integers(0, 10_000)), n, data.draw(st.integers(1, 6)), data.draw(st.integers(0, 2)))
     mass = data.draw(st.sampled_from([np.ones(n), rng.exponential(size=n), (np.arange(n) % 4 < 3) * 1.0]))
-    rows = Rows(X, y, mass, data.draw(st.booleans()), data.draw(st.booleans()))
+    rows = DenseRows(X, y, mass, data.draw(st.booleans()), data.draw(st.booleans()))
     size, k = rows.across.shape[0], np.array([0.96, 0.5, 0.2]) * mass.sum()
     tasks = tasks_of(loss, mass, k, [0.01, 1.0, 100.0], size, rng.exponential(size=n))
     tasks = replace(tasks, run=np.array([0, 1, 1]), starts=0.1 * rng.standard_normal((3, size)))
@@ -147,7 +147,7 @@ def test_the_kernel_equals_its_twin(loss, data):
 def test_targets_and_tasks_do_not_touch_each_other(loss):
     X, y, rng = table(5)
     mass, alpha = rng.exponential(size=60), np.array([0.1, 1.0, 10.0])
-    rows, k = Rows(X, y, mass, True, False), np.array([0.98, 0.5, 0.2]) * mass.sum()
+    rows, k = DenseRows(X, y, mass, True, False), np.array([0.98, 0.5, 0.2]) * mass.sum()
     tasks = tasks_of(loss, mass, k, alpha, 4, rng.exponential(size=60))
     together, threads = follow(rows, tasks), follow(rows, tasks, threads=3)
     for name in ("coordinates", "cut", "inside", "value", "errors", "looks"):
@@ -165,11 +165,11 @@ def test_units_do_not_matter(loss):
     X, y, rng = table(8, 61)
     mass = rng.exponential(size=61)
     k = np.array([0.5, 0.1]) * mass.sum()
-    first = follow(Rows(X, y, mass, True, False), tasks_of(loss, mass, k, 0.5, 4))
-    heavy = follow(Rows(X, y, 4 * mass, True, False), tasks_of(loss, 4 * mass, 4 * k, 2.0, 4))
+    first = follow(DenseRows(X, y, mass, True, False), tasks_of(loss, mass, k, 0.5, 4))
+    heavy = follow(DenseRows(X, y, 4 * mass, True, False), tasks_of(loss, 4 * mass, 4 * k, 2.0, 4))
     assert (heavy.coordinates == first.coordinates).all()
     assert (heavy.value == 4 * first.value).all()
-    other = follow(Rows(8 * X, y, mass, True, False), tasks_of(loss, mass, k, 32.0, 4))
+    other = follow(DenseRows(8 * X, y, mass, True, False), tasks_of(loss, mass, k, 32.0, 4))
     assert (other.coordinates == first.coordinates).all()
 
 
@@ -179,7 +179,7 @@ def test_units_do_not_matter(loss):
 def test_a_constant_column_says_nothing(loss, alpha, value):
     X, y, _ = table(3)
     wide, mass, k = np.insert(X, 1, value, axis=1), np.ones(60), [30.0, 8.0]
-    plain, more = Rows(X, y, mass, True, False), Rows(wide, y, mass, True, False)
+    plain, more = DenseRows(X, y, mass, True, False), DenseRows(wide, y, mass, True, False)
     expected = plain.to_parameters(follow(plain, tasks_of(loss, mass, k, alpha, 4)).coordinates)
     coef, intercept = more.to_parameters(follow(more, tasks_of(loss, mass, k, alpha, 5)).coordinates)
     assert (coef[..., 1] == 0).all()
@@ -192,7 +192,7 @@ def test_a_constant_column_says_nothing(loss, alpha, value):
 def test_coordinates_give_the_margins_and_the_penalty(seed, n, intercept, penalized):
     rng = np.random.default_rng(seed)
     X, y = rng.standard_normal((n, 3)) * [1e-6, 1, 1e6] + [0, 5, 0], np.where(rng.random(n) < 0.5, -1.0, 1.0)
-    rows, c = Rows(X, y, rng.exponential(size=n), intercept, penalized), rng.standard_normal(3 + intercept)
+    rows, c = DenseRows(X, y, rng.exponential(size=n), intercept, penalized), rng.standard_normal(3 + intercept)
     coef, free = rows.to_parameters(c)
     np.testing.assert_allclose(-(c @ rows.across)[:n], y * (X @ coef + free), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(rows.to_coordinates(coef, free), c, rtol=1e-6, atol=1e-9)
@@ -205,7 +205,7 @@ def test_coordinates_give_the_margins_and_the_penalty(seed, n, intercept, penali
 def test_columns_are_standardised_by_mass():
     X, y, rng = table(2, 30)
     mass = rng.exponential(size=30)
-    rows = Rows(X * [1e-3, 1, 1e3] + 7, y, mass, True, False)
+    rows = DenseRows(X * [1e-3, 1, 1e3] + 7, y, mass, True, False)
     signed = -rows.across[:3, :30] * y
     np.testing.assert_allclose(signed @ mass, 0, atol=1e-9)
     np.testing.assert_allclose(signed**2 @ mass / mass.sum(), 1)
@@ -214,7 +214,7 @@ def test_columns_are_standardised_by_mass():
 def test_sharpening_reaches_the_ramp_and_k_exactly():
     X, y, rng = table(11, 80)
     mass = rng.exponential(size=80)
-    rows, k = Rows(X, y, mass, True, False), np.array([0.3, 0.3, 0.3]) * mass.sum()
+    rows, k = DenseRows(X, y, mass, True, False), np.array([0.3, 0.3, 0.3]) * mass.sum()
     for loss in ("logistic", "hinge", "squared_hinge"):
         spots = follow(rows, tasks_of(loss, mass, k[:1], [0.1, 1.0, 10.0], 4))
         ramps = np.geomspace(RAMP, 1e-3, 8)[None].repeat(3, axis=0)
@@ -234,9 +234,9 @@ def test_sharpening_reaches_the_ramp_and_k_exactly():
 def test_what_cannot_be_placed_is_said():
     """Where all rows lie on T every cut holds all of them."""
     X, y = np.zeros((9, 1)), np.repeat([-1.0, 1.0, 1.0], 3)
-    rows, mass = Rows(X, y, np.ones(9), False, False), np.ones(9)
+    rows, mass = DenseRows(X, y, np.ones(9), False, False), np.ones(9)
     spots = follow(rows, tasks_of("logistic", mass, [3.0], 1.0, 1))
-    assert np.isinf(spots.cut[0, 0])
+    assert spots.inside[0, 0] == 9
     assert not spots.coordinates.any()
     task = Sharpening("logistic", mass[None], np.zeros(1, dtype=int), np.ones(1), np.array([3.0]), np.zeros((1, 1)),
                       np.ones(1), np.array([[0.5]]), np.array([1e-6]))  # fmt: skip
@@ -254,7 +254,7 @@ def test_numbers_stay_finite(loss, alpha, seed, n, scale):
     X = np.round(rng.standard_normal((n, 2)) * 2) * scale
     X = np.c_[X, X[:, :1], np.full(n, 0.3)]
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
-    rows, mass = Rows(X, y, np.ones(n), bool(seed % 2), False), np.ones(n)
+    rows, mass = DenseRows(X, y, np.ones(n), bool(seed % 2), False), np.ones(n)
     spots = follow(rows, tasks_of(loss, mass, [0.9 * n, 1.0], alpha, rows.across.shape[0]))
     for name in ("coordinates", "inside", "value", "errors"):
         assert np.isfinite(getattr(spots, name)).all()
@@ -264,7 +264,7 @@ def test_numbers_stay_finite(loss, alpha, seed, n, scale):
 
 def test_stages_are_as_exact_as_asked():
     X, y, _ = table(4)
-    rows, mass = Rows(X, y, np.ones(60), True, False), np.ones(60)
+    rows, mass = DenseRows(X, y, np.ones(60), True, False), np.ones(60)
     tasks = tasks_of("logistic", mass, [15.0], 1.0, 4)
     exact, loose, short = follow(rows, tasks), follow(rows, tasks, tol=1e-2), follow(rows, tasks, stage=1)
     assert loose.looks[0] < exact.looks[0]
@@ -295,7 +295,7 @@ def test_a_value_that_no_longer_falls_ends_a_stage():
 
 def test_no_path_ends_below_the_lowest_cut():
     X, y = np.array([[-1.0], [1.0]] * 10), np.array([-1.0, 1.0] * 10)
-    rows, mass = Rows(X, y, np.ones(20), True, False), np.ones(20)
+    rows, mass = DenseRows(X, y, np.ones(20), True, False), np.ones(20)
     spots = follow(rows, tasks_of("logistic", mass, [1e-3], 1e5, 2))
     assert spots.cut[0, 0] > 0.4 * LOWEST * np.log(2)
 
@@ -303,7 +303,7 @@ def test_no_path_ends_below_the_lowest_cut():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gradients_and_hessians_are_those_of_the_value(loss):
     X, y, rng = table(6, 20)
-    rows, mass = Rows(X, y, np.ones(20), True, False), rng.exponential(size=20)
+    rows, mass = DenseRows(X, y, np.ones(20), True, False), rng.exponential(size=20)
     walk = Walk(rows.across[:, :20], get_loss(loss), mass, 0.3 * rows.penalized, 9, 1e-9)
     c, cut, h = 0.3 * rng.standard_normal(4), 0.31, 1e-5
     spot, gradient, hessian, _ = walk.look(c, cut)

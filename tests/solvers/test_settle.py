@@ -19,7 +19,7 @@ from closecall.solvers import solve
 from closecall.solvers.finish import Margins
 from closecall.solvers.prepared import prepare
 from closecall.solvers.settle import LOOK, NOWHERE, Settling
-from closecall.solvers.soft import Choice, Spot, soft_smallest
+from closecall.solvers.soft import Choice, SoftSpot, soft_smallest
 
 TOL = 1e-4
 
@@ -73,7 +73,7 @@ def test_a_step_moves_the_margins_by_no_more_than_their_size(name: str) -> None:
         ready = prepare(X, y, np.ones((1, len(y))), fit_intercept=True, penalize_intercept=False, dtype=np.float64)
         surface = Margins(ready.design, ready.design.masses[0], Problem("logistic", name, 0.5, 1e-6))
         settling = Settling(surface, 10 * rng.normal(size=ready.design.rank), 9, TOL)
-        spot = Spot(surface, settling.start, settling.unit)
+        spot = SoftSpot(surface, settling.start, settling.unit)
         held, whole = spot.matrices()
         factor = np.linalg.cholesky(held)
         there = settling._step(spot, factor, whole, settling._length(factor, spot))
@@ -179,7 +179,7 @@ def test_a_prediction_is_nearer_than_staying() -> None:
             continue
         c, width = spot.c.copy(), spot.width / 2
         guess, _ = spot.narrowed(width)
-        here, there = (np.abs(Spot(surface, point, width).gradient).max() for point in (c, guess))
+        here, there = (np.abs(SoftSpot(surface, point, width).gradient).max() for point in (c, guess))
         ratios.append(there / here)
     assert len(ratios) > 3
     assert np.median(ratios) < 0.5

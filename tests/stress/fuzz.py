@@ -90,12 +90,16 @@ def corpus(kind: str) -> list[bytes]:
     return files
 
 
-def made(kind: str, number: int, files: list[bytes]) -> bytes:
+#: Makes an input of a file and another one.
+Change = Callable[[random.Random, bytes, bytes], bytes]
+
+
+def made(kind: str, number: int, files: list[bytes], change: Change = mutate) -> bytes:
     """The input of that number; the first ones are the files themselves."""
     if number < len(files):
         return files[number]
     chance = random.Random(f"{kind} {number}")
-    return mutate(chance, chance.choice(files), chance.choice(files))
+    return change(chance, chance.choice(files), chance.choice(files))
 
 
 @dataclass
@@ -138,7 +142,7 @@ def _child(kind: str, files: list[bytes], target: Any, numbers: range, place: mm
     lines = []
     for number in numbers:
         place[:8] = struct.pack("<q", number)
-        data = made(kind, number, files)
+        data = made(kind, number, files, target.change)
         signal.setitimer(signal.ITIMER_REAL, WAITING)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
         begun = time.process_time()
@@ -231,7 +235,7 @@ def main() -> int:
     kinds = {kind: TARGETS[kind] for kind in given.only or TARGETS}
     if given.write:
         (kind,) = kinds
-        given.write.write_bytes(made(kind, given.first, corpus(kind)))
+        given.write.write_bytes(made(kind, given.first, corpus(kind), kinds[kind].change))
         return 0
     tallies = {kind: Tally(given.first) for kind in kinds}
     done = 0

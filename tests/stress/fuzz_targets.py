@@ -34,7 +34,8 @@ from closecall.paper.salvage import salvage
 from closecall.paper.store import Store, StoreError
 from closecall.tabular.model import TableModel
 from closecall.tabular.table import read, stream
-from tests.stress.fuzz import CORPUS
+from tests.stress import fuzz_skops
+from tests.stress.fuzz import CORPUS, Change, mutate
 from tests.stress.hostile_files import forge
 from tests.stress.hostile_stores import make_store, rows_of, run_command
 
@@ -51,6 +52,7 @@ class Target:
     allowed: tuple[type[Exception], ...]
     weight: int
     corpus: Callable[[], dict[str, bytes]]
+    change: Change = mutate
 
 
 def _written(name: str, data: bytes) -> Path:
@@ -138,8 +140,12 @@ def read_model(data: bytes) -> None:
         return
     X = np.ones((2, found.n_features_in_))
     found.predict(X)
-    if found.calibration is not None:
+    if found.calibration is not None or hasattr(found, "predict_proba"):
         found.predict_proba(X)
+
+
+def read_skops(data: bytes) -> None:
+    fuzz_skops.read_model(data, _written("m.skops", b""))
 
 
 def _headers() -> dict[str, bytes]:
@@ -254,6 +260,7 @@ TARGETS: dict[str, Target] = {
     "gzip": Target(read_gzip, (DataError,), 100, lambda: {f"{k}.gz": gzip.compress(v) for k, v in _TABLES.items()}),
     "parquet": Target(read_columns, (DataError,), 100, _parquet),
     "model": Target(read_model, (ValueError,), 138, _models),
+    "skops": Target(read_skops, (ValueError,), 100, fuzz_skops.models, fuzz_skops.change),
     "header": Target(read_header, (ValueError,), 80, _headers),
     "record": Target(read_record, (ValueError,), 220, _records),
     "store": Target(read_store, (StoreError,), 30, _stores),

@@ -222,7 +222,7 @@ def draw(seed: int, values: str = "", form: str = "", weight: str = "") -> Case:
 def problem(rng: np.random.Generator, loss: str, aggregate: str, alpha: float) -> Problem:
     """A problem with fractional counts, which fit any number of examples."""
     takes = AGGREGATES[aggregate].takes
-    k = float(rng.choice([0.1, 0.5, 1.0])) if "k" in takes else None
+    k = [0.1, 0.5, None][rng.integers(3)] if "k" in takes else None
     m = 0.05 if "m" in takes else None
     return Problem(loss, aggregate, k=k, alpha=alpha, m=m)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,20 @@ from scipy import stats
 from closecall.evaluate.grid import choose
 from closecall.paper.cell import run_cell
 from closecall.paper.plan import Cell
-from studies import classifiers, common, compare, false_positives, guard, multiclass, noise, rates, referee, threshold
+from studies import (
+    classifiers,
+    common,
+    compare,
+    false_positives,
+    guard,
+    level,
+    multiclass,
+    noise,
+    rates,
+    referee,
+    strength,
+    threshold,
+)
 from studies.__main__ import NAMES, experiment, main
 from tests.stress.fault_helpers import inline
 
@@ -223,23 +236,26 @@ def test_what_a_guard_lets_through(tmp_path: Path) -> None:
 def test_pages_of_the_referees(tmp_path: Path) -> None:
     """What is counted is what was stored: sets a point better and worse, the distance to the best, noise."""
     gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
-    run = [method for method in referee.METHODS if method not in referee.OTHERS]
+    run = [method for method in referee.METHODS if method not in referee.GUARDS]
+    many = {"degrees_of_freedom": 1e6, "units": 500, "unit": "rows"}
+    default = referee.GUARDS[referee.CHOICE]
     lines = [
         {
-            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(run, 0.1), "chosen": "forest",
-            "accuracy": dict.fromkeys(run, 0.8) | {"guarded": 0.8 + gain, "forest": 0.82},
-            "challenger": "forest", "gain": gain, "standard_error": 0.013 if name == "d" else 0.02,
+            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys([*run, "guarded"], 0.1),
+            "accuracy": dict.fromkeys(run, 0.8) | {"forest": 0.82}, "challenger": "forest",
+            "gain": gain, "standard_error": 0.013 if name == "d" else 0.02, **many,
         }
         for name, gain in gains.items() for split in range(3)
     ]  # fmt: skip
     settings = stored(tmp_path, "referee", lines)
-    noise = [{"noise": i, "taken": i < 3, "gain": 0.1 * (i < 5), "standard_error": 0.06} for i in range(20)]
+    noise = [{"noise": i, "gain": 0.1 * (i < 5), "standard_error": 0.1 / default / (1.01 if i < 3 else 0.9), **many}
+             for i in range(20)]  # fmt: skip
     stored(tmp_path, "referee-noise", noise)
     page = tight(referee.page(referee.table(settings), tmp_path / "figure.svg"))
-    assert "better than the baseline on 2 of 4 sets and a point or more worse on 1 of 4" in page
-    assert "is 0.95 points below that of tuned RandomForest" in page
+    # The forest, 2 points better, is taken where its gain exceeds so many standard errors: on a, with 1.5 on d, too.
+    assert "better than the baseline on 1 of 4 sets and a point or more worse on 0 of 4" in page
+    assert "is 1.50 points below that of tuned RandomForest" in page
     assert "left the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
-    # With 1.5 standard errors the forest, 2 points better, is taken where its gain exceeds 0.03, or 0.0195 on d.
     assert "With 1.5, counted from the same comparisons, it is a point better on 2 of 4 sets" in page
     assert "noise takes it from the baseline in 5 of 20 runs" in page
     assert "chooses among 11 strengths" in page
@@ -253,6 +269,46 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
     page = tight(threshold.page(threshold.table(stored(tmp_path, "threshold", lines)), tmp_path / "figure.svg"))
     assert "the mean accuracy is 1.05 points below that with the tuned one; it loses a point on 0 of 4" in page
     assert "HistGradientBoosting: with the exact threshold the mean accuracy is 1.00 points above" in page
+
+
+def test_the_level_on_noise(tmp_path: Path) -> None:
+    """Of each case the share of runs that left the baseline, and the mean of what was reported."""
+    found = level.run_one({"case": "groups, 1 rules", "batch": 1})
+    assert [len(steps) for steps in found["steps"]] == [1] * level.BATCH
+    assert 0 < np.std([gain for ((gain, *_),) in found["steps"]]) < 0.5
+    over = [1.0, 1e6, 400, "rows"]
+    lines = [
+        {"case": "plain, 20 rules", "batch": 0, "steps": [[[-0.02, *over]], [[-0.01, *over]], [[0.0, *over]]]},
+        {"case": "plain, 20 rules", "batch": 1, "steps": [[[0.01, *over]], [[0.02, 0.005, *over[1:]]]]},
+    ]
+    rows = level.table(stored(tmp_path, "level", lines))
+    assert [(row["runs"], row["taken"], row["taken_2"], row["gain"]) for row in rows] == [(5, 0.2, 0.2, 0.0)]
+    text = tight(level.page(rows, tmp_path / "figure.svg"))
+    assert "left most often in 20.0% of the runs (20 rules, independent)" in text
+    assert "within two standard errors of 0 in 1 of 1 cases" in text
+
+
+def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
+    """The largest mean gain of the guards that harm few sets and that little noise passes."""
+    names = [f"{guard:g}" for guard in strength.GUARDS]
+
+    def line(key: dict[str, int], gain: Callable[[int], float], taken: Callable[[int], bool]) -> dict[str, object]:
+        of = range(len(names))
+        return {"who": "search", **key, "gain": {names[place]: gain(place) for place in of},
+                "taken": {names[place]: taken(place) for place in of}}  # fmt: skip
+
+    lines = [
+        line({"generated": 0}, lambda place: 9.0 - place, lambda place: True),
+        line({"generated": 1}, lambda place: -2.0 * (place < 2), lambda place: True),  # a point worse under two guards
+        *(line({"noise": seed}, lambda place: 0.0, lambda place, seed=seed: seed < 4 - place) for seed in range(20)),
+    ]
+    rows = strength.table(stored(tmp_path, "strength", lines))
+    assert [row["guard"] for row in rows if row["chosen"]] == [strength.GUARDS[3]]  # 10 % of the noise passes the third
+    assert f"{names[3]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
+    found = strength.run_one({"who": "search", "generated": 2})
+    assert list(found["gain"]) == names
+    X, y, unseen, truth = strength.generated(5)
+    assert (len(X), len(unseen)) == (len(y), len(truth))
 
 
 def test_every_experiment_has_a_name() -> None:

@@ -213,6 +213,27 @@ def test_nothing_was_asked_for_and_nothing_went_wrong(wide: Page) -> None:
     assert wide.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)") == []
 
 
+def test_only_the_scripts_of_the_page_run(browser: Any, address: str) -> None:
+    """The policy knows them by their hashes: a script that got in, a handler and text as a program are refused."""
+    page = visit(browser, address)
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
+    (scripts,) = [part for part in policy.split("; ") if part.startswith("script-src")]
+    assert re.fullmatch(r"script-src( 'sha256-[A-Za-z0-9+/]{43}='){2}", scripts)
+    assert page.heard == []
+    # Not at once: what the browser is told to evaluate from outside may do anything.
+    page.evaluate("""() => new Promise((done) => setTimeout(() => {
+        const found = document.createElement("script");
+        found.textContent = "window.hacked = 'a script'";
+        document.body.append(found);
+        document.body.insertAdjacentHTML("beforeend", "<svg onload='window.hacked=1'></svg>");
+        try { window.hacked = new Function("return 'text'")(); } catch (error) { window.refused = error.name; }
+        setTimeout(done, 100);
+    }, 0))""")
+    assert page.evaluate("[window.hacked, window.refused]") == [None, "EvalError"]
+    assert len(page.heard) == 2, "the script and the handler are reported, too"
+    page.context.close()
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")])
 def test_axe_width_colours_and_paper(browser: Any, address: str, width: int, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")

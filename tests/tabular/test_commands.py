@@ -8,6 +8,7 @@ import io
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -203,3 +204,32 @@ def test_help_fits_eighty_columns(run: Run) -> None:
     for command in ("compare", "fit", "predict"):
         assert run(command, "--help") == 0
         assert max(map(len, run.out.splitlines())) <= 80
+
+
+def test_a_model_given_as_data_is_called_one(run: Run) -> None:
+    Path("c.csv").write_text(customers(60))
+    assert run("fit", "c.csv", "--out", "linear", "--model", "logistic", "--splits", 0) == 0
+    models = ["linear"]
+    if find_spec("skops"):
+        assert run("fit", "c.csv", "--out", "forest", "--model", "random_forest", "--splits", 0) == 0
+        models.append("forest")
+    for model in models:
+        for given in (("compare", model, "--no-report"), ("fit", model, "--out", "m"), ("predict", model, model)):
+            assert run(*given) == cli.BAD_REQUEST
+            assert f"'{model}' is a closecall model, not data; closecall predict {model} DATA applies it" in run.err
+        for command in ("predict", "explain"):
+            assert run(command, "c.csv", model) == cli.BAD_REQUEST
+            assert f"'{model}' is a closecall model and 'c.csv' is not: swap them, the model comes first" in run.err
+    Path("other.zip").write_bytes(b"PK\x03\x04 something else")
+    assert run("compare", "other.zip", "--no-report") == cli.BAD_REQUEST
+    assert "zip archive" in run.err
+
+
+def test_the_bare_command_prints_its_help(run: Run) -> None:
+    assert run() == 0
+    assert "Usage:" in run.out
+    assert "compare" in run.out
+    assert run.err == ""
+    help_page = run.out
+    assert run("--help") == 0
+    assert run.out == help_page

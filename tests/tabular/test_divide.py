@@ -22,9 +22,11 @@ from sklearn.svm import LinearSVC
 from closecall import cli
 from closecall.data.dataset import DataError
 from closecall.tabular.closecalls import close_calls
-from closecall.tabular.compare import ComparePlan, diagnosis_of, run_splits
-from closecall.tabular.conclude import conclude
+from closecall.tabular.compare import ComparePlan, Split, diagnosis_of, run_splits
+from closecall.tabular.conclude import Result, clearly_learns, conclude
+from closecall.tabular.contenders import MAJORITY, Entry
 from closecall.tabular.divide import Order
+from closecall.tabular.estimate import why_none
 from closecall.tabular.measure import METRICS
 from closecall.tabular.model import TableModel
 from closecall.tabular.report import Findings, _lead
@@ -74,6 +76,36 @@ def test_no_group_is_on_two_sides(seed: int) -> None:
         cv, groups = order.inner(codes, known)
         for learn, tried in cv.split(known, codes[known], groups):
             assert not set(groups[learn]) & set(groups[tried])
+
+
+def test_few_groups_are_divided_in_different_ways_or_refused() -> None:
+    """The same division twice would look like certainty."""
+    values, codes = np.repeat(np.arange(9), 10), np.tile([0, 1], 45)
+    parts = Order("groups", values).divisions(codes, 8, 0)
+    assert len({tuple(np.unique(values[test])) for *_, test in parts}) == len(parts) > 3
+    five = Order("groups", np.repeat(np.arange(5), 18))
+    assert five.few == 5
+    with pytest.raises(DataError, match="5 groups are too few to tell a gain from chance; 6 are needed"):
+        five.divisions(codes, 2, 0)
+    assert "no estimate: 5 groups are too few" in why_none(Any, 2, five)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["groups", "time"])
+def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
+    """Noise that is the same in all rows of a group, or over a stretch of time, is no evidence that anything learns."""
+    found = {"rows": 0, kind: 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        member = np.repeat(np.arange(16), 25)
+        truth, said = (rng.integers(0, 2, 16)[member] for _ in range(2))
+        entries = (Entry("a", "", 0.5, said), Entry(MAJORITY, "", 0.5, np.zeros(400, dtype=int)))
+        split = Split(entries, np.arange(400), truth, 100, 100)
+        asked = [Result("a", "a", (0.5,))]
+        order = Order(kind, member if kind == "groups" else np.arange(400.0))
+        for name, by in (("rows", Order()), (kind, order)):
+            found[name] += clearly_learns([split], asked, by.units(400))
+    assert found["rows"] > 15
+    assert found[kind] <= 7
 
 
 def test_too_few_times_are_said_with_what_would_do(run: Run) -> None:

@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 pytest.importorskip("typer", reason="install closecall[bench]")
 pytest.importorskip("pandas", reason="install closecall[bench]")
 
-from closecall import CloseKClassifier, cli
+from closecall import AggregateLossClassifier, CloseKClassifier, cli
 from closecall.tabular.model import TableModel
 from closecall.tabular.table import read
 from tests.tabular.helpers import Run
@@ -157,7 +157,7 @@ def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
     """Without marks of its rows and without calibration it predicts as before, and says what it lacks."""
     Path("c.csv").write_text(customers(60))
     table = read("c.csv")
-    model = TableModel.fit(table, "logistic")
+    model = TableModel.fit(table, "hinge")
     model.classifier.set_params(calibration=None)
     del model.classifier.calibrators_
     model.save("m")
@@ -242,10 +242,13 @@ def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [CloseKClassifier, AggregateLossClassifier])
 @pytest.mark.parametrize(
-    ("calibration", "classes"), [(None, 2), (None, 3), ("sigmoid", 3), ("isotonic", 2), ("isotonic", 3)]
-)
-def test_classifiers_convert_by_themselves(calibration: str | None, classes: int) -> None:
+    ("calibration", "form", "classes"),
+    [(None, "top_two", 2), (None, "top_two", 3), (None, "ovr", 3), (None, "softmax", 3), ("sigmoid", "top_two", 3),
+     ("isotonic", "top_two", 2), ("isotonic", "top_two", 3)],
+)  # fmt: skip
+def test_classifiers_convert_by_themselves(kind: Any, calibration: str | None, form: str, classes: int) -> None:
     """Any of our classifiers in anybody's pipeline, float32 and float64."""
     skl2onnx = pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
     ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')
@@ -255,12 +258,15 @@ def test_classifiers_convert_by_themselves(calibration: str | None, classes: int
     rng = np.random.default_rng(classes)
     y = np.arange(90) % classes
     X = rng.normal(size=(90, 3)) + y[:, None]
-    model = CloseKClassifier(calibration=calibration, multiclass="top_two", random_state=0).fit(X, y)
+    model = kind(calibration=calibration, multiclass=form, random_state=0).fit(X, y)
     for dtype, exact in ((np.float64, 1e-9), (np.float32, 1e-4)):
         content = skl2onnx.to_onnx(model, X[:1].astype(dtype), options={"zipmap": False}).SerializeToString()
         session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
         labels, second = session.run(None, {"X": X.astype(dtype)})
         np.testing.assert_array_equal(labels, model.predict(X))
         scores = model.decision_function(X)
-        expected = model.predict_proba(X) if calibration else scores[:, None] if scores.ndim == 1 else scores
+        regression = kind is AggregateLossClassifier and (form != "top_two" or classes == 2)
+        assert hasattr(model, "predict_proba") == (regression or calibration is not None)
+        scores = scores[:, None] if scores.ndim == 1 else scores
+        expected = model.predict_proba(X) if hasattr(model, "predict_proba") else scores
         np.testing.assert_allclose(second, expected, rtol=exact, atol=exact)

@@ -18,11 +18,12 @@ from closecall._signals import KEPT, going_on
 from closecall.paper.engines import EngineError
 from closecall.paper.store import StoreError, StoreFault
 
-COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, 3
+COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, _signals.BAD_REQUEST
 #: typer turns Ctrl-C into this exit code.
 _INTERRUPTED = 130
 UNEXPECTED = "an error of its own, which should be reported (CLOSECALL_TRACEBACK=1 shows where)"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+#: A disk, a quota or a limit of the process that is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: BaseException) -> tuple[str, int]:
@@ -46,7 +47,7 @@ def explain(error: BaseException) -> tuple[str, int]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         resumes = going_on() == KEPT
         return (f"closecall: the reader of the output went away; {KEPT}", INCOMPLETE) if resumes else ("", 0)
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+    if _is_full(error) or (isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS)):
         return f"closecall: {error}: make room, or choose another --out; {going_on()}", INCOMPLETE
     if isinstance(error, MemoryError):
         return f"closecall: not enough memory ({error}); {going_on()}", INCOMPLETE
@@ -59,6 +60,12 @@ def explain(error: BaseException) -> tuple[str, int]:
     if os.environ.get("CLOSECALL_TRACEBACK"):
         traceback.print_exception(error)
     return f"closecall: {UNEXPECTED}: {type(error).__name__}: {error}", BAD_REQUEST
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether a full disk is behind an error, whoever has put it into words."""
+    full = isinstance(error, OSError) and error.errno in _FULL
+    return full or (error is not None and _is_full(error.__cause__))
 
 
 def finish(code: object) -> int:

@@ -17,7 +17,6 @@ from .console import err, plain
 
 app = typer.Typer(
     help="Classifiers trained on the close calls: on your own table, and on every table and figure of the paper.",
-    no_args_is_help=True,
     add_completion=False,
 )
 #: Panel of the help -> its commands, by name.
@@ -62,7 +61,7 @@ def main() -> None:
     """The entry point: runs the command and turns what went wrong into a message and an exit code."""
     with stoppable():
         try:
-            code = exits.finish(built()(streams.with_values(sys.argv[1:]), standalone_mode=False))
+            code = exits.finish(built()(streams.with_values(sys.argv[1:]) or ["--help"], standalone_mode=False))
             sys.stdout.flush()  # here a reader that went away can still be answered
         except BaseException as error:
             message, code = exits.explain(error)

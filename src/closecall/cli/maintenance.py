@@ -9,7 +9,7 @@ import typer
 
 from closecall.paper.exchange import export_store, import_folder
 from closecall.paper.store import Store
-from closecall.report.text import shown
+from closecall.report.text import shown, write_whole
 
 from .console import RESULTS, DataDir, Json, Out, say
 
@@ -59,7 +59,7 @@ def import_(
 def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
-    readme: Annotated[list[Path] | None, typer.Option(help="Page whose results are filled in; repeatable.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table is filled in; repeatable.")] = None,
     predictions: Annotated[list[str] | None, typer.Option(
         help="Suite whose chosen settings are solved again for the prediction of every test example; needs the data.")
     ] = None,
@@ -71,7 +71,7 @@ def publish(
         from closecall.paper.pages.publish import CELLS, PREDICTIONS, write_pages
     except ImportError as error:
         raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
-    from closecall.paper.pages.findings import fill
+    from closecall.paper.pages.claims import claimed_pages, fill
 
     if output is not None:
         with Store(output / "store.sqlite") as store:
@@ -85,8 +85,8 @@ def publish(
         if not made:
             raise ValueError(f"no cells of linear models of a suite {suite!r} are complete in {to / CELLS}")
     paths = list(write_pages(to, tell=tell))
-    for page in readme or ():
-        page.write_text(fill(page.read_text(encoding="utf-8"), to), encoding="utf-8")
+    for page in [*claimed_pages(to), *(readme or ())]:
+        write_whole(page, fill(page, to))
     size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
     if as_json:
         say({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size})

@@ -42,6 +42,8 @@ ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.
 Trust = Annotated[list[str] | None, typer.Option(help="A type of another package that the model file may hold.")]
 #: Coefficients that fit prints.
 LARGEST = 5
+#: Scores in memory at a time: rows times classes.
+SCORES = 1 << 24
 
 
 def fit(
@@ -81,6 +83,7 @@ def fit(
     from closecall.tabular.deploy import check_onnx, write_onnx
     from closecall.tabular.divide import Order
     from closecall.tabular.estimate import chosen_words, estimate, why_none
+    from closecall.tabular.keep import options_for
     from closecall.tabular.measure import METRICS
     from closecall.tabular.model import TableModel
     from closecall.tabular.table import check_classes, read
@@ -112,9 +115,11 @@ def fit(
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in tried.lines() if tried else filter(None, [why_none(table, splits)]):
+    for line in tried.lines() if tried else filter(None, [why_none(table, splits, order)]):
         err.print(plain(line), soft_wrap=True)
     err.print(plain(why), soft_wrap=True)
+    if not fitted.linear and output.is_file() and (options := options_for(output)):
+        err.print(plain(f"note: predict and explain need {options}"), style="yellow", soft_wrap=True)
     largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
                         fitted.coefficients[:LARGEST])  # fmt: skip
     if largest:
@@ -157,10 +162,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the classes of a table, piece by piece, however long it is."""
-    from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, tally = TableModel.load(model, trust or ()), _Tally(probabilities)
+    loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
+    chunk = max(1, min(chunk, SCORES // len(loaded.classifier.classes_)))
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:
@@ -181,6 +186,17 @@ def predict(
     print_notes(tally.told(), err)
     known = "" if tally.accuracy is None else f", accuracy {tally.accuracy:.1%} on the {tally.labelled} with a label"
     err.print(f"{counted(tally.rows, 'row')} predicted{known}")
+
+
+def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
+    """The model; an error that says so if it was given where the data belong."""
+    from closecall.tabular.model import TableModel
+    from closecall.tabular.table import is_model
+
+    swapped = [each for each in data if is_model(each)]
+    if swapped and not is_model(model):
+        raise ValueError(f"{swapped[0]!r} is a closecall model and {model!r} is not: swap them, the model comes first")
+    return TableModel.load(model, trust or ())
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
@@ -265,10 +281,9 @@ def explain(
 ) -> None:
     """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
     from closecall.tabular.explain import explain as explained
-    from closecall.tabular.model import TableModel
     from closecall.tabular.table import stream
 
-    loaded, begin = TableModel.load(model, trust or ()), 0
+    loaded, begin = _loaded(model, [data], trust), 0
     for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):
         loaded.check([str(name) for name in frame.columns])
         if row <= begin + len(frame):

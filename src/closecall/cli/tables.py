@@ -105,8 +105,9 @@ def compare(
         make_folder(page)
     chosen = list(_progress(run_splits(table, plan, order), splits))
     found = Findings(
-        table, conclude(table, chosen, plan, contenders), diagnosis_of(table), chosen, hints(table), sys.argv[1:], order
-    )
+        table, conclude(table, chosen, plan, contenders, order=order), diagnosis_of(table), chosen, hints(table),
+        sys.argv[1:], order,
+    )  # fmt: skip
     records = as_records(found, facts_of(table))
     path = str(write(found, page, records)[0]) if page and not missing else ""
     if as_json:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep, lookup
-from ..aggregates import Count, get_aggregate
+from ..aggregates import Count, get_aggregate, warn_of_one
 from ..linear import AggregateLossClassifier, CloseKClassifier
-from ..linear.base import LinearClassifier
+from ..linear.base import LinearClassifier, has_probabilities
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
 from ..solvers.large import Manner
@@ -107,6 +108,7 @@ class OverPartitions(LinearClassifier):
         return Manner(self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept))
 
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
+        warn_of_one(self.aggregate, self.k, depth=5)
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
         found = fit_passes(passes, survey, frame, problem, labels, self._manner)
         self._keep(found, survey, frame, problem, passes.number)
@@ -152,6 +154,12 @@ class OverPartitions(LinearClassifier):
         """Class labels (samples,); of a Dask collection a Dask array."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict", self.classes_.dtype, False)
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities (samples, classes), as in memory; of a Dask collection a Dask array."""
+        check_is_fitted(self, "coef_")
+        return self.each(X, "predict_proba", np.float64, True)
 
     def each(self, X: Any, method: str, kind: Any, wide: bool) -> Any:
         """A method of the model in memory, on X or on every partition of it."""

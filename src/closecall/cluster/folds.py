@@ -116,11 +116,13 @@ class Contest:
 
 
 def judged(frame: Frame, contest: Contest, block: Block) -> Array:
-    """Masses (folds, 4) of rows that no contender has seen: both right, only the first, only the second, none.
+    """Masses (folds, 4) of rows that no contender has seen, and their sums of squares (2, folds, 4).
+
+    Of the rows on which both are right, only the first, only the second, none.
 
     Where fewer rows of a label are left, they count for those that chose.
     """
-    found = np.zeros((len(contest.models), 4))
+    found = np.zeros((2, len(contest.models), 4))
     most = min(contest.shares.values())
     for piece in block.pieces():
         X, y = block.X[piece], block.y[piece]
@@ -132,7 +134,8 @@ def judged(frame: Frame, contest: Contest, block: Block) -> Array:
         for fold, models in enumerate(contest.models):
             rows = np.flatnonzero((mine == fold) & (mass > 0))
             first, second = (_right(frame, X[rows], codes[rows], each) for each in models)
-            found[fold] += np.bincount(2 * ~first + ~second, mass[rows], minlength=4)
+            for power in (1, 2):
+                found[power - 1, fold] += np.bincount(2 * ~first + ~second, mass[rows] ** power, minlength=4)
     return found
 
 

@@ -9,19 +9,18 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from .._names import Array, keep, lookup
 from ..aggregates import get_aggregate
 from ..linear import CloseKClassifierCV
-from ..linear.base import is_calibrated
 from ..linear.calibration import fit_calibrators
 from ..linear.fitting import MULTICLASS, scores_of
-from ..linear.guard import Setting, compare, order, paired_examples
+from ..linear.guard import Setting, order
 from ..linear.race import FINAL_TESTS
 from ..linear.search import ALPHAS, GUARD, KS
 from ..linear.splits import FOLDS
 from ..linear.training import row_hashes
+from ..paired import compare, from_sums
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, TAKEN, OverPartitions
 from .fit import ask, collect, draw_for, fit_drawn, lockstep, total_mass, ways
@@ -142,11 +141,6 @@ random_state
         if self.calibration is not None:
             self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
 
-    @available_if(is_calibrated)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities (samples, classes), as in memory; of a Dask collection a Dask array."""
-        return self.each(X, "predict_proba", np.float64, True)
-
     def _folds(self) -> int:
         """How many; an error for what only a search in one place can do."""
         only = "only where the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
@@ -208,11 +202,12 @@ random_state
         found = np.stack([end.c for end in ends])
         return list(found.reshape(used, len(contenders), len(labels), -1))
 
-    def _decide(self, contenders: Sequence[Setting], masses: Array) -> int:
-        """Which contender is taken: 0 is logistic regression, 1 its challenger."""
-        both, first, second, none = masses.sum(axis=0)
-        gain, error = paired_examples(np.array([1.0, -1.0, 0.0]), np.array([second, first, both + none]))
-        outcome = compare(contenders[1], contenders[0], gain, error, float(self.guard))
+    def _decide(self, contenders: Sequence[Setting], sums: Array) -> int:
+        """Which contender is taken: 0 is logistic regression, 1 its challenger; by masses and squares of them."""
+        masses, squares = sums.sum(axis=1)
+        both, first, second, _ = masses
+        gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
+        outcome = compare(contenders[1], contenders[0], gain, float(self.guard))
         taken = int(outcome.taken)
         total = float(masses.sum())
         chosen = contenders[taken]

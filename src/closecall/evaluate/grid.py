@@ -92,11 +92,14 @@ BASELINES = {
     "linear_svc": "LinearSVC",
     "tuned_threshold": "TunedThresholdClassifierCV",
 }
+#: ``average`` with as many random starts of its network as ``close_decay`` has settings.
+EQUAL_STARTS = "average_equal_starts"
 #: What a reader sees for every method, wherever it is shown.
 LABELS = {
     **{name: name.replace("_", " ") for name in AGGREGATES},
     **{f"{name}_top_two": f"{name.replace('_', ' ')}, top-two" for name in AGGREGATES},
     **BASELINES,
+    EQUAL_STARTS: "average, equal starts",
     "gradient_boosting": "HistGradientBoosting",
 }
 

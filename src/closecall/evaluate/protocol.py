@@ -42,6 +42,8 @@ class Protocol:
         The test of two methods on one data set.
     corrected : bool
         Whether Holm's correction over the data sets follows.
+    new_starts : bool
+        Whether every setting of a network has a random start of its own, as in the released experiments.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Protocol:
     ties: tuple[str, str]
     test: PairTest
     corrected: bool
+    new_starts: bool
 
 
 def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
@@ -88,8 +91,8 @@ def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: in
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol
     for protocol in (
-        Protocol("paper", _divide_paper, True, 1e-5, ("alpha", "k"), paper_test, False),
-        Protocol("sound", _divide_sound, False, 1e-3, ("k", "alpha"), corrected_test, True),
+        Protocol("paper", _divide_paper, True, 1e-5, ("alpha", "k"), paper_test, False, True),
+        Protocol("sound", _divide_sound, False, 1e-3, ("k", "alpha"), corrected_test, True, False),
     )
 }
 

@@ -221,20 +221,29 @@ def fraction_interval(
     return float(interval.low), float(interval.high)
 
 
-def mean_interval(values: Array) -> tuple[float, float, float]:
-    """A mean over data sets and its 95 % percentile bootstrap interval.
+#: Values from which the interval of a mean is a bootstrap's; of fewer its percentiles are too narrow (84 % of five).
+MANY = 30
 
-    The generator is fixed, so that the same numbers always read the same.
+
+def mean_interval(values: Array) -> tuple[float, float, float]:
+    """A mean over data sets and its 95 % interval: percentile bootstrap from :data:`MANY` on, below it Student's t.
+
+    The generator is fixed, so that the same numbers always read the same. One value has no interval: both ends are NaN.
 
     Examples
     --------
-    >>> mean_interval(np.array([2.0, 2.0]))
-    (2.0, 2.0, 2.0)
+    >>> [round(number, 3) for number in mean_interval(np.array([1.0, 2.0, 3.0]))]
+    [2.0, -0.484, 4.484]
     """
     values = np.asarray(values, dtype=float)
     mean = float(values.mean()) if len(values) else math.nan
-    if len(values) < 2 or np.ptp(values) == 0:
+    if len(values) < 2:
+        return mean, math.nan, math.nan
+    if np.ptp(values) == 0:
         return mean, mean, mean
+    if len(values) < MANY:
+        half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values))
+        return mean, mean - half, mean + half
     drawn = np.random.default_rng(0).integers(0, len(values), (4999, len(values)))
     low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
     return mean, float(low), float(high)

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import LabelBinarizer
 from sklearn.svm import LinearSVC
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._names import Array
-from ..aggregates import check_mass
+from ..aggregates import AGGREGATES, check_mass
+from ..losses import LOSSES
 from ..theory import minimum_errors
 from .calibration import probabilities
 from .fitting import scores_of
@@ -43,13 +46,45 @@ class OptimalityGap:
     proven: bool
 
 
-def is_calibrated(estimator: Any) -> bool:
-    if getattr(estimator, "calibration", None) is None:
+def own_form(model: Any) -> str | None:
+    """In which form a model is logistic regression: each score by itself ("ovr") or a softmax; None for all others.
+
+    A search is asked for what it chose. Two classes have one score.
+
+    Examples
+    --------
+    >>> from closecall import AggregateLossClassifier, CloseKClassifier
+    >>> own_form(AggregateLossClassifier()), own_form(CloseKClassifier())
+    ('ovr', None)
+    """
+    names = ("loss", "aggregate", "exact_intercept")
+    searches = hasattr(model, "alphas")
+    fitted = getattr(model, "best_params_", {}) if searches else {name: getattr(model, name, None) for name in names}
+    loss, aggregate, moved = (fitted.get(name) for name in names)
+    if moved or loss not in LOSSES or aggregate not in AGGREGATES:
+        return None
+    form = getattr(model, "multiclass_", model.multiclass)
+    if len(getattr(model, "classes_", ())) == 2:
+        form = "ovr"
+    regression = LOSSES[loss].likelihood and AGGREGATES[aggregate].plain
+    return form if regression and form in ("ovr", "softmax") else None
+
+
+def has_probabilities(estimator: Any) -> bool:
+    """Whether it was calibrated or is logistic regression; otherwise an error that says what to do."""
+    if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
-            f"{type(estimator).__name__} minimises errors and has no probabilities of its own; set "
+            f"this {type(estimator).__name__} is not logistic regression and has no probabilities of its own; set "
             "calibration='sigmoid' or 'isotonic' for out-of-fold calibrated ones, or use decision_function"
         )
     return True
+
+
+def calibrators_of(model: Any) -> list[Array] | None:
+    """What turns the scores of a fitted model into probabilities: one array for each score, None for a softmax."""
+    if getattr(model, "calibration", None) is not None:
+        return model.calibrators_
+    return None if own_form(model) == "softmax" else [np.array([1.0, 0.0])] * len(model.intercept_)
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,15 +123,17 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[codes]
 
-    @available_if(is_calibrated)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Calibrated probabilities (samples, classes); only with ``calibration=``.
+        """Probabilities (samples, classes): calibrated with ``calibration=``, else only of logistic regression.
 
-        The calibration was fitted on out-of-fold scores. It may put a probability above one half on the class that
-        ``predict`` rejects: close-k places its boundary for few errors, not where the probability is one half.
+        The average of the logistic loss is logistic regression, and so is a search that chose it; one class against the
+        rest is normalised as in scikit-learn's OneVsRestClassifier. All others need the calibration, which is fitted
+        on out-of-fold scores. It may put a probability above one half on the class that ``predict`` rejects: close-k
+        places its boundary for few errors, not where the probability is one half.
         """
         scores = self.decision_function(X)
-        return probabilities(self.calibrators_, scores if scores.ndim == 2 else scores[:, None])
+        return probabilities(calibrators_of(self), scores if scores.ndim == 2 else scores[:, None])
 
     def boundary_distance(self, X: Any) -> Array:
         """Euclidean distance to the decision boundary (samples,).
@@ -157,11 +194,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         errors = float(mass[predicted != y].sum())
         return OptimalityGap(errors, best.lower_bound, max(errors - best.lower_bound, 0.0), best.proven)
 
-    def to_sklearn(self) -> LogisticRegression | LinearSVC:
+    def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | LinearSVC:
         """A plain fitted scikit-learn model with the same predictions, for ONNX, PMML and the like.
 
-        LogisticRegression for the logistic loss, LinearSVC for all others. The ``predict_proba`` of the former is not
-        calibrated unless the aggregate was ``average``.
+        What is logistic regression becomes one: LogisticRegression, or a OneVsRestClassifier of them for one class
+        against the rest. All others become a LinearSVC, which has no ``predict_proba``; a calibration stays behind.
 
         Examples
         --------
@@ -171,12 +208,24 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ['yes']
         """
         check_is_fitted(self, "coef_")
-        loss = getattr(self, "loss_", getattr(self, "loss", ""))
-        plain = {"logistic": LogisticRegression}.get(loss, LinearSVC)()
-        for name in ("coef_", "intercept_", "classes_", "n_features_in_", "feature_names_in_"):
+        form = own_form(self)
+        if form == "ovr" and len(self.classes_) > 2:
+            plain = OneVsRestClassifier(LogisticRegression())
+            plain.label_binarizer_ = LabelBinarizer(sparse_output=True).fit(self.classes_)
+            plain.estimators_ = [
+                self._filled(LogisticRegression(), coef_=coef[None], intercept_=shift[None], classes_=np.array([0, 1]))
+                for coef, shift in zip(self.coef_, self.intercept_, strict=True)
+            ]
+            return self._filled(plain, classes_=self.classes_)
+        plain = LogisticRegression() if form else LinearSVC()
+        return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
+
+    def _filled(self, plain: Any, **fitted: Array) -> Any:
+        """A model of scikit-learn with these attributes, and those that all of them have."""
+        for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
-                setattr(plain, name, getattr(self, name))
-        plain.n_iter_ = np.atleast_1d(getattr(self, "n_iter_", 1))
+                fitted[name] = getattr(self, name)
+        vars(plain).update(fitted, n_iter_=np.atleast_1d(getattr(self, "n_iter_", 1)))
         return plain
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
@@ -54,14 +54,18 @@ def fit_isotonic(scores: Array, positive: Array, mass: Array) -> Array:
 CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 
 
-def probabilities(calibrators: Sequence[Array], scores: Array) -> Array:
+def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
     """Probabilities (samples, classes) of scores (samples, 1) for two classes or (samples, classes).
+
+    Each score has its calibrator, and the results are divided by their sum; without calibrators, a softmax.
 
     Examples
     --------
     >>> probabilities([np.array([1.0, 0.0])], np.array([[0.0]])).tolist()
     [[0.5, 0.5]]
     """
+    if calibrators is None:
+        return np.asarray(softmax(scores, axis=1))
     columns = [_apply(calibrator, scores[:, place]) for place, calibrator in enumerate(calibrators)]
     if len(columns) == 1:
         return np.column_stack([1 - columns[0], columns[0]])

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._names import Array, keep, lookup
-from ..aggregates import Count, get_aggregate
+from ..aggregates import Count, get_aggregate, warn_of_one
 from ..objective import Problem
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
@@ -56,6 +56,7 @@ class _OneSetting(LinearClassifier):
         self
         """
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        warn_of_one(self.aggregate, self.k)
         check_random_state(self.random_state)
         if "m" in get_aggregate(self.aggregate).takes and self.m is None:
             raise ValueError(
@@ -131,13 +132,14 @@ class AggregateLossClassifier(_OneSetting):
     ----------
     loss : str
         ``logistic``, ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``focal``, ``sigmoid`` or
-        ``generalized_ce``.
+        ``generalized_cross_entropy``.
     aggregate : str
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
-        How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all.
-        Only used by ``top``, ``atk``, ``close``, ``close_decay`` and ``ranked_range``.
+        How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all. The
+        int 1 is one example, the float 1.0 all of them, with a warning that says so. Only used by ``top``, ``atk``,
+        ``close``, ``close_decay`` and ``ranked_range``.
     alpha : float
         L2 strength, >= 0.
     m : int, float or None
@@ -153,8 +155,9 @@ class AggregateLossClassifier(_OneSetting):
         Algorithm 1. Sparse, very wide (256 columns) and very long (80,000 rows) tables, joint classes and an ``init``
         other than least squares take the steps in either case; so do the aggregates that are not close.
     n_starts : int or None
-        From how many starts a path is followed: the first with the masses as they are, the others with random ones. The
-        end with the fewest training errors is kept. None: ten, fewer on more than 1,000 rows, one from 5,000 on.
+        From how many starts a path is followed: the first with the masses as they are, the second without the rows that
+        lie farthest out, the others with random masses. The end with the fewest training errors is kept. None: ten,
+        fewer on more than 1,000 rows or many columns, at least two.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
     exact_intercept : bool
@@ -166,7 +169,8 @@ class AggregateLossClassifier(_OneSetting):
         jointly by softmax cross-entropy, which is the logistic loss. The close-k classifiers take ``"top_two"`` unless
         told otherwise. Only used with more than two classes.
     calibration : {"sigmoid", "isotonic"} or None
-        Fit out-of-fold calibrated probabilities as well, which adds ``predict_proba``.
+        Fit out-of-fold calibrated probabilities as well. Without it only logistic regression, the average of the
+        logistic loss, has ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start.
     warm_start : bool

@@ -18,8 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from .._names import Array
 from ..aggregates import Count, get_aggregate
 from ..objective import Problem
+from ..paired import paired
 from .fitting import Options, Parts, fit_models, scores_of
-from .guard import paired_examples
 from .multiclass import top_two_margins
 from .race import hits
 from .splits import make_splits
@@ -138,9 +138,9 @@ def diagnose(
         pair = [fold, folds + fold]
         right = hits(training.X[rows], training.codes[rows], models.coef[pair], models.intercept[pair])
         gains[rows] = right[1].astype(float) - right[0]
-    gain, error = paired_examples(gains, training.mass)
-    helps = gain > max(1.5 * error, 1e-12)
-    return Diagnosis(*_findings(training, easy, margins), gain, error, helps, aggregate or "close-k")
+    gain = paired(gains, training.mass, split.units(training, None))
+    helps = gain.mean > max(gain.needed(1.5), 1e-12)
+    return Diagnosis(*_findings(training, easy, margins), gain.mean, gain.standard_error, helps, aggregate or "close-k")
 
 
 def _scores(training: Training, problem: Problem, options: Options) -> Array:

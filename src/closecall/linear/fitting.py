@@ -57,6 +57,7 @@ class Options:
     penalize_intercept: bool
     multiclass: str
     init: Any = "least_squares"
+    hint: bool = False  # whether init only saves steps: a path does without
     dtype: Any = None
     threads: int = 1
     extra_iter: int = 0
@@ -169,7 +170,8 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
     sign, rows = _oriented(training, parts, number)
     masses = parts.masses(rows)
     path = np.zeros(len(problems), dtype=bool)
-    if options.solver == "path" and isinstance(options.init, str) and options.init == "least_squares":
+    own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
+    if options.solver == "path" and own_start:
         totals = masses.sum(axis=1)
         path[:] = [serves(rows.X, problem, totals[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
     if path.all():
@@ -177,7 +179,11 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
     if not path.any():
         return _by_steps(training, problems, options, parts, number)
     mine, others = np.flatnonzero(path).tolist(), np.flatnonzero(~path).tolist()
-    rest = _by_steps(training, [problems[place] for place in others], options, parts.of(parts.fold_of[others]), number)
+    init = options.init if isinstance(options.init, str) else tuple(part[others] for part in options.init)
+    rest = _by_steps(
+        training, [problems[place] for place in others], replace(options, init=init),
+        parts.of(parts.fold_of[others]), number,
+    )  # fmt: skip
     first = _by_paths(rows, sign, [problems[place] for place in mine], options, masses, parts.fold_of[mine])
     order = np.argsort([*mine, *others])
     pieces = [np.concatenate(pair)[order] for pair in zip(first, rest, strict=True)]
@@ -192,14 +198,16 @@ def _by_paths(
         options.n_starts, options.max_iter, options.threads,
     )  # fmt: skip
     ends = close.solve(problems, fold_of, options.tol if options.certify else None)
-    left = np.flatnonzero(ends.gap > options.tol).tolist()
+    smooth = [not get_loss(problem.loss).kinks for problem in problems]  # kinks settle by luck, if at all
+    left = np.flatnonzero((ends.gap > options.tol) & smooth).tolist()
     if left:  # tables of few values tie in ways that no ramp parts
         ends.gap[left] = certify(
             rows.X, close.y, [problems[place] for place in left], masses, fold_of[left], ends, np.array(left),
             tol=options.tol, settle=SETTLING, fit_intercept=options.fit_intercept,
             penalize_intercept=options.penalize_intercept,
         )  # fmt: skip
-    return sign * ends.coef, sign * ends.intercept, ends.looks, ends.gap, ends.gap <= options.tol
+    gap = np.minimum(ends.gap, 1.0)
+    return sign * ends.coef, sign * ends.intercept, ends.looks, gap, gap <= options.tol
 
 
 def _by_steps(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:

@@ -1,9 +1,4 @@
-"""The guard: leave plain `average` only for a gain that is real.
-
-Among hundreds of settings the best one always looks better than it is. It is therefore compared with the reference
-example by example, where no example has chosen what it is asked about: on each fold by the settings that the *other*
-folds choose, and on fresh folds. It is taken only if its mean gain exceeds ``guard`` standard errors.
-"""
+"""The settings that a search tells apart, and their order; what a gain is worth is in :mod:`closecall.paired`."""
 
 from __future__ import annotations
 
@@ -79,64 +74,6 @@ class Setting:
     def __str__(self) -> str:
         counts = "".join(f"{name}={value}, " for name, value in (("k", self.k), ("m", self.m)) if value is not None)
         return f"{self.kind} ({counts}alpha={self.alpha:g})"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A challenger against the setting that holds the place."""
-
-    challenger: Setting
-    reference: Setting
-    gain: float
-    standard_error: float
-    needed: float
-    taken: bool
-
-    def __str__(self) -> str:
-        verdict = "taken" if self.taken else "rejected"
-        return (
-            f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
-            f"standard error {100 * self.standard_error:.2f}, needed {100 * self.needed:.2f}: {verdict}"
-        )
-
-
-def paired_examples(gains: Array, mass: Array) -> tuple[float, float]:
-    """Mean gain over the examples and its standard error; a mass counts as that many examples.
-
-    Parameters
-    ----------
-    gains : array (samples,)
-        +1 where only the challenger is right, -1 where only the reference is; means over repeated folds.
-    mass : array (samples,)
-
-    Examples
-    --------
-    >>> gain, error = paired_examples(np.array([1.0, 0.0, 0.0, 0.0, -1.0, 1.0]), np.ones(6))
-    >>> round(gain, 3), round(error, 3)
-    (0.167, 0.281)
-    """
-    total = float(mass.sum())
-    mean = float(mass @ gains) / total
-    return mean, float(np.sqrt(mass @ (gains - mean) ** 2 / total / total))
-
-
-def paired_folds(gains: Array) -> tuple[float, float]:
-    """Mean gain over the folds and its standard error; infinite for a single fold.
-
-    Examples
-    --------
-    >>> gain, error = paired_folds(np.array([0.1, 0.0, 0.2]))
-    >>> round(gain, 3), round(error, 3)
-    (0.1, 0.058)
-    """
-    error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
-    return float(gains.mean()), error
-
-
-def compare(challenger: Setting, reference: Setting, gain: float, error: float, guard: float) -> Comparison:
-    """Whether the challenger takes the place: its gain must be positive and above ``guard`` standard errors."""
-    needed = guard * error if guard > 0 else 0.0
-    return Comparison(challenger, reference, gain, error, needed, gain > max(needed, 1e-12))
 
 
 def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:

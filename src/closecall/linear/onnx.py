@@ -1,7 +1,7 @@
 """ONNX: what tells skl2onnx how our linear classifiers predict, in the precision of their input.
 
 ``register()`` once, then ``skl2onnx.to_onnx`` converts them, alone or at the end of a pipeline. The outputs are those
-of scikit-learn's classifiers: labels, and probabilities where the classifier is calibrated, else scores.
+of scikit-learn's classifiers: labels, and probabilities where the classifier has them, else scores.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._names import Array
+from .base import calibrators_of
 from .classifier import AggregateLossClassifier, CloseKClassifier
 from .search import AggregateLossClassifierCV, CloseKClassifierCV
 
@@ -55,16 +56,18 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     labels = op.OnnxGather(classes, codes, output_names=operator.outputs[:1], **how)
     labels.add_to(scope, container)
     if hasattr(model, "predict_proba"):
-        second = _probabilities(scores, model.calibrators_, dtype, how, operator.outputs[1:2])
+        second = _probabilities(scores, calibrators_of(model), dtype, how, operator.outputs[1:2])
     else:
         second = op.OnnxIdentity(scores, output_names=operator.outputs[1:2], **how)
     second.add_to(scope, container)
 
 
-def _probabilities(scores: Any, calibrators: list[Array], dtype: Any, how: dict[str, Any], names: Any) -> Any:
+def _probabilities(scores: Any, calibrators: list[Array] | None, dtype: Any, how: dict[str, Any], names: Any) -> Any:
     """The graph of :func:`closecall.linear.calibration.probabilities`."""
     from skl2onnx.algebra import onnx_ops as op
 
+    if calibrators is None:
+        return op.OnnxSoftmax(scores, axis=1, output_names=names, **how)
     columns = []
     for place, calibrator in enumerate(calibrators):
         column = op.OnnxGather(scores, np.array([place], dtype=np.int64), axis=1, **how)

@@ -12,17 +12,16 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import warnings
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._arrays import ArchiveError, read_arrays
 from .._budget import TEXT_OBJECT, Budget
+from .._files import whole_file
 from .._names import Array
 
 FORMAT = "closecall-linear"
@@ -55,15 +54,8 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
     text = json.dumps(header, sort_keys=True)
     stored = {"header": np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
     stored["checksum"] = np.frombuffer(_checksum(stored), dtype=np.uint8)
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **stored)  # type: ignore[arg-type]
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        np.savez_compressed(file, **stored)  # type: ignore[arg-type]
 
 
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
@@ -157,6 +149,7 @@ def _check_fitted(model: Any) -> None:
         "classes_": classes.ndim == 1 and len(np.unique(classes)) == len(classes) >= 2 and classes.dtype.kind != "S",
         "n_features_in_": type(model.n_features_in_) is int and model.n_features_in_ == features,
         "feature_names_in_": names is None or (_array(names).shape == (features,) and names.dtype == object),
+        "best_params_": isinstance(getattr(model, "best_params_", {}), dict),
         "calibrators_": (getattr(model, "calibration", None) is None or len(calibrators) == rows)
         and all(each.shape[:1] == (2,) and each.ndim <= 2 and np.isfinite(each).all() for each in calibrators),
     }

@@ -1,5 +1,8 @@
 """The race: which settings are solved on which folds, and what the guard makes of the winners.
 
+Among hundreds of settings the best one always looks better than it is. No row therefore chooses what it is asked about:
+each block of rows is asked about the settings that the blocks before it prefer, of the baseline as of the challengers.
+
 `average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold five hundred
 test rows, and at most a few thousand training rows. The best of each kind then run on as many folds as hold ten
 thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB sets, the race chooses
@@ -21,9 +24,10 @@ import numpy as np
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
+from ..paired import Comparison, Gain, Units, apart, blocks_of, compare, in_turn, over_folds, over_tests, paired
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
-from .guard import MULTINOMIAL, Comparison, Setting, compare, order, paired_examples, paired_folds
+from .guard import MULTINOMIAL, Setting, order
 from .multiclass import JOINT
 from .scoring import Scorer
 from .splits import Splits
@@ -52,6 +56,8 @@ class Race:
     make_scorer : callable
         Training set -> :class:`Scorer`, or None for accuracy.
     guard : float
+    units : Units
+        Which rows depend on each other.
     calibration : str or None
         How scores become probabilities, where a scorer asks for them.
     """
@@ -61,6 +67,7 @@ class Race:
     options: Options
     make_scorer: Callable[[Training], Scorer | None]
     guard: float
+    units: Units
     calibration: str | None = None
     settings: list[Setting] = field(default_factory=list)
     models: dict[Pair, tuple[Array, Array]] = field(default_factory=dict)
@@ -84,6 +91,12 @@ class Race:
         masks = [train[kind] for split, kind in zip(self.splits, kinds[1:], strict=True) for train in split.train]
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
         self.masses = np.array([self.training.mass[mask[group]].sum() for mask in masks])
+        fresh = range(self.folds, len(self.tests))
+        self.judges = [*range(self.finals), *fresh]
+        self.block = blocks_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units)
+        self.sides = self.units.sides
+        self.part = np.where(self.block < 0, -1, (self.sides.max() + 1) * self.block + self.sides)
+        self.times = np.bincount(np.concatenate(self.tests[: self.folds]), minlength=len(group))
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
         """Race the settings and return the position of the one to take."""
@@ -126,7 +139,7 @@ class Race:
         masks = np.array([[True, False]])
         options = replace(self.options, n_starts=self.options.n_starts or 1)
         return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.make_scorer, self.guard,
-                    self.calibration)  # fmt: skip
+                    apart(len(rows)), self.calibration)  # fmt: skip
 
     def solve(self, pairs: Sequence[Pair]) -> None:
         """Solve and score (setting, fold) pairs in one batch; those solved before are skipped."""
@@ -153,7 +166,7 @@ class Race:
             return
         total = float(self.training.mass.sum())
         problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
-        options = replace(self.options, init=self._starts(pairs), multiclass=form)
+        options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))
         for row, pair in enumerate(pairs):
             self.models[pair] = found.coef[row], found.intercept[row]
@@ -249,50 +262,81 @@ class Race:
     def _guarded(self, groups: list[Array]) -> int:
         """The winner of the first group, unless that of a later one gains enough."""
         winners = [int(self._ranked(group)[0]) for group in groups]
-        runs = [self._crossed(group) for group in groups]
-        # What gains nothing on the folds of the search need not be confirmed on fresh ones.
-        hopeful = [place for place in range(1, len(groups)) if self._gain(runs[place], runs[0])[0] > 0]
-        fresh = range(self.folds, len(self.tests)) if hopeful else range(0)
-        for place in (0, *hopeful):
-            runs[place] = runs[place] + [(winners[place], fold) for fold in fresh]
-        self.solve([pair for run in runs for pair in run])
+        plans = [self._in_turn(group) if self.scorer is None else self._crossed(group) for group in groups]
+        self.solve([(plan[part], fold) for plan in plans for part in plan for fold in self._folds_of(part)])
         held = 0
         for challenger in range(1, len(groups)):
             first, second = self.settings[winners[challenger]], self.settings[winners[held]]
-            shared = min(len(runs[challenger]), len(runs[held]))
-            gain, error = self._gain(runs[challenger][:shared], runs[held][:shared])
-            outcome = compare(first, second, gain, error, self.guard)
+            gain_of = self._gain_of_rows if self.scorer is None else self._gain_of_folds
+            outcome = compare(first, second, gain_of(plans[challenger], plans[held]), self.guard)
             self.comparisons.append(outcome)
             held = challenger if outcome.taken else held
         return winners[held]
 
-    def _crossed(self, group: Array) -> list[Pair]:
-        """For each fold that chooses, the setting of the group that the *other* folds choose.
+    def _heats(self, group: Array) -> tuple[Array, int]:
+        """Settings of the group that ran, and on how many of the first folds all of them did.
 
-        The best of many settings owes part of its score to the rows that chose it. These rows did not choose: what the
-        settings score here is what choosing and fitting is worth, at no further solve.
+        Those that the heat left behind count as well: who runs on was chosen by the rows of these folds.
         """
-        table = self.scores()[:, : self.finals]
-        whole = group[~np.isnan(table[group]).any(axis=1)]
-        if self.finals == 1:
-            return [(int(self._ranked(whole)[0]), 0)]
-        sums = table[whole].sum(axis=1)
-        means = ((sums - table[whole, fold]) / (self.finals - 1) for fold in range(self.finals))
-        return [(int(whole[self._order(whole, mean)[0]]), fold) for fold, mean in enumerate(means)]
+        table = self.scores()[group]
+        ran = group[~np.isnan(table[:, 0])]
+        return ran, min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
 
-    def _gain(self, challenger: list[Pair], held: list[Pair]) -> tuple[float, float]:
-        """Mean gain of the one's models over the other's, fold by fold of the same number, and its standard error."""
-        pairs = list(zip(challenger, held, strict=True))
-        if self.scorer is not None:  # a score of a fold has no examples to pair
-            each = [self.points[first] - self.points[second] for first, second in pairs]
-            return paired_folds(np.mean(np.reshape(each, (-1, self.finals)), axis=0))
-        gains, seen = np.zeros(len(self.training.mass)), np.zeros(len(self.training.mass))
-        for first, second in pairs:
-            rows = self.tests[first[1]]
-            gains[rows] += self.right[first].astype(float) - self.right[second]
-            seen[rows] += 1
-        tested = seen > 0
-        return paired_examples(gains[tested] / seen[tested], self.training.weight[tested])
+    def _in_turn(self, group: Array) -> dict[int, int]:
+        """For each part of the rows that is asked, the setting of the group that the blocks before it prefer."""
+        ran, folds = self._heats(group)
+        rows = np.concatenate(self.tests[:folds])
+        right = [np.concatenate([self.right[int(setting), fold] for fold in range(folds)]) for setting in ran]
+        share, block, sides = self.training.weight[rows] / self.times[rows], self.block[rows], self.sides[rows]
+        plan: dict[int, int] = {}
+        count, ways = self.block.max() + 1, int(self.sides.max()) + 1
+        for side in range(ways):
+            known = (sides != side) | (ways == 1)
+            sums = np.array([np.bincount(block[known], (share * each)[known], count) for each in right])
+            sizes = np.bincount(block[known], share[known], count)
+            chosen = in_turn(sums, sizes, lambda means: int(self._order(ran, means)[0]))
+            plan |= {ways * number + side: int(ran[place]) for number, place in enumerate(chosen) if place >= 0}
+        return plan
+
+    def _crossed(self, group: Array) -> dict[int, int]:
+        """For each fold, the setting of the group that the folds which share no test row with it prefer."""
+        ran, folds = self._heats(group)
+        table, plan = self.scores()[ran, :folds], {}
+        for fold in range(self.finals):
+            others = [other for other in range(folds) if not np.isin(self.tests[fold], self.tests[other]).any()]
+            if others:
+                plan[fold] = int(ran[self._order(ran, table[:, others].mean(axis=1))[0]])
+        return plan
+
+    def _folds_of(self, part: int) -> list[int]:
+        """The folds on which a part of the rows, or where scores are of folds that fold, is judged."""
+        if self.scorer is not None:
+            return [part]
+        return [fold for fold in self.judges if (self.part[self.tests[fold]] == part).any()]
+
+    def _gain_of_rows(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
+        """The mean gain over the rows, each the mean over its tests, of those whose part is asked about both."""
+        total, squares, seen = np.zeros((3, len(self.part)))
+        for fold in self.judges:
+            rows = self.tests[fold]
+            for part in np.intersect1d(self.part[rows], [*(challenger.keys() & held.keys())]).tolist():
+                mine = self.part[rows] == part
+                first, second = self.right[challenger[part], fold], self.right[held[part], fold]
+                total[rows[mine]] += first[mine].astype(float) - second[mine]
+                squares[rows[mine]] += first[mine] != second[mine]
+                seen[rows[mine]] += 1
+        gains, spread = over_tests(total, squares, seen)
+        return paired(gains, self.training.weight, self.units, spread)
+
+    def _gain_of_folds(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
+        """The mean gain over the folds that are asked about both: a score of a fold has no rows to pair."""
+        folds = sorted(challenger.keys() & held.keys())
+        gains = [self.points[challenger[fold], fold] - self.points[held[fold], fold] for fold in folds]
+        trained = [int(self.parts.masks[fold][self.parts.group].sum()) for fold in folds]
+        share = (
+            np.mean([len(self.tests[fold]) / count for fold, count in zip(folds, trained, strict=True)]) if folds else 0
+        )
+        return over_folds(np.array(gains), float(share), self.units)
 
 
 def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._names import keep, lookup
-from ..aggregates import AGGREGATES, Count, resolve_count
+from ..aggregates import AGGREGATES, Count, resolve_count, warn_of_one
 from ..families import expand
 from ..losses import LOSSES
 from .base import LinearClassifier
@@ -34,7 +34,7 @@ GUARD = 2.5
 EXTRA = 9
 SETTLE = 2  # times max_iter that settling may cost
 LARGE = 1 << 18  # entries of X from which the choice is fitted in float32, and certified in float64
-#: How often the winners are confirmed on fresh folds.
+#: How often the rows are asked in fresh folds.
 REPEATS = 1
 
 
@@ -73,8 +73,9 @@ class _Search(LinearClassifier):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Masses, in training and in scoring; a ``class_weight`` counts in training only.
-        groups : array (samples,), optional
-            For a ``cv`` that splits by groups; an error with one that does not.
+        groups : array (samples,) or (samples, 2), optional
+            For a ``cv`` that splits by groups; an error with one that does not. The guard's errors are over groups. Of
+            two columns, groups that cross, the first divides the rows.
 
         Returns
         -------
@@ -82,6 +83,8 @@ class _Search(LinearClassifier):
         """
         losses, aggregates = _names(self.loss, LOSSES, "loss"), _names(self.aggregate, AGGREGATES, "aggregate")
         alphas = _check_grid(self.alphas, "alphas")
+        for name in aggregates:
+            warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         check_random_state(self.random_state)
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
             raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
@@ -91,8 +94,9 @@ class _Search(LinearClassifier):
         self.classes_ = training.classes
         self.n_training_mass_ = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
-        race = Race(training, self._splits(training, X, y, groups), self._options(np.float32), self._scorer,
-                    float(self.guard), self.calibration)  # fmt: skip
+        splits = self._splits(training, X, y, groups)
+        race = Race(training, splits, self._options(np.float32), self._scorer, float(self.guard),
+                    splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
         if self.refit:
@@ -143,8 +147,10 @@ class _Search(LinearClassifier):
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
         splits = [make_splits(self.cv, training, X, y, groups)]
-        # Other splitters have no fresh kind; and where the heat needs few folds, the others are as good as fresh.
-        if self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
+        # Other splitters have no fresh kind; a score of a whole fold can be asked of no fold that shares a row with it;
+        # and where the heat needs few folds, the others are as good as fresh.
+        by_rows = self.scoring in (None, "accuracy")
+        if self.guard > 0 and by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
         return splits
 
@@ -247,14 +253,14 @@ class AggregateLossClassifierCV(_Search):
     ms : sequence of int or float
         How many of the largest losses to leave out; only used by the aggregates that do (`trimmed`, `ranked_range`).
     cv : int, splitter, iterable of (train, test) or None
-        None: five stratified folds, fewer if a class has fewer members. With None or a number the winners are also
-        confirmed on fresh folds.
+        None: five stratified folds, fewer if a class has fewer members; equal rows are in the same one. With None or a
+        number few rows are asked in fresh folds, too. Where every fold trains on the past only, time divides the rows.
     scoring : str, callable or None
-        None is accuracy. Others are compared fold by fold instead of example by example; those that need probabilities
-        need a ``calibration``.
+        None is accuracy. Others are compared fold by fold instead of row by row; those that need probabilities need a
+        ``calibration``.
     guard : float
-        How many standard errors a gain over the baseline must exceed; 0 takes the best mean of the whole grid, as the
-        paper does.
+        How many standard errors a gain over the baseline must exceed, see :mod:`closecall.paired`; 0 takes the best
+        mean of the whole grid, as the paper does.
     refit : bool
         Fit the choice on all rows; without it only the results of the search are there.
     class_weight : dict, "balanced" or None

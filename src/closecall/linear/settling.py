@@ -16,9 +16,8 @@ from scipy import sparse
 from .._names import Array
 from ..losses import get_loss
 from ..objective import Problem
-from ..solvers.certificate import NOTHING
 from ..solvers.design import Design, finite
-from ..solvers.finish import Rounded, allowance, make_choice, own_weights
+from ..solvers.finish import Rounded, allowance, make_choice, own_weights, share_above
 from ..solvers.settle import Settling
 from .joint import losses_and_pull
 
@@ -142,15 +141,9 @@ class ClassScores:
             sums[:, -1] = 0.0
         penalty = np.where(self.penalty > 0, self.penalty, 1e-300)
         square = np.where(sums.ravel() != 0, sums.ravel() ** 2 / (2 * penalty), 0.0)
-        return self._share(c, view, weights, float(heights.sum() - square.sum()))
-
-    def _share(self, c: Array, view: ClassView, weights: Array, bound: float) -> float:
         losses = losses_and_pull(self.kind, self.loss, view.scores.T[None].copy(), self.codes)[0][0]
-        if self.choice.convex:
-            weights = own_weights(self.problem, losses, self.choice, self.threshold)
-        value = float(weights @ losses + 0.5 * self.penalty @ c**2)
-        scale = max(value, NOTHING * self.threshold * float(weights.sum()))
-        return float(np.clip((value - max(bound, 0.0)) / scale, 0.0, 1.0)) if np.isfinite(bound) else 1.0
+        bound = float(heights.sum() - square.sum())
+        return share_above(self, losses, weights, 0.5 * float(self.penalty @ c**2), bound)
 
 
 def stationary(generator: Array) -> Array:

@@ -10,6 +10,7 @@ from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from .._names import Array
+from ..paired import Units, units_of
 from .training import Training
 
 FOLDS = 5
@@ -33,6 +34,14 @@ class Splits:
     def __len__(self) -> int:
         return len(self.train)
 
+    def units(self, training: Training, groups: Any) -> Units:
+        """Which rows depend on each other: rows of a group, near in time where the folds are, or equal ones."""
+        pairs = (
+            (training.rows[one[self.group]], training.rows[two[self.group]])
+            for one, two in zip(self.train, self.test, strict=True)
+        )
+        return units_of(training.hashes, None if groups is None else np.asarray(groups)[training.rows], pairs)
+
 
 def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, seed: int = 0) -> Splits:
     """Splits of the training rows.
@@ -44,15 +53,17 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     training : Training
     X, y : as given to ``fit``
         Splitters and index pairs refer to these rows.
-    groups : array (samples,) or None
-        Handed to a splitter that needs them; an error with a ``cv`` that does not look at them.
+    groups : array (samples,), (samples, 2) or None
+        Handed to a splitter that needs them, of two columns the first; an error with a ``cv`` that does not look at
+        them.
     seed : int
         Other stratified folds of the same kind.
     """
     _check_groups(cv, groups)
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
         return _stratified(None if cv is None else int(cv), training, seed)
-    pairs = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    columns = groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
+    pairs = list(check_cv(cv, y, classifier=True).split(X, y, columns))
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     member = np.zeros((2 * len(pairs), len(y)), dtype=bool)
@@ -102,12 +113,42 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
             "use a smaller cv, or cv=None to choose the number of folds"
         )
     folds = min(FOLDS, least) if cv is None else int(cv)
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed) if seed else StratifiedKFold(folds)
-    group = np.empty(len(training.codes), dtype=int)
-    for fold, (_, held) in enumerate(splitter.split(group, training.codes)):
-        group[held] = fold
+    group = stratified_folds(training.codes, training.hashes, folds, seed or None)
     test = np.eye(folds, dtype=bool)
     return Splits(group, ~test, test)
+
+
+def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
+    """The fold (samples,) of each row: scikit-learn's stratified ones of the distinct rows; equal rows follow.
+
+    A row whose copy was trained on would be no test. Where some rows are so often the same that folds of distinct rows
+    would be lopsided, equal rows are the usual case, not copies, and every row is drawn by itself.
+
+    Parameters
+    ----------
+    labels : array (samples,)
+    equal : array (samples,)
+        The same for equal rows.
+    folds : int
+    seed : int or None
+        None: in the order of the rows.
+
+    Examples
+    --------
+    >>> stratified_folds(np.tile([0, 1], 6), np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]), 3, None).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0]
+    """
+    _, first, member = np.unique(equal, return_index=True, return_inverse=True)
+    distinct = np.unique(labels[first], return_counts=True)[1]
+    several = len(distinct) == len(np.unique(labels)) and distinct.min() >= folds
+    if not several or np.bincount(member).max() > max(2, len(labels) / (3 * folds)):
+        first, member = np.arange(len(labels)), np.arange(len(labels))
+    order = np.sort(first)
+    splitter = StratifiedKFold(folds, shuffle=seed is not None, random_state=seed)
+    fold = np.empty(len(labels), dtype=int)
+    for number, (_, held) in enumerate(splitter.split(order, labels[order])):
+        fold[order[held]] = number
+    return fold[first[member]]
 
 
 def _check(splits: Splits, training: Training) -> Splits:

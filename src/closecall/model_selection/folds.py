@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
+from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
@@ -17,8 +18,12 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from .._names import Array
 from ..aggregates import check_mass
+from ..linear.splits import stratified_folds
+from ..linear.training import row_hashes
 
 FOLDS = 5
+#: Standard errors that a gain needs, chosen on generated sets and half of PMLB: see docs/results/beyond-strength.md.
+GUARD = 1.65
 
 Pair = tuple[Array, Array]
 
@@ -38,7 +43,7 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     ----------
     cv : int, splitter, iterable of (train, test) or None
         None: five stratified folds, fewer if a class has fewer members. A whole number: exactly that many. Both keep
-        the rows of a group together where ``groups`` are given.
+        the rows of a group together where ``groups`` are given, and else equal rows.
     X, y, groups : as given to ``fit``
     fresh : bool
         Another division of the same kind; empty where ``cv`` has no other (a splitter or index pairs).
@@ -52,19 +57,47 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     []
     """
     if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
-        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
-        splitter = kind(_folds(None if cv is None else int(cv), y, groups), shuffle=True, random_state=int(fresh))
+        folds = _folds(None if cv is None else int(cv), y, groups)
+        splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=int(fresh))
+        if groups is None:
+            splitter = PredefinedSplit(stratified_folds(y, equal_rows(X), folds, int(fresh)))
     elif fresh:
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, groups)]
+    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, first_of(groups))]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     for number, (train, _) in enumerate(pairs):
         if len(np.unique(y[train])) < len(np.unique(y)):
             raise ValueError(f"split {number} of cv trains without one of the classes; use stratified or fewer splits")
     return pairs
+
+
+def first_of(groups: Any) -> Any:
+    """The groups that rows are divided by: of two columns the first."""
+    return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
+
+
+def equal_rows(X: Any) -> Array:
+    """Codes (samples,) of the rows, the same for equal ones; of rows that cannot be compared, all different.
+
+    Examples
+    --------
+    >>> a, b, c = equal_rows([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
+    >>> bool(a == c), bool(a == b)
+    (True, False)
+    """
+    if sparse.issparse(X):
+        return row_hashes(X.tocsr())
+    try:
+        table = np.asarray(X)
+        table = table.reshape(len(table), -1)
+        if table.dtype.kind in "biuf":
+            return np.array([hash((row + 0.0).tobytes()) for row in table])  # -0.0 becomes 0.0
+        return np.array([hash(tuple(row)) for row in table.tolist()])
+    except (TypeError, ValueError):
+        return np.arange(len(X) if hasattr(X, "__len__") else X.shape[0])
 
 
 def _folds(cv: int | None, y: Array, groups: Any) -> int:
@@ -75,6 +108,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
             f"class {rare!r} has one example only; cross-validation needs two or more of each class: drop or merge "
             "the class, or give a validation split as cv=[(train, test)]"
         )
+    groups = first_of(groups)
     most = least if groups is None else min(least, len(np.unique(groups)))
     if cv is not None and not 2 <= cv <= most:
         raise ValueError(
@@ -178,9 +212,9 @@ def _grouping(member: Any, groups: Any) -> dict[str, Any]:
     if groups is None:
         return {}
     if _divides(member):
-        return {"groups": groups}
+        return {"groups": first_of(groups)}
     if isinstance(member, Pipeline) and _divides(member.steps[-1][1]):
-        return {f"{member.steps[-1][0]}__groups": groups}
+        return {f"{member.steps[-1][0]}__groups": first_of(groups)}
     return {}
 
 

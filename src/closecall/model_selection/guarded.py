@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,11 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from .folds import Pair, Referee, check_input, fit_rows, fold_pairs, unique_names, weighed_pairs
-from .gains import Verdict, corrected_folds, paired_examples, verdict
+from ..paired import Comparison, compare, units_of
+from .contest import Division, asked_folds, asked_rows, gain_of_folds, gain_of_rows
+from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
 
 BASELINE = "baseline"
-
-
-@dataclass
-class _Table:
-    """What was seen of every member on one division."""
-
-    pairs: list[Pair]
-    scores: Array  # (members, folds)
-    right: list[list[Array]]  # for each member and fold, whether each test row is right; empty for other scores
 
 
 def _answers(name: str) -> Any:
@@ -41,9 +33,11 @@ def _answers(name: str) -> Any:
 class GuardedClassifierCV(Referee):
     """The best of several classifiers where it is really better, else the baseline: a cross-validated, guarded choice.
 
-    All classifiers are cross-validated on the same folds. The best challenger and the baseline then meet again on fresh
-    folds. On each fold the challenger that the *other* folds choose is compared with the baseline, on the fresh ones
-    the best challenger; it is taken only if the paired gain over all of them is above ``guard`` standard errors.
+    All classifiers are cross-validated on the same folds. Then the rows are visited block by block, in fresh folds:
+    each block is asked about the challenger that the blocks before it prefer, so that no row chooses what it is asked
+    about, in neither division. The best challenger is taken only if the paired gain is above ``guard`` standard errors.
+    These are over groups where ``groups`` are given, over blocks of time where ``cv`` only trains on the past,
+    else over the rows, of which equal ones count once; see :mod:`closecall.paired`.
     Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
     Parameters
@@ -53,12 +47,14 @@ class GuardedClassifierCV(Referee):
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
         None: five stratified folds, fewer if a class has fewer members. None and numbers keep groups together where
-        ``groups`` are given, and have fresh folds; of a splitter or given pairs there are none.
+        ``groups`` are given, else equal rows, and have fresh folds; of a splitter or given pairs there are none.
     scoring : str, callable or None
-        None is accuracy, compared example by example. Any other score is compared fold by fold, with Nadeau and
-        Bengio's correction for overlapping training sets.
+        None is accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
+        correction for overlapping training sets; each fold is asked about the challenger that the folds without its
+        rows prefer, and only a single challenger has fresh folds.
     guard : float
-        How many standard errors the gain must exceed; 0 takes the best mean score.
+        How many standard errors the gain must exceed; where these are of few groups, blocks or differing rows, as many
+        as are as improbable. 0 takes the best mean score.
     refit : bool
         Fit the choice on all rows; without it only the report is there.
     n_jobs : int or None
@@ -98,7 +94,7 @@ class GuardedClassifierCV(Referee):
         *,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = 2.0,
+        guard: float = GUARD,
         refit: bool = True,
         n_jobs: int | None = None,
     ) -> None:
@@ -113,8 +109,10 @@ class GuardedClassifierCV(Referee):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Given to every classifier, and the weight of an example in scoring.
-        groups : array (samples,), optional
-            Rows of one group stay on one side of every split; given to searches that divide by groups, too.
+        groups : array (samples,) or (samples, 2), optional
+            Rows of one group stay on one side of every split, and the standard error is over groups; given to searches
+            that divide by groups, too. Two columns are groups that cross, users and items: the first divides the rows,
+            the error is over both, and no row is asked about what rows of either group have chosen.
         **params
             Handed to every ``fit``, or routed where metadata routing is enabled.
         """
@@ -125,65 +123,46 @@ class GuardedClassifierCV(Referee):
         self.classes_ = np.unique(y)
         kwargs = self._fit_params(mass, groups, params)
         weights = np.ones(len(y)) if mass is None else mass
-        pairs, again = (
-            weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=fresh), weights) for fresh in (False, True)
-        )
-        chosen_on = self._look(members, X, y, weights, kwargs, pairs)
-        tables, best = [chosen_on], int(np.argmax(chosen_on.scores.mean(axis=1)))
-        outcome = None
+        division = Division(weighed_pairs(fold_pairs(self.cv, X, y, groups), weights), {})
+        units = units_of(equal_rows(X), groups, division.pairs)
+        everything = [(member, fold) for member in range(len(members)) for fold in range(len(division.pairs))]
+        self._look(everything, division, members, X, y, weights, kwargs)
+        scores = division.scores(len(members))
+        best, outcome, divisions = int(np.argmax(scores.mean(axis=1))), None, [division]
         if self.guard > 0:
-            challenger = 1 + int(np.argmax(chosen_on.scores[1:].mean(axis=1)))
-            if again:
-                pair = [members[0], members[challenger]]
-                tables.append(self._look(pair, X, y, weights, kwargs, again))
-            outcome = self._judge(members[challenger][0], tables, weights)
+            challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
+            divisions.append(Division(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
+            by_rows = self.scoring in (None, "accuracy")
+            asked = asked_rows(divisions, len(members), weights, units) if by_rows else asked_folds(divisions, scores)
+            for each, folds in zip(divisions, asked, strict=True):
+                self._look(each.wanted(folds), each, members, X, y, weights, kwargs)
+            gain_of = gain_of_rows if by_rows else gain_of_folds
+            gain = gain_of(divisions, asked, weights, units)
+            outcome = compare(members[challenger][0], BASELINE, gain, float(self.guard))
             best = challenger if outcome.taken else 0
-        self._report(members, tables, best, outcome)
+        self._report(members, divisions, best, outcome)
         if self.refit:
             name, estimator = members[best]
             self.best_estimator_ = clone(estimator).fit(X, y, **kwargs[name])
         return self
 
     def _look(
-        self, members: Sequence[tuple[str, Any]], X: Any, y: Array, weights: Array, kwargs: dict[str, Any],
-        pairs: list[Pair],
-    ) -> _Table:  # fmt: skip
-        """Fit every member on every fold and look at its test rows."""
+        self, asked: Sequence[tuple[int, int]], division: Division, members: Sequence[tuple[str, Any]], X: Any,
+        y: Array, weights: Array, kwargs: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """Fit members on folds, those that were not yet, and look at the test rows."""
         scoring = None if self.scoring in (None, "accuracy") else self.scoring
-        jobs = [(member, pair) for member in members for pair in pairs]
-        seen = Parallel(n_jobs=self.n_jobs)(
-            delayed(_tested)(member, X, y, weights, pair, kwargs[name], scoring) for (name, member), pair in jobs
+        todo = [each for each in dict.fromkeys(asked) if each not in division.seen]
+        found = Parallel(n_jobs=self.n_jobs)(
+            delayed(_tested)(members[m][1], X, y, weights, division.pairs[fold], kwargs[members[m][0]], scoring)
+            for m, fold in todo
         )
-        scores = np.array([score for score, _ in seen]).reshape(len(members), len(pairs))
-        hits = [[hit for _, hit in seen[place * len(pairs) :][: len(pairs)]] for place in range(len(members))]
-        return _Table(pairs, scores, hits)
+        division.seen.update(zip(todo, found, strict=True))
 
-    def _judge(self, name: str, tables: list[_Table], weights: Array) -> Verdict:
-        """The gain where no example has chosen what it is asked about, and whether it is enough.
-
-        Each fold is asked about the challenger that the *other* folds choose; on the fresh division, where the table
-        holds the baseline and the challenger only, about the challenger itself.
-        """
-        chosen = [_chosen_elsewhere(tables[0].scores), *(np.ones(len(table.pairs), dtype=int) for table in tables[1:])]
-        if self.scoring in (None, "accuracy"):
-            total, times = np.zeros(len(weights)), np.zeros(len(weights))
-            for table, places in zip(tables, chosen, strict=True):
-                for fold, (_, test) in enumerate(table.pairs):
-                    total[test] += table.right[places[fold]][fold].astype(float) - table.right[0][fold]
-                    times[test] += 1
-            tested = times > 0
-            gain, error = paired_examples(total[tested] / times[tested], weights[tested])
-        else:
-            folds = [
-                table.scores[places, np.arange(len(places))] - table.scores[0]
-                for table, places in zip(tables, chosen, strict=True)
-            ]
-            share = np.mean([len(test) / len(train) for table in tables for train, test in table.pairs])
-            gain, error = corrected_folds(np.concatenate(folds), float(share))
-        return verdict(name, BASELINE, gain, error, float(self.guard))
-
-    def _report(self, members: list[tuple[str, Any]], tables: list[_Table], best: int, outcome: Verdict | None) -> None:
-        scores = tables[0].scores
+    def _report(
+        self, members: list[tuple[str, Any]], divisions: list[Division], best: int, outcome: Comparison | None
+    ) -> None:
+        scores = divisions[0].scores(len(members))
         names = [name for name, _ in members]
         self.best_name_, self.best_index_ = names[best], best
         self.best_score_ = float(scores[best].mean())
@@ -197,7 +176,7 @@ class GuardedClassifierCV(Referee):
         reason = f"{names[best]} has the best mean score" if outcome is None else str(outcome)
         self.guard_report_: dict[str, Any] = {
             "guard": float(self.guard),
-            "fresh_folds": sum(len(table.pairs) for table in tables[1:]),
+            "fresh_folds": len({fold for each in divisions[1:] for _, fold in each.seen}),
             "comparison": None if outcome is None else asdict(outcome),
             "chosen": names[best],
             "reason": f"{reason}. Mean scores: {means}.",
@@ -293,18 +272,6 @@ class GuardedClassifierCV(Referee):
         """The score that was asked for, accuracy unless ``scoring`` says otherwise."""
         check_is_fitted(self, "best_estimator_")
         return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
-
-
-def _chosen_elsewhere(scores: Array) -> Array:
-    """For each fold (folds,) the challenger with the best mean on the other folds; with one fold, on that one.
-
-    Examples
-    --------
-    >>> _chosen_elsewhere(np.array([[0.0, 0.0, 0.0], [0.9, 0.1, 0.1], [0.3, 0.3, 0.3]])).tolist()
-    [2, 1, 1]
-    """
-    others = scores[1:].sum(axis=1, keepdims=True) - scores[1:] if scores.shape[1] > 1 else scores[1:]
-    return 1 + others.argmax(axis=0)
 
 
 def _tested(

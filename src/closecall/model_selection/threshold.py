@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
+from ..paired import Gain, Units, asked, blocks_of, compare, paired, units_of
 from ..theory.intercept import best_cuts
-from .folds import Pair, Referee, check_input, fit_rows, fold_pairs
-from .gains import paired_examples, verdict
+from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough
@@ -34,9 +35,9 @@ class ExactThresholdClassifier(Referee):
     """Moves the decision threshold of any classifier with scores to its exact optimum, if the gain is real.
 
     Scores of every example come from a model that did not see it. Sorted, they leave n + 1 places for the threshold,
-    and a running sum finds the best of them all in O(n log n): no grid. The move is judged by thresholds that were
-    chosen without the fold that they are tried on, over two divisions; below ``guard`` standard errors the threshold
-    stays where it is. With more than two classes each class has an offset, moved in turn to its exact optimum.
+    and a running sum finds the best of them all in O(n log n): no grid. The move is judged block by block of rows, by
+    thresholds of the blocks before, over two divisions; below ``guard`` standard errors the threshold stays where it
+    is. With more than two classes each class has an offset, moved in turn to its exact optimum.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class ExactThresholdClassifier(Referee):
     cv : int, splitter, iterable of (train, test) or None
         Where the scores come from, as in :class:`GuardedClassifierCV`.
     guard : float
-        How many standard errors the gain must exceed; 0 always moves.
+        How many standard errors the gain must exceed, as in :class:`GuardedClassifierCV`; 0 always moves.
     n_bootstrap : int
         Resamples of the examples behind the interval of the threshold; 0 for none.
     n_jobs : int or None
@@ -88,7 +89,7 @@ class ExactThresholdClassifier(Referee):
         *,
         objective: Any = "accuracy",
         cv: Any = None,
-        guard: float = 2.0,
+        guard: float = GUARD,
         n_bootstrap: int = 200,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -106,8 +107,9 @@ class ExactThresholdClassifier(Referee):
         y : array (samples,)
         sample_weight : array (samples,), optional
             Given to the classifier, and the weight of an example in the objective.
-        groups : array (samples,), optional
-            Rows of one group stay on one side of every split.
+        groups : array (samples,) or (samples, 2), optional
+            Rows of one group stay on one side of every split, and the standard error is over groups; two columns are
+            groups that cross, as in :class:`GuardedClassifierCV`.
         **params
             Handed to ``fit``, or routed where metadata routing is enabled.
         """
@@ -123,29 +125,29 @@ class ExactThresholdClassifier(Referee):
         self.default_threshold_: Any = (
             np.zeros(len(self.classes_)) if len(self.classes_) > 2 else 0.5 * (self._method == "predict_proba")
         )
-        divisions = [fold_pairs(self.cv, X, y, groups), fold_pairs(self.cv, X, y, groups, fresh=True)]
-        scores = [self._cross_fit(X, y, pairs, kwargs) for pairs in divisions if pairs]
-        self._settle(scores, [pairs for pairs in divisions if pairs], costs, weights)
+        found = [fold_pairs(self.cv, X, y, groups), fold_pairs(self.cv, X, y, groups, fresh=True)]
+        divisions = [pairs for pairs in found if pairs]
+        scores = [self._cross_fit(X, y, pairs, kwargs) for pairs in divisions]
+        units = units_of(equal_rows(X), groups, divisions[0])
+        gain = self._gain(scores, blocks_of([test for _, test in divisions[-1]], units), costs, weights, units)
+        self._settle(scores, gain, costs, weights)
         return self
 
-    def _settle(self, scores: list[Array], divisions: list[list[Pair]], costs: Array, weights: Array) -> None:
-        """Find the optimum, its interval and its honest gain, and decide."""
+    def _settle(self, scores: list[Array], gain: Gain, costs: Array, weights: Array) -> None:
+        """Find the optimum and its interval, and decide."""
         pooled = np.concatenate(scores)
         seen = np.isfinite(pooled).all(axis=1)
         stacked, heavy = np.tile(costs, (len(scores), 1))[seen], np.tile(weights, len(scores))[seen]
         pooled = pooled[seen]
         offsets = best_offsets(pooled, stacked, heavy)
-        gain, error = self._gain(scores, divisions, costs, weights)
-        outcome = verdict("the moved threshold", "the classifier's own", gain, error, float(self.guard))
+        outcome = compare("the moved threshold", "the classifier's own", gain, float(self.guard))
         moved = bool(outcome.taken) if self.guard > 0 else True
         self.optimum_ = self._public(offsets)
         self.threshold_ = self.optimum_ if moved else self.default_threshold_
         self.threshold_interval_ = self._interval(pooled, stacked, heavy, offsets, len(scores))
         self.guard_report_: dict[str, Any] = {
             "guard": float(self.guard),
-            "gain": gain,
-            "standard_error": error,
-            "needed": outcome.needed,
+            **{name: value for name, value in asdict(outcome).items() if name not in ("challenger", "reference")},
             "taken": moved,
             "reason": str(outcome) if self.guard > 0 else "guard=0: the threshold is moved whatever the gain",
         }
@@ -187,23 +189,21 @@ class ExactThresholdClassifier(Referee):
             scores -= self.default_threshold_
         return scores
 
-    def _gain(
-        self, scores: list[Array], divisions: list[list[Pair]], costs: Array, weights: Array
-    ) -> tuple[float, float]:
-        """What thresholds gain that were chosen without the fold they are tried on, and its standard error."""
-        saved, times = np.zeros(len(weights)), np.zeros(len(weights))
-        everywhere = np.arange(len(weights))
-        for table, pairs in zip(scores, divisions, strict=True):
-            for _, test in pairs:
-                others = np.setdiff1d(everywhere[np.isfinite(table).all(axis=1)], test)
-                if not others.size:
-                    return 0.0, np.inf  # one split: nothing is left to choose on
-                offsets = best_offsets(table[others], costs[others], weights[others])
-                before, after = predicted(table[test], np.zeros_like(offsets)), predicted(table[test], offsets)
-                saved[test] += costs[test, before] - costs[test, after]
-                times[test] += 1
-        tested = times > 0
-        return paired_examples(saved[tested] / times[tested], weights[tested])
+    def _gain(self, scores: list[Array], block: Array, costs: Array, weights: Array, units: Units) -> Gain:
+        """What the threshold of all rows before its block, and of no group of its own, gains on a row."""
+        gains, sides = np.full((len(scores), len(weights)), np.nan), units.sides
+        for number in np.flatnonzero(asked(np.bincount(block[block >= 0], weights[block >= 0]))):
+            for side in np.unique(sides[block == number]):
+                earlier = (block >= 0) & (block < number) & ((sides != side) | (sides.max() == 0))
+                told = np.concatenate([table[earlier] for table in scores])
+                kept, times = np.isfinite(told).all(axis=1), len(scores)
+                price, heavy = np.tile(costs[earlier], (times, 1))[kept], np.tile(weights[earlier], times)[kept]
+                offsets = best_offsets(told[kept], price, heavy)
+                rows = np.flatnonzero((block == number) & (sides == side))
+                for table, gain in zip(scores, gains, strict=True):
+                    before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
+                    gain[rows] = costs[rows, before] - costs[rows, after]
+        return paired(gains.mean(axis=0), weights, units, gains.var(axis=0))
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
         """95 % bootstrap interval of the optimum, (2,) or (2, classes); an example is resampled with all its scores."""

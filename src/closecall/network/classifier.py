@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._names import Array, keep
-from ..aggregates import Count, check_mass, get_aggregate, resolve_count
+from ..aggregates import Count, check_mass, get_aggregate, resolve_count, warn_of_one
 from ..objective import Problem
 from .grid import NetworkGrid, NetworkProgress, train_grid
 
@@ -48,7 +49,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         codes: Array,
         mass: Array,
         problems: Sequence[Problem],
-        seed: int,
+        seed: int | Sequence[int],
         validation: tuple[Array, Array] | None = None,
     ) -> NetworkGrid:
         binary = len(self.classes_) == 2
@@ -221,6 +222,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
             )
             validation = held, held_codes
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
+        warn_of_one(self.aggregate, self.k)
         self.network_ = self._train(X, codes, mass, [problem], seed, validation)
         self.n_iter_ = int(self.network_.n_iter[0])
         return self
@@ -248,6 +250,9 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     cv : int, splitter or iterable of splits
         Stratified folds if an int.
     guard : float
+    n_starts : int
+        Random starts that every setting of every aggregate is tried from, ``average`` too: a search that gave one
+        aggregate more draws than another would favour it. The winner is trained again from its own start.
     hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         As for :class:`ResidualMLPClassifier`.
 
@@ -258,7 +263,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     alpha_, k_, m_ : float
         The winner's, k and m as masses of all examples.
     cv_results_ : dict of arrays
-        ``params`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score`` (problems,).
+        ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
+        (problems,); with several starts every setting stands there once for each.
     guard_report_ : dict
         The best average, the best other, the mean gain and its standard error.
     classes_, network_, n_iter_
@@ -285,6 +291,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         alphas: Sequence[float] | None = None,
         cv: Any = 5,
         guard: float = 1.0,
+        n_starts: int = 1,
         hidden: int | None = None,
         max_iter: int = 300,
         learning_rate: float = 0.03,
@@ -298,10 +305,13 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ResidualMLPClassifierCV:
         """Choose and train on X (samples, features), labels y (samples,) and masses ``sample_weight`` (samples,)."""
         X, codes, mass = self._check(X, y, sample_weight)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if not isinstance(self.n_starts, Integral) or self.n_starts < 1:
+            raise ValueError(f"n_starts={self.n_starts!r} must be a whole number of at least 1")
+        draws = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_starts).tolist()
         folds = list(check_cv(self.cv, codes, classifier=True).split(X, codes))
-        problems = self._problems(min(float(mass[train].sum()) for train, _ in folds))
-        scores = np.array([self._fold(X, codes, mass, problems, seed, *fold) for fold in folds])
+        settings = self._problems(min(float(mass[train].sum()) for train, _ in folds))
+        problems, seeds = [each for each in settings for _ in draws], draws * len(settings)
+        scores = np.array([self._fold(X, codes, mass, problems, seeds, *fold) for fold in folds])
         best = self._choose(problems, scores)
         winner = problems[best]
         self.best_params_ = {name: getattr(winner, name) for name in _CHOSEN}
@@ -309,10 +319,11 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         self.k_, self.m_ = get_aggregate(winner.aggregate).counts(winner.k, winner.m, float(mass.sum()))
         self.cv_results_ = {
             "params": np.array([[getattr(each, name) for name in _CHOSEN] for each in problems], dtype=object),
+            "start": np.tile(np.arange(len(draws)), len(settings)),
             "fold_scores": scores,
             "mean_test_score": scores.mean(axis=0),
         }
-        self.network_ = self._train(X, codes, mass, [winner], seed)
+        self.network_ = self._train(X, codes, mass, [winner], seeds[best])
         self.n_iter_ = int(self.network_.n_iter[0])
         return self
 
@@ -322,6 +333,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         ks = self.ks
         if ks is None:
             ks = [10**power for power in range(1, 10) if 10**power < smallest]
+        for name in self.aggregates:
+            warn_of_one(name, *ks, depth=4)
         others = [
             Problem(self.loss, name, k, float(alpha), m)
             for name in self.aggregates
@@ -331,10 +344,17 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         return [Problem(self.loss, "average", None, float(alpha)) for alpha in alphas] + others
 
     def _fold(
-        self, X: Array, codes: Array, mass: Array, problems: Sequence[Problem], seed: int, train: Array, test: Array
+        self,
+        X: Array,
+        codes: Array,
+        mass: Array,
+        problems: Sequence[Problem],
+        seeds: Sequence[int],
+        train: Array,
+        test: Array,
     ) -> Array:
         # Accuracies (problems,) of one fold.
-        grid = self._train(X[train], codes[train], mass[train], problems, seed)
+        grid = self._train(X[train], codes[train], mass[train], problems, seeds)
         right = np.array([chosen(each.T) for each in grid.scores(X[test])]) == codes[test]
         return right @ mass[test] / max(mass[test].sum(), np.finfo(float).tiny)
 

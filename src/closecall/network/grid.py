@@ -59,7 +59,7 @@ class NetworkGrid:
 
 
 class Trainer(Protocol):
-    """What takes the networks of a grid through their steps; it begins with one, at the random start.
+    """What takes the networks of a grid through their steps; it begins with one at each random start.
 
     :class:`KernelTrainer` is one, and :class:`closecall.nn.network.TorchTrainer` another.
     """
@@ -84,7 +84,7 @@ def train_grid(
     problems: Sequence[Problem],
     *,
     max_iter: int = 1000,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     sample_weight: Any = None,
     classes: int | None = None,
     hidden: int | None = None,
@@ -96,10 +96,10 @@ def train_grid(
     callback: Callable[[NetworkProgress], None] | None = None,
     trainer: Callable[..., Trainer] | None = None,
 ) -> NetworkGrid:
-    """Train one network for each problem, all from one random start, by full-batch gradient descent (Adam).
+    """Train one network for each problem, all from one random start or each from its own, by full-batch Adam.
 
-    Problems that walk the same path are trained once: the first third of a decay run is that of ``average``, and so
-    are ``close`` and ``atk`` with k = n. One core.
+    Problems that walk the same path from the same start are trained once: the first third of a decay run is that of
+    ``average``, and so are ``close`` and ``atk`` with k = n. One core.
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ def train_grid(
     problems : sequence of Problem
     max_iter : int
         Steps; also the length of a decay run.
-    seed : int
-        Decides the start, and with it everything.
+    seed : int or sequence of int
+        Decides the start, and with it everything; a sequence has one for each problem.
     sample_weight : array (samples,), optional
         Masses.
     classes : int, optional
@@ -151,15 +151,19 @@ def train_grid(
     features = data.rows.shape[1]
     shape = Shape(features, hidden or features, data.outputs)
     settings, parts = Settings(max_iter, learning_rate, penalize_intercept), spans(problems, data.total, max_iter)
-    tick = ticker(callback, sum(len(span) * len(set(paths)) for span, paths in parts))
-    networks = (trainer or KernelTrainer)(data, held, start(shape, seed), settings, patience, tick)
-    places, steps = [0] * len(problems), list[int]()
-    for span, paths in parts:
-        origins = dict(zip(paths, places, strict=True))
-        rows = sorted(origins)
-        networks.pick([origins[path] for path in rows])
-        steps = networks.train(rows, span, watched=held is not None and span.stop > max_iter)
-        places = [rows.index(path) for path in paths]
+    seeds = [seed] * len(problems) if isinstance(seed, int) else list(seed)
+    ways = [(span, list(zip(paths, seeds, strict=True))) for span, paths in parts]
+    tick = ticker(callback, sum(len(span) * len(set(each)) for span, each in ways))
+    draws = {each: row for row, each in enumerate(dict.fromkeys(seeds))}
+    begin = Parameters(shape, np.concatenate([start(shape, each).values for each in draws]))
+    networks = (trainer or KernelTrainer)(data, held, begin, settings, patience, tick)
+    places, steps = [draws[each] for each in seeds], list[int]()
+    for span, each in ways:
+        origins = dict(zip(each, places, strict=True))
+        rows = {way: row for row, way in enumerate(sorted(origins))}
+        networks.pick([origins[way] for way in rows])
+        steps = networks.train([path for path, _ in rows], span, watched=held is not None and span.stop > max_iter)
+        places = [rows[way] for way in each]
     weights = networks.weights()
     if not np.isfinite(weights).all():
         raise FloatingPointError("training reached numbers that are not finite; scale the features and the weights")

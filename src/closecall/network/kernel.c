@@ -178,31 +178,39 @@ INLINE void descend(const Job *job, const Network *net, int64_t number, float ra
     for (int part = 0; part < 3; part++) memcpy(from[part], rest[part], left);
 }
 
+/* The gradient of the aggregate by the weights, from `pulls`. */
+INLINE void slopes(const Job *job, const float *weights, const int32_t *second) {
+    int64_t n = job->samples, height = seen_by(job, 2), width = job->width, busy = 0;
+    int64_t number = offset(job, 2) + job->outputs * height;
+    int32_t *places = job->places, *columns = places + n;
+    for (int64_t i = 0; i < n; i++) busy += job->pulls[i] != 0;
+    for (int64_t i = 0; i < number; i++) job->gradient[i] = 0;
+    if ((double)busy <= FEW_PULL * (double)n) {
+        int64_t found = 0;
+        for (int64_t i = 0; i < n && found < busy; i++)
+            if (job->pulls[i] != 0) {
+                columns[found] = (int32_t)(i / width * height * width + i % width);
+                places[found++] = (int32_t)i;
+            }
+        backward_few(job, weights, busy, second);
+    } else {
+        backward_all(job, weights, second);
+    }
+}
+
 /* One network through `steps` steps; k, rates and corrections are (steps,). */
 EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, const double *k, const float *rates,
                                 const float *corrections) {
-    int64_t n = job->samples, height = seen_by(job, 2), width = job->width;
-    int64_t number = offset(job, 2) + job->outputs * height;
-    int32_t *places = job->places, *columns = places + n, *second = places + 2 * n;
+    int64_t n = job->samples, number = offset(job, 2) + job->outputs * seen_by(job, 2);
+    int32_t *second = job->places + 2 * n;
     for (int64_t step = 0; step < steps; step++) {
         forward(job, net->weights);
         margins(job, second);
         choose(job->pulls, n, net->loss, net->kind, k[step], net->m, job->total, job->factors, job->masses,
                job->scratch, job->room_mass, net->hint);
-        int64_t busy = 0;
-        for (int64_t i = 0; i < n; i++) busy += job->pulls[i] != 0;
-        for (int64_t i = 0; i < number; i++) job->gradient[i] = 0;
-        if ((double)busy <= FEW_PULL * (double)n) {
-            int64_t found = 0;
-            for (int64_t i = 0; i < n && found < busy; i++)
-                if (job->pulls[i] != 0) {
-                    columns[found] = (int32_t)(i / width * height * width + i % width);
-                    places[found++] = (int32_t)i;
-                }
-            backward_few(job, net->weights, busy, second);
-        } else {
-            backward_all(job, net->weights, second);
-        }
+        slopes(job, net->weights, second);
         descend(job, net, number, rates[step], corrections[step]);
     }
 }
+
+#include "released.h"

@@ -127,10 +127,12 @@ class Reducer(nn.Module):  # type: ignore[misc]
         mass: Tensor | None = None,
         closeness: Tensor | None = None,
         mask: Tensor | None = None,
+        divisor: Tensor | None = None,
     ) -> Tensor:
-        """Reduce losses; sample weights ``mass``, distances from the boundary ``closeness`` and the boolean ``mask`` of
-        what counts have the losses' shape."""
-        return self.reduce(Batch(losses, mass, closeness, mask))
+        """Reduce losses; sample weights ``mass``, distances from the boundary ``closeness``, the boolean ``mask`` of
+        what counts and, for losses that were weighted, what each is to count in the ``divisor`` of the mean have the
+        losses' shape."""
+        return self.reduce(Batch(losses, mass, closeness, mask, divisor))
 
     def weights(self, losses: Tensor, **given: Any) -> Tensor:
         """The weights that :meth:`forward` gives to the losses, in their shape; it takes the same."""

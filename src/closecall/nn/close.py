@@ -10,12 +10,12 @@ from torch import Tensor
 from closecall.aggregates import Count, resolve_count
 
 from .base import Reducer
-from .distributed import GroupSelector, join, resolve_group
-from .general import mass_of, rows_of, selector_of
-from .memory import KeyMemory
+from .distributed import GroupSelector, gather, join, resolve_group
+from .general import mass_of, rows_of
+from .memory import KeyMemory, Keys
 from .plan import Batch, Layout, check_batch, layout_of
 from .schedule import decayed
-from .selection import NOT_FINITE, require, weigh
+from .selection import NOT_FINITE, Selector, require, weigh
 
 
 class CloseK(Reducer):
@@ -34,11 +34,12 @@ class CloseK(Reducer):
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
     memory : None or "global"
-        With ``"global"``, k is a share of the data, not of the batch: in training, a batch is ranked among the last
-        ``memory_size`` examples (:mod:`closecall.nn.memory`), and the mean divides by the weight to be expected.
+        With ``"global"``, k is a share of the data, not of the batch: a batch is ranked among the last ``memory_size``
+        examples (:mod:`closecall.nn.memory`), and the mean divides by the weight to be expected. A batch is remembered
+        in training mode while gradients are enabled: validation leaves the memory as it is.
     memory_size : int
-        How many examples are remembered; ``data_size`` if that is less. A batch larger than this is ranked by itself,
-        with a warning.
+        How many examples are remembered, by all processes of a group together; ``data_size`` if that is less. A batch
+        larger than this is ranked by itself, with a warning.
     data_size : int, optional
         How many examples an epoch has; needed for a count ``k`` with ``memory="global"``.
 
@@ -80,14 +81,13 @@ class CloseK(Reducer):
         if self.memory is None:
             return super().reduce(batch)
         batch = check_batch(batch, allow_empty=self.group is not None)
-        chosen, expected = self._rank(batch, self.training)
+        # What validation shows, in evaluation mode or without gradients, is no part of the data that is trained on.
+        chosen, expected = self._rank(batch, self.training and torch.is_grad_enabled())
         counted = torch.where(chosen != 0, batch.losses, torch.zeros_like(batch.losses)) * chosen
         if self.reduction == "none":
             return counted
-        sums = torch.stack([counted.sum(), expected])
-        value, taken = sums if self.group is None else join(sums, resolve_group(self.group))
-        taken = torch.where(taken > 0, taken, torch.ones_like(taken)).detach()
-        return value / taken if self.reduction == "mean" else value
+        value = counted.sum() if self.group is None else join(counted.sum(), resolve_group(self.group))
+        return value / torch.where(expected > 0, expected, 1.0) if self.reduction == "mean" else value
 
     def weigh(self, batch: Batch) -> Tensor:
         """The weights of a batch; the memory is left as it is."""
@@ -97,32 +97,38 @@ class CloseK(Reducer):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _rank(self, batch: Batch, remember: bool) -> tuple[Tensor, Tensor]:
-        # Weights of a batch among the remembered keys, in the losses' shape, and the total weight to be expected of it.
+        # Weights of a batch among the remembered keys, in the losses' shape, and the divisor to be expected of it.
         assert self.memory is not None
-        plan, layout = self.plan(), layout_of(batch.losses.shape, None)
-        keys, mass, poison = self._keys(batch, layout)
-        pool, pool_mass = self.memory.pool(keys, mass, remember)
-        select = selector_of(plan._replace(nonfinite="propagate"), layout, pool_mass)
-        total = select.totals(pool)
+        plan, layout, start = self.plan(), layout_of(batch.losses.shape, None), 0
+        new, poison = self._keys(batch, layout)
+        if self.group is not None:
+            rows, start = gather(torch.cat(new), resolve_group(self.group))
+            new = Keys(*rows.split(1))
+        pool = self.memory.pool(new, remember)
+        select = Selector(pool.mass, refuse="")
+        total = select.totals(pool.keys)
         k = mass_of(resolve_count(self.k, self.data_size or 1) / (self.data_size or 1), total, 1)
         if plan.remaining is not None:
             k = decayed(k, mass_of(plan.starts[0], total, 1), plan.remaining[0])
         wanted = k.masked_fill(k >= total, torch.inf)
-        cut = select.cut(pool, wanted)
-        chosen = weigh(keys, mass, cut, wanted) * poison
-        expected = (k / total.clamp(min=torch.finfo(k.dtype).tiny)) * mass.sum(dtype=k.dtype)
+        cut = select.cut(pool.keys, wanted)
+        chosen = weigh(new.keys, new.mass, cut, wanted)
+        expected = k if batch.divisor is None else select.sums(weigh(*pool[:2], cut, wanted) * pool.divisor)
+        expected = expected / total.clamp(min=torch.finfo(k.dtype).tiny) * new.mass.sum(dtype=k.dtype)
         self._last = (chosen.sum(), cut.edge)
+        own = chosen[:, start : start + batch.losses.numel()] * poison
         dtype = batch.losses.dtype
-        return layout.from_rows(chosen).to(dtype), expected.reshape(()).to(dtype)
+        return layout.from_rows(own).to(dtype), expected.reshape(()).to(dtype)
 
-    def _keys(self, batch: Batch, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-        # Keys and masses (1, samples) that may enter the memory: a bad batch raises, or comes in without mass.
+    def _keys(self, batch: Batch, layout: Layout) -> tuple[Keys, Tensor]:
+        # Keys that may enter the memory: those of a bad batch raise, or come in without mass.
         assert self.memory is not None
         plan = self.plan()
         rows = rows_of(plan, batch, layout)
         assert rows.closeness is not None
         keys = rows.closeness.to(self.memory.keys.dtype)
         mass = torch.ones_like(keys) if rows.mass is None else rows.mass.to(keys.dtype)
+        divisor = torch.ones_like(keys) if batch.divisor is None else layout.to_rows(batch.divisor).to(keys.dtype)
         strict = plan.nonfinite == "raise"
         if self.group is None:
             require(torch.isfinite(keys).all() | (not strict), NOT_FINITE)
@@ -130,4 +136,4 @@ class CloseK(Reducer):
             GroupSelector(mass, group=resolve_group(self.group)).check(keys, strict, batch.mask is None)
         good = torch.isfinite(keys)
         poison = torch.ones_like(keys[:, :1]) if rows.poison is None else rows.poison.to(keys.dtype)
-        return torch.where(good, keys, 0.0), torch.where(good, mass, 0.0), poison
+        return Keys(torch.where(good, keys, 0.0), torch.where(good, mass, 0.0), divisor), poison

@@ -18,9 +18,9 @@ from closecall.losses import get_loss
 from closecall.network.paths import BETAS, EPSILON, Path, Settings, counts
 from closecall.schedules import first_final_step
 
+from .forms import MARGIN_LOSSES, MARGIN_SLOPES
 from .functional import WEIGH
 from .layers import Weights, backward, forward, scores_of
-from .losses import MARGIN_LOSSES, MARGIN_SLOPES
 from .selection import Selector, count_dtype
 
 
@@ -104,9 +104,10 @@ class Descent(NamedTuple):
 def pull(scores: Tensor, data: Tensors, select: Selector, loss: str, aggregate: str, k: Tensor, m: Tensor) -> Tensor:
     """Derivatives (rows, outputs, samples) of the aggregates of one loss by the scores; k and m are (rows, 1)."""
     margins, second = data.margins(scores)
-    losses = MARGIN_LOSSES[loss](margins)
-    weights = WEIGH[aggregate](select, losses, (losses - get_loss(loss).threshold).abs(), k, m)
-    return data.spread(weights * MARGIN_SLOPES[loss](margins), second)
+    known = get_loss(loss)
+    losses = MARGIN_LOSSES[known.name](margins)
+    weights = WEIGH[aggregate](select, losses, (losses - known.threshold).abs(), k, m)
+    return data.spread(weights * MARGIN_SLOPES[known.name](margins), second)
 
 
 class Watch:

@@ -154,6 +154,19 @@ def largest(values: Tensor, group: Any) -> Tensor:
     return joined
 
 
+def gather(values: Tensor, group: Any) -> tuple[Tensor, int]:
+    """Values (rows, samples) of all processes of a group side by side, and at which sample this one's begin."""
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
+    dist.all_gather(counts, torch.tensor([values.shape[1]], device=values.device), group=group)
+    sizes = [int(count) for count in counts]
+    padded = values.new_zeros(values.shape[0], max(sizes))
+    padded[:, : values.shape[1]] = values
+    parts = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(parts, padded, group=group)
+    return torch.cat([part[:, :size] for part, size in zip(parts, sizes, strict=True)], dim=1), sum(sizes[:rank])
+
+
 class _Join(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: Any) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from closecall.aggregates import Count
 
 from .general import WEIGH, choose, reduce_generally
-from .plan import Batch, Outcome, Plan, check_batch
+from .plan import Batch, Outcome, Plan, check_batch, layout_of
 from .quick import mean_quickly, reduce_quickly, weigh_quickly
 
 __all__ = [
@@ -51,7 +51,9 @@ def weigh(plan: Plan, batch: Batch, weigher: Any = None) -> Tensor:
     """The weights that a plan gives to the losses of a batch, in their shape."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = weigh_quickly(plan, batch) if weigher is None else None
-    return choose(plan, batch, weigher)[0] if found is None else found
+    if found is not None:
+        return found
+    return layout_of(batch.losses.shape, plan.dim).from_rows(choose(plan, batch, weigher).found.weights)
 
 
 def aggregate(

@@ -20,7 +20,7 @@ from .distributed import GroupSelector, join, largest, resolve_group
 from .plan import UNKNOWN_THRESHOLD, Batch, Layout, Outcome, Plan, layout_of
 from .schedule import decayed
 from .selection import NOT_FINITE, Selector, count_dtype, require
-from .soft import SOFT
+from .soft import SOFT, Chosen, smooth_value
 
 Weigh = Callable[[Selector, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -58,33 +58,39 @@ class RankedRows(NamedTuple):
     poison: Tensor | None  # a scalar, NaN where a NaN loss counts and has to show itself, else one
 
 
-class Chosen(NamedTuple):
-    """Weights (rows, samples), and what is added to their sum with the losses, without gradient."""
+class Selected(NamedTuple):
+    """What is chosen of a batch, without gradient."""
 
-    weights: Tensor
-    offset: Tensor | None = None
+    found: Chosen
+    rows: RankedRows
+    sums: Tensor  # the weight taken, and the mean's divisor
+    edge: Tensor  # (rows,)
 
 
 def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
     """Reduce a batch; ``weigher(plan, select, rows) -> Chosen`` replaces the aggregate's own weights."""
-    weights, offset, edge = choose(plan, batch, weigher)
-    # A weight of zero takes nothing, not even of an infinite loss; NaN weights keep theirs.
-    counted = torch.where(weights != 0, batch.losses, torch.zeros_like(batch.losses)) * weights
-    taken = weights.sum(dtype=count_dtype(weights.device)).to(weights.dtype)
-    if plan.reduction == "none":
-        return Outcome(counted, taken, edge)
-    value = counted.sum() if offset is None else counted.sum() + offset.to(weights.dtype)
-    sums = torch.stack([value, taken])
-    value, taken = sums if plan.group is None else join(sums, resolve_group(plan.group))
-    taken = taken.detach()
+    layout = layout_of(batch.losses.shape, plan.dim)
+    found, rows, sums, edge = choose(plan, batch, weigher)
+    if plan.reduction == "none" or found.offset is None:
+        weights = layout.from_rows(found.weights)
+        # A weight of zero takes nothing, not even of an infinite loss; NaN weights keep theirs.
+        counted = torch.where(weights != 0, batch.losses, torch.zeros_like(batch.losses)) * weights
+        if plan.reduction == "none":
+            return Outcome(counted, sums[0], edge)
+        value = counted.sum()
+    else:
+        value = smooth_value(found, layout.to_rows(batch.losses), rows.mass, plan.group is None)
+        value = value if rows.poison is None else value * rows.poison
+    joined = torch.cat([value[None], sums])
+    value, taken, by = joined if plan.group is None else join(joined, resolve_group(plan.group))
     if plan.reduction == "mean":
-        value = value / torch.where(taken > 0, taken, torch.ones_like(taken))
-    return Outcome(value, taken, edge)
+        value = value / torch.where(by > 0, by, torch.ones_like(by)).detach()
+    return Outcome(value, taken.detach(), edge)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Weights in the losses' shape, what is added to the value, and the edge of each row."""
+def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
+    """What is chosen of a batch."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows = rows_of(plan, batch, layout)
     select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"
@@ -96,9 +102,27 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> tuple[Tensor, Tenso
     if infinite:  # only what is taken matters; over a group this is the same for all, so all ask
         taken = (torch.isinf(rows.losses) & (found.weights != 0)).any()
         require(~(taken if group is None else largest(taken.to(torch.int32), group.group).bool()), NOT_FINITE)
-    weights = found.weights if rows.poison is None else found.weights * rows.poison
-    edge = edges(plan, select, rows, weights)
-    return layout.from_rows(weights), None if found.offset is None else found.offset.sum(), edge
+    if rows.poison is not None:
+        found = found._replace(weights=found.weights * rows.poison)
+    divisor = None if batch.divisor is None else layout.to_rows(batch.divisor)
+    return Selected(found, rows, sums_of(found, rows.mass, divisor, group), edges(plan, select, rows, found.weights))
+
+
+def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
+    """The weight taken and the mean's divisor, of this process: the divisors by the weights. Where these change with
+    the losses, a gradient of the mean has to be one of a constant divisor: there the weight by the mean divisor."""
+    exact = found.weights.to(count_dtype(found.weights.device))
+    taken = exact.sum()
+    if divisor is None:
+        by = taken
+    elif found.offset is None:
+        by = (exact * divisor).sum()
+    else:
+        whole = torch.ones_like(exact) if mass is None else mass.to(exact.dtype)
+        parts = torch.stack([(whole * divisor).sum(), whole.sum()])
+        over, under = parts if group is None else join(parts, group.group)
+        by = taken * over / torch.where(under > 0, under, 1.0)
+    return torch.stack([taken, by]).to(found.weights.dtype)
 
 
 def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
@@ -143,7 +167,7 @@ def weigh_named(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
     k, m = masses(plan, select, rows)
     keys = rows.losses if rows.closeness is None else rows.closeness
     if plan.temperature is not None:
-        return Chosen(*SOFT[plan.name](select, rows.losses, keys, k, m, plan.temperature))
+        return SOFT[plan.name](select, rows.losses, keys, k, m, plan.temperature)
     return Chosen(weigh(select, rows.losses, keys, k, m))
 
 

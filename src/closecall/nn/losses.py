@@ -1,61 +1,24 @@
 """Individual losses of logits: scores and targets -> losses, and how close each example is to the boundary.
 
 Every loss of the core is a function of the margin; here the margin comes from logits. With one logit an example it is
-``y * z``; with a logit for each class it is the *top-two margin* ``z_y - max of the other scores``, positive exactly
-where the prediction is right, so that ``l(0)`` stays the boundary for any number of classes.
+``y * z``; with a logit for each class it is ``z_y`` less what the other scores come to. Their *maximum* gives the
+top-two margin, positive exactly where the prediction is right, so that ``l(0)`` stays the boundary for any number of
+classes; the logarithm of the sum of their exponentials gives the losses of the softmax: cross-entropy is the logistic
+loss of that margin.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+import warnings
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from closecall._names import lookup
-from closecall.losses import FOCAL_GAMMA, GCE_Q, get_loss
-
+from .forms import FORMS, TOP_TWO, Form, LossOptions
 from .selection import require
-
-#: Margins -> losses, for every loss of the core. The relus have the core's slopes at the kinks, which clamp has not.
-MARGIN_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logistic": lambda margins: -F.logsigmoid(margins),
-    "hinge": lambda margins: F.relu(1 - margins),
-    "squared_hinge": lambda margins: F.relu(1 - margins).square(),
-    "ramp": lambda margins: 2 - F.relu(2 - F.relu(1 - margins)),
-    "modified_huber": lambda margins: torch.where(
-        margins >= -1, F.relu(1 - margins.clamp(min=-1)).square(), -4 * margins
-    ),
-    "focal": lambda margins: torch.sigmoid(-margins) ** FOCAL_GAMMA * -F.logsigmoid(margins),
-    "sigmoid": lambda margins: torch.sigmoid(-margins),
-    "generalized_ce": lambda margins: -torch.expm1(GCE_Q * F.logsigmoid(margins)) / GCE_Q,
-}
-#: Margins -> derivatives of those losses by the margin.
-MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logistic": lambda margins: -torch.sigmoid(-margins),
-    "hinge": lambda margins: -(margins < 1).to(margins.dtype),
-    "squared_hinge": lambda margins: -2 * F.relu(1 - margins),
-    "ramp": lambda margins: -(margins.abs() < 1).to(margins.dtype),
-    "modified_huber": lambda margins: -2 * (1 - margins).clamp(0, 2),
-    "focal": lambda margins: (
-        torch.sigmoid(-margins) ** FOCAL_GAMMA
-        * (FOCAL_GAMMA * torch.sigmoid(margins) * F.logsigmoid(margins) - torch.sigmoid(-margins))
-    ),
-    "sigmoid": lambda margins: -torch.sigmoid(margins) * torch.sigmoid(-margins),
-    "generalized_ce": lambda margins: -torch.exp(GCE_Q * F.logsigmoid(margins)) * torch.sigmoid(-margins),
-}
-#: Torch's own losses on logits, and the margin loss that says how close a call is under them.
-OWN_LOSSES = {
-    "cross_entropy": "logistic",
-    "generalized_cross_entropy": "logistic",
-    "crammer_singer": "hinge",
-    "binary_cross_entropy": "logistic",
-}
-#: Those of them that need a logit for each class.
-CLASS_LOSSES = ("cross_entropy", "generalized_cross_entropy", "crammer_singer")
 
 
 class LogitLosses(NamedTuple):
@@ -65,9 +28,39 @@ class LogitLosses(NamedTuple):
     closeness: Tensor  # how far from the boundary, without gradient
 
 
-def check_loss(name: str) -> None:
-    """Raise a ``ValueError`` that lists the allowed names unless ``name`` is one of them."""
-    lookup(dict.fromkeys([*MARGIN_LOSSES, *OWN_LOSSES]), name, "loss")
+class WeightedLosses(NamedTuple):
+    """Losses and closeness, and what each loss counts in the mean's divisor: 1 each if None."""
+
+    losses: Tensor
+    closeness: Tensor
+    divisor: Tensor | None
+
+
+def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
+    """Logits with one for each target in the targets' shape; those with a dimension of classes as they are.
+
+    Examples
+    --------
+    >>> squeezed(torch.zeros(4, 1, 6, 6), torch.zeros(4, 6, 6)).shape
+    torch.Size([4, 6, 6])
+    """
+    for dim in (-1, 1):
+        if (
+            logits.ndim == targets.ndim + 1 > 1
+            and logits.shape[dim] == 1
+            and logits.squeeze(dim).shape == targets.shape
+        ):
+            return logits.squeeze(dim)
+    return logits
+
+
+def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
+    """Logits without a dimension for one logit, and whether targets are probabilities of the classes, as cross-entropy
+    takes them."""
+    takes = FORMS[name].probabilities and FORMS[name].classes
+    if takes and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point():
+        return logits, True
+    return squeezed(logits, targets), False
 
 
 def margins(logits: Tensor, targets: Tensor) -> Tensor:
@@ -76,7 +69,8 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
     Parameters
     ----------
     logits : tensor (samples, ...) or (samples, classes, ...)
-        One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``.
+        One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``. One logit may
+        have a dimension of its own: (samples, 1, ...), or the last.
     targets : tensor (samples, ...)
         With one logit: 0 and 1, or -1 and +1. With classes: integers 0..classes-1.
 
@@ -91,13 +85,16 @@ def margins(logits: Tensor, targets: Tensor) -> Tensor:
     >>> margins(torch.tensor([[1.0, 4.0, 2.0]]), torch.tensor([2])).tolist()
     [-2.0]
     """
-    if logits.shape == (*targets.shape, 1):
-        logits = logits.squeeze(-1)
+    logits = squeezed(logits, targets)
     if logits.shape == targets.shape:
         return logits * _signs(targets).to(logits.dtype)
+    return _class_margins(logits, targets, "top_two")
+
+
+def _class_margins(logits: Tensor, targets: Tensor, kind: str | None) -> Tensor:
     chosen = _class_targets(logits, targets).unsqueeze(1)
-    others = logits.scatter(1, chosen, -math.inf).amax(dim=1)
-    return logits.gather(1, chosen).squeeze(1) - others
+    others = logits.scatter(1, chosen, -math.inf)
+    return logits.gather(1, chosen).squeeze(1) - (others.logsumexp(1) if kind == "softmax" else others.amax(1))
 
 
 def logit_losses(
@@ -108,14 +105,28 @@ def logit_losses(
     weight: Tensor | None = None,
     pos_weight: Tensor | None = None,
     label_smoothing: float = 0.0,
+    gamma: float | None = None,
+    alpha: float | None = None,
+    q: float | None = None,
 ) -> LogitLosses:
     """Losses of logits by name, and how close each call is.
 
-    The name is a margin loss of the core, or ``"cross_entropy"``, ``"generalized_cross_entropy"``,
-    ``"crammer_singer"`` (the hinge loss of the top-two margin) or ``"binary_cross_entropy"`` (torch's, with logits).
-    Cross-entropy's value on the boundary depends on the other classes, and weights and smoothing move that of any
-    loss, so close calls are found by the margin alone: by its logistic loss (with two classes the same thing), or for
-    the other losses by their own, before any weight.
+    | name | with one logit | with a logit for each class |
+    |---|---|---|
+    | ``log_loss`` | torch's BCE with logits | torch's cross-entropy |
+    | ``binary_cross_entropy`` | the same; targets may be probabilities | refused |
+    | ``cross_entropy`` | refused | torch's, with probabilities as targets too |
+    | ``generalized_cross_entropy`` | (1 - p^q) / q | the same of the softmax |
+    | ``focal``, ``softmax_focal`` | the first | the second: (1 - p)^gamma times the log loss |
+    | ``crammer_singer`` | refused | hinge loss of the top-two margin |
+    | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss, of the top-two margin |
+    | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
+
+    The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. ``logistic`` and
+    ``focal`` with classes once meant the top-two margin; they still do, with a warning that names both.
+
+    The value on the boundary of a loss of the softmax depends on the other classes, and weights and smoothing move that
+    of any loss, so close calls are found by the (top-two) margin alone: by the margin loss at it, before any weight.
 
     Parameters
     ----------
@@ -130,77 +141,115 @@ def logit_losses(
         Factor of the positives' losses, with one logit for each target.
     label_smoothing : float
         As in torch's cross-entropy; with one logit, that of two classes.
+    gamma : float, optional
+        The focal loss's exponent, 2 by default.
+    alpha : float, optional
+        With one logit, the focal loss's factor of the positives; the negatives' is 1 - alpha. Classes have ``weight``.
+    q : float, optional
+        The generalised cross-entropy's exponent, 0.7 by default: near 0 it is the log loss, at 1 the chance of error.
 
     Examples
     --------
     >>> logit_losses("crammer_singer", torch.tensor([[1.0, 4.0, 2.0]]), torch.tensor([2])).losses.tolist()
     [3.0]
     """
-    check_loss(name)
-    if logits.shape == (*targets.shape, 1):
-        logits = logits.squeeze(-1)
+    options = LossOptions(weight, pos_weight, label_smoothing, gamma, alpha, q)
+    options.check(name)
+    logits, soft = arranged(name, logits, targets)
+    return LogitLosses(*weighted_losses(name, logits, targets, soft, options)[:2])
+
+
+def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, options: LossOptions) -> WeightedLosses:
+    """What :func:`logit_losses` does with logits that are :func:`arranged`, and what the losses count in a weighted
+    mean: as torch has it, the weight of the target's class, and 1 where targets are probabilities of classes."""
     if logits.dtype not in (torch.float32, torch.float64):
         logits = logits.float()  # margins of half-precision logits would be tied, and their losses rounded
-    one_logit = logits.shape == targets.shape
-    soft = one_logit and name == "cross_entropy" and logits.ndim > 1 and targets.is_floating_point()
-    if name in CLASS_LOSSES and not soft and logits.ndim != targets.ndim + 1:
-        raise ValueError(
-            f"{name!r} needs logits (samples, classes, ...) and targets (samples, ...), "
-            f"got shapes {tuple(logits.shape)} and {tuple(targets.shape)}"
-        )
-    hard = _hard(name, targets, soft)
-    found = margins(logits.detach(), hard)
-    ranking = OWN_LOSSES.get(name, name)
-    closeness = (MARGIN_LOSSES[ranking](found) - get_loss(ranking).threshold).abs()
-    if name == "cross_entropy":
-        _refuse(name, pos_weight=pos_weight)
-        given = targets.to(logits.dtype) if soft else hard.long()
-        losses = F.cross_entropy(logits, given, weight, reduction="none", label_smoothing=label_smoothing)
-        return LogitLosses(losses, closeness)
+    one_logit = not soft and logits.shape == targets.shape
+    form = _form(name, one_logit, logits, targets)
     if one_logit:
-        losses = _one_logit(name, logits, targets, label_smoothing)
-        return LogitLosses(_weighted(losses, hard, weight, pos_weight), closeness)
-    _refuse(name, pos_weight=pos_weight, label_smoothing=label_smoothing or None)
-    if name == "generalized_cross_entropy":
-        own = logits.gather(1, hard.long().unsqueeze(1)).squeeze(1)
-        losses = -torch.expm1(GCE_Q * (own - logits.logsumexp(dim=1))) / GCE_Q
+        return _one_logit(form, logits, targets, options)
+    _refuse(name, pos_weight=options.pos_weight, alpha=options.alpha)
+    hard = targets.argmax(dim=1) if soft else _class_targets(logits, targets)
+    loss, threshold = options.margin_loss(form.margin)
+    closeness = (loss(margins(logits.detach(), hard)) - threshold).abs()
+    weight = _as_weight(options.weight, logits, logits.shape[1])
+    if form.native:
+        given, smoothing = targets.to(logits.dtype) if soft else hard, options.label_smoothing
+        losses = F.cross_entropy(logits, given, weight, reduction="none", label_smoothing=smoothing)
+        return WeightedLosses(losses, closeness, None if soft or weight is None else weight[hard])
+    _refuse(name, label_smoothing=options.label_smoothing or None)
+    losses = loss(_class_margins(logits, hard, form.classes))
+    factors = None if weight is None else weight[hard]
+    return WeightedLosses(losses if factors is None else losses * factors, closeness, factors)
+
+
+def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
+    # What the name means for logits of this kind; names that once meant something else say so.
+    form = FORMS[name]
+    if not (form.one if one_logit else form.classes):
+        shapes = "the targets' shape" if form.one else "shape (samples, classes, ...) and targets (samples, ...)"
+        raise ValueError(
+            f"{name!r} needs logits of {shapes}, got shapes {tuple(logits.shape)} and {tuple(targets.shape)}"
+        )
+    if (form.old if one_logit else form.reads_as) and not torch.compiler.is_compiling():
+        kept = form.margin if one_logit else f"{TOP_TWO}{form.margin}"
+        other = "" if one_logit else f", or {form.reads_as!r} for the loss of the softmax"
+        warnings.warn(
+            f"the loss {name!r} {'' if one_logit else 'with a logit for each class '}is now called {kept!r}: write that"
+            f"{other}; the old name will be refused",
+            FutureWarning,
+            stacklevel=4,
+        )
+    return form
+
+
+def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions) -> WeightedLosses:
+    loss, threshold = options.margin_loss(form.margin)
+    chances = None
+    if form.probabilities:
+        valid = ((targets >= 0) & (targets <= 1)).all()
+        require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes give logits (samples, classes)")
+        chances, targets = targets.to(logits.dtype), (targets >= 0.5).to(torch.int64)
+    found, positive = margins(logits, targets), targets > 0
+    closeness = (loss(found.detach()) - threshold).abs()
+    if chances is None and options.label_smoothing:
+        chances = positive.to(logits.dtype)
+    weight = _as_weight(options.weight, logits, 2)
+    divisor = None if weight is None else _between(weight[0], weight[1], positive if chances is None else chances)
+    factors = _factors(weight, options, logits.dtype)
+    if chances is None:
+        losses = loss(found) if factors is None else loss(found) * _between(*factors, positive)
+        return WeightedLosses(losses, closeness, divisor)
+    chances = chances * (1 - options.label_smoothing) + options.label_smoothing / 2
+    if weight is None and form.native:
+        positives = None if factors is None else factors[1]
+        losses = F.binary_cross_entropy_with_logits(logits, chances, reduction="none", pos_weight=positives)
     else:
-        losses = MARGIN_LOSSES[ranking](margins(logits, hard))
-    return LogitLosses(losses if weight is None else losses * weight[hard.long()], closeness)
+        negatives, positives = factors or (1.0, 1.0)
+        losses = chances * positives * loss(logits) + (1 - chances) * negatives * loss(-logits)
+    return WeightedLosses(losses, closeness, divisor)
 
 
-def _hard(name: str, targets: Tensor, soft: bool) -> Tensor:
-    # The class that the margin is of.
-    if soft:
-        return targets.argmax(dim=1)
-    if name != "binary_cross_entropy":
-        return targets
-    valid = ((targets >= 0) & (targets <= 1)).all()
-    require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes give logits (samples, classes)")
-    return (targets >= 0.5).to(torch.int64)
+def _factors(weight: Tensor | None, options: LossOptions, dtype: torch.dtype) -> tuple[Any, Any] | None:
+    # Of the losses of negatives and positives.
+    if weight is None and options.pos_weight is None and options.alpha is None:
+        return None
+    negatives, positives = (1.0, 1.0) if weight is None else weight
+    if options.alpha is not None:
+        negatives, positives = negatives * (1 - options.alpha), positives * options.alpha
+    return negatives, positives if options.pos_weight is None else positives * options.pos_weight.to(dtype)
 
 
-def _one_logit(name: str, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    if name == "binary_cross_entropy":
-        given = targets.to(logits.dtype)
-        given = given * (1 - label_smoothing) + label_smoothing / 2
-        return F.binary_cross_entropy_with_logits(logits, given, reduction="none")
-    found = margins(logits, targets)
-    losses = MARGIN_LOSSES[name](found)
-    if label_smoothing:
-        losses = (1 - label_smoothing / 2) * losses + label_smoothing / 2 * MARGIN_LOSSES[name](-found)
-    return losses
+def _between(negatives: Any, positives: Any, share: Tensor) -> Tensor:
+    if share.dtype == torch.bool:
+        return torch.where(share, positives, negatives)
+    return share * positives + (1 - share) * negatives
 
 
-def _weighted(losses: Tensor, targets: Tensor, weight: Tensor | None, pos_weight: Tensor | None) -> Tensor:
-    positive = targets > 0
-    if weight is not None:
-        if weight.shape != (2,):
-            raise ValueError(f"with one logit weight needs shape (2,), one for each class, not {tuple(weight.shape)}")
-        losses = losses * torch.where(positive, weight[1], weight[0])
-    if pos_weight is not None:
-        losses = torch.where(positive, losses * pos_weight, losses)
-    return losses
+def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | None:
+    if weight is not None and weight.shape != (classes,):
+        raise ValueError(f"weight needs shape ({classes},), one for each class, not {tuple(weight.shape)}")
+    return None if weight is None else weight.to(logits.dtype)
 
 
 def _refuse(name: str, **given: object) -> None:
@@ -212,7 +261,11 @@ def _refuse(name: str, **given: object) -> None:
 def _signs(targets: Tensor) -> Tensor:
     zero, minus = targets == 0, targets == -1
     valid = (zero | minus | (targets == 1)).all() & ~(zero.any() & minus.any())
-    require(valid, "binary targets must be 0 and 1, or -1 and +1; for classes give logits (samples, classes)")
+    require(
+        valid,
+        "binary targets must be 0 and 1, or -1 and +1; for probabilities the loss is 'binary_cross_entropy', for "
+        "classes give logits (samples, classes)",
+    )
     return torch.where(targets > 0, 1, -1)
 
 

@@ -4,21 +4,30 @@ A batch of 32 in which everything is easy still has its closest ten percent, whi
 memory is a ring of the last keys ``abs(l - T)``; a batch selects what lies below the k-th place *of the ring*. Where
 the parameters stand still and the ring holds one epoch, that is exactly the full-batch selection; while they move, the
 older keys are out of date by as much as the parameters moved within the ring's span. A ring of 16 to 32 batches agreed
-best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the table).
+best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the table). Over a group of processes
+the ring is that of the joined batches, the same on every process, so that any of them may save it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
+class Keys(NamedTuple):
+    """Keys of examples, their masses and what they count in the mean's divisor, all (1, samples)."""
+
+    keys: Tensor
+    mass: Tensor
+    divisor: Tensor
+
+
 class KeyMemory(nn.Module):  # type: ignore[misc]
-    """A ring of keys and their masses, saved with the state dict.
+    """A ring of keys, their masses and divisors, saved with the state dict.
 
     Keys are ranked in float32 or better: a model that is turned to half precision leaves its memory as it is.
 
@@ -31,25 +40,26 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
     --------
     >>> memory = KeyMemory(3)
     >>> for key in (5.0, 6.0, 7.0, 8.0):
-    ...     memory.remember(torch.tensor([[key]]), torch.ones(1, 1))
+    ...     memory.remember(Keys(torch.tensor([[key]]), torch.ones(1, 1), torch.ones(1, 1)))
     >>> memory.keys[0].tolist()
     [8.0, 6.0, 7.0]
     """
 
     keys: Tensor
     mass: Tensor
+    divisor: Tensor
     position: Tensor
 
     def __init__(self, size: int) -> None:
         super().__init__()
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"memory_size={size!r} must be a whole number >= 1")
-        self.register_buffer("keys", torch.zeros(1, size))
-        self.register_buffer("mass", torch.zeros(1, size))
+        for name in Keys._fields:
+            self.register_buffer(name, torch.zeros(1, size))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        before = {name: getattr(self, name) for name in ("keys", "mass")}
+        before = {name: getattr(self, name) for name in Keys._fields}
         super()._apply(fn, recurse)
         for name, old in before.items():
             new = getattr(self, name)
@@ -57,32 +67,37 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
                 setattr(self, name, old.to(new.device))
         return self
 
-    def remember(self, keys: Tensor, mass: Tensor) -> None:
-        """Put keys and masses (1, samples) in the place of the oldest ones."""
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        if f"{prefix}keys" in state_dict:  # what was saved before there were divisors has none but 1
+            state_dict.setdefault(f"{prefix}divisor", torch.ones_like(self.divisor))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def remember(self, new: Keys) -> None:
+        """Put keys in the place of the oldest ones."""
         size = self.keys.shape[1]
-        keys, mass = keys[:, -size:], mass[:, -size:]
-        samples = keys.shape[1]
+        samples = min(new.keys.shape[1], size)
         if samples == size:
             self.position.zero_()
         places = (self.position + torch.arange(samples, device=self.position.device)) % size
-        self.keys[:, places] = keys
-        self.mass[:, places] = mass
+        for name, values in new._asdict().items():
+            getattr(self, name)[:, places] = values[:, -size:]
         self.position.copy_((self.position + samples) % size)
 
-    def pool(self, keys: Tensor, mass: Tensor, remember: bool) -> tuple[Tensor, Tensor]:
-        """Keys and masses (1, ...) to rank a batch among: the ring with the batch put in, or beside it."""
+    def pool(self, new: Keys, remember: bool) -> Keys:
+        """What to rank a batch among: the ring with the batch put in, or beside it."""
+        ring, samples = Keys(self.keys, self.mass, self.divisor), new.keys.shape[1]
         if not remember:
-            return torch.cat([self.keys, keys], dim=1), torch.cat([self.mass, mass], dim=1)
-        self.remember(keys, mass)
-        if keys.shape[1] <= self.keys.shape[1]:
-            return self.keys, self.mass
+            return Keys(*(torch.cat(pair, dim=1) for pair in zip(ring, new, strict=True)))
+        self.remember(new)
+        if samples <= self.keys.shape[1]:
+            return ring
         if not torch.compiler.is_compiling():
             warnings.warn(
-                f"a batch of {keys.shape[1]} examples exceeds memory_size={self.keys.shape[1]}: it is ranked by itself "
+                f"a batch of {samples} examples exceeds memory_size={self.keys.shape[1]}: it is ranked by itself "
                 "and the memory has no effect; give a memory_size of 16 to 32 batches, or leave memory=None",
                 stacklevel=2,
             )
-        return keys, mass
+        return new
 
     def extra_repr(self) -> str:
         """The size, for ``repr``."""

@@ -12,10 +12,10 @@ from closecall.aggregates import Count, resolve_count
 
 from . import functional
 from .base import Reducer
-from .general import Chosen, RankedRows, mass_of
+from .general import RankedRows, mass_of
 from .plan import Batch, Plan, layout_of
 from .selection import Selector
-from .soft import tilt
+from .soft import Chosen, tilt
 
 
 class HardNegatives(Reducer):
@@ -51,10 +51,10 @@ class HardNegatives(Reducer):
         self.ratio, self.min_kept = ratio, min_kept
 
     def forward(  # type: ignore[override]
-        self, losses: Tensor, *, positives: Tensor, mass: Tensor | None = None, mask: Tensor | None = None
+        self, losses: Tensor, *, positives: Tensor, **given: Any
     ) -> Tensor:
-        """Reduce losses; the boolean ``positives`` says which are kept in any case."""
-        found = functional.reduce(self.plan(), Batch(losses, mass, None, mask), self._keeping(losses, positives))
+        """Reduce losses; the boolean ``positives`` says which are kept in any case. The rest as for every reducer."""
+        found = functional.reduce(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
         self._last = found[1:]
         return found.value
 
@@ -114,7 +114,7 @@ class Tilted(Reducer):
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
         """Every loss, by exp(t * loss); ``closeness`` is not looked at."""
-        return Chosen(*tilt(select, rows.losses, self.t))
+        return tilt(select, rows.losses, self.t)
 
     def extra_repr(self) -> str:
         """The settings, for ``repr``."""

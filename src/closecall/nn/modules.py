@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from . import reducers
-from .losses import check_loss, logit_losses
+from .forms import LossOptions
+from .losses import arranged, weighted_losses
+from .selection import require
 
 
 class AggregateLoss(nn.Module):  # type: ignore[misc]
@@ -18,19 +20,23 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ----------
     reducer : Reducer
     loss : str
-        ``"logistic"``, ``"hinge"`` or another loss of the core on the (top-two) margin, ``"cross_entropy"``,
-        ``"binary_cross_entropy"``, ``"generalized_cross_entropy"`` or ``"crammer_singer"``; see
-        :func:`closecall.nn.losses.logit_losses`.
+        ``"log_loss"``, the default, is torch's cross-entropy with a logit for each class and its binary cross-entropy
+        with one for each target. The other names: :func:`closecall.nn.losses.logit_losses`.
     ignore_index : int, optional
         Targets of this value are not there: they are not ranked, not counted, and their logits may be anything, NaN
-        included. A batch of nothing else has loss 0 and gradient 0.
+        included. A batch of nothing else has loss 0 and gradient 0. As in torch, a negative one says nothing about
+        targets that are probabilities.
     weight : tensor (classes,), optional
-        Factors of the losses by class, as in torch's ``reduction="none"``: the mean divides by how many are taken. For
-        weights that count as examples give ``mass`` to the call.
+        Factors of the losses by class. As in torch's cross-entropy the mean divides by the weights of the targets that
+        are chosen, and where targets are probabilities of classes by how many are chosen. (Where a smooth reducer's
+        weights change with the losses, it divides by the mean weight of all targets instead, as a gradient needs it.)
+        For weights that count as examples give ``mass`` to the call.
     pos_weight : tensor, optional
-        Factor of the positives' losses, with one logit for each target.
+        Factor of the positives' losses, with one logit for each target. As in torch it is not in the mean's divisor.
     label_smoothing : float
         As in torch's cross-entropy. Neither this nor the weights have a say in what is a close call: the margin has.
+    gamma, alpha, q : float, optional
+        Of the focal loss and the generalised cross-entropy, see :func:`closecall.nn.losses.logit_losses`.
 
     Examples
     --------
@@ -45,20 +51,26 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         reducer: reducers.Reducer,
-        loss: str = "logistic",
+        loss: str = "log_loss",
         *,
         ignore_index: int | None = None,
         weight: Tensor | None = None,
         pos_weight: Tensor | None = None,
         label_smoothing: float = 0.0,
+        gamma: float | None = None,
+        alpha: float | None = None,
+        q: float | None = None,
     ) -> None:
         super().__init__()
-        check_loss(loss)
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing={label_smoothing!r} must lie in [0, 1]")
-        self.reducer, self.loss, self.ignore_index, self.label_smoothing = reducer, loss, ignore_index, label_smoothing
+        self.reducer, self.loss, self.ignore_index = reducer, loss, ignore_index
+        self.label_smoothing, self.gamma, self.alpha, self.q = label_smoothing, gamma, alpha, q
         for name, given in (("weight", weight), ("pos_weight", pos_weight)):
-            self.register_buffer(name, None if given is None else torch.as_tensor(given))
+            self.register_buffer(name, None if given is None else _as_factors(name, given))
+        self.options().check(loss)
+
+    def options(self) -> LossOptions:
+        """The options of the loss."""
+        return LossOptions(*(getattr(self, name) for name in LossOptions._fields))
 
     def forward(
         self,
@@ -74,49 +86,59 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         ``mass`` are sample weights and ``mask`` says what counts, both of the losses' shape. ``positives`` are for
         :class:`HardNegatives`; by default all targets but 0, the background.
         """
-        if self.ignore_index is not None:
-            counted = targets != self.ignore_index
-            mask = counted if mask is None else mask & counted
-            targets = torch.where(counted, targets, torch.ones_like(targets))  # 1 is valid in every coding
+        logits, soft = arranged(self.loss, logits, targets)
+        mask = self._counted(logits, targets, mask, soft)
         if mask is not None:  # nothing of what does not count may reach a gradient, not even times zero
-            classes = -1 if logits.shape == (*mask.shape, 1) else 1
-            shown = mask if logits.ndim == mask.ndim else mask.unsqueeze(classes)
+            shown = mask if logits.ndim == mask.ndim else mask.unsqueeze(1)
             logits = torch.where(shown, logits, torch.zeros_like(logits))
-        options = {"weight": self.weight, "pos_weight": self.pos_weight, "label_smoothing": self.label_smoothing}
-        found = logit_losses(self.loss, logits, targets, **options)  # type: ignore[arg-type]
+            # 1 is valid in every coding.
+            targets = torch.where(shown if soft else mask, targets, torch.ones_like(targets))
+        losses, closeness, divisor = weighted_losses(self.loss, logits, targets, soft, self.options())
+        given = {"mass": mass, "mask": mask} | ({} if divisor is None else {"divisor": divisor})
         if isinstance(self.reducer, reducers.HardNegatives):
-            positives = targets > 0 if positives is None else positives
-            return self.reducer(found.losses, mass=mass, mask=mask, positives=positives)
-        return self.reducer(found.losses, mass=mass, closeness=found.closeness, mask=mask)
+            return self.reducer(losses, positives=targets > 0 if positives is None else positives, **given)
+        return self.reducer(losses, closeness=closeness, **given)
+
+    def _counted(self, logits: Tensor, targets: Tensor, mask: Tensor | None, soft: bool) -> Tensor | None:
+        ignored = self.ignore_index
+        if ignored is None or (soft and ignored < 0):
+            return mask
+        if soft:
+            raise ValueError(
+                f"ignore_index={ignored} is a class, and these targets are probabilities; give mask= instead"
+            )
+        if logits.shape == targets.shape and ignored in (-1, 0, 1):
+            raise ValueError(
+                f"with one logit for each target ignore_index={ignored} may be one of the two classes (0 and 1, or -1 "
+                "and +1), whose examples would all be left out; give another number, or mask= to the call"
+            )
+        counted = targets != ignored
+        return counted if mask is None else mask & counted
 
     def extra_repr(self) -> str:
         """The settings, for ``repr``."""
         shown = {"loss": self.loss, "ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
-        shown |= {name: getattr(self, name) for name in ("weight", "pos_weight") if getattr(self, name) is not None}
+        more = ("weight", "pos_weight", "gamma", "alpha", "q")
+        shown |= {name: getattr(self, name) for name in more if getattr(self, name) is not None}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+
+def _as_factors(name: str, given: Any) -> Tensor:
+    # Class weights in floating point; the losses' own precision is found in each call.
+    factors = torch.as_tensor(given)
+    if factors.is_complex():
+        raise TypeError(f"{name} must be real numbers, not {factors.dtype}")
+    factors = factors if factors.is_floating_point() else factors.to(torch.get_default_dtype())
+    require((torch.isfinite(factors) & (factors >= 0)).all(), f"{name} must be finite and not negative, got {given}")
+    return factors
 
 
 class _NamedLoss(AggregateLoss):
     reducer_class: ClassVar[type[reducers.Reducer]]
 
-    def __init__(
-        self,
-        loss: str = "logistic",
-        *,
-        ignore_index: int | None = None,
-        weight: Tensor | None = None,
-        pos_weight: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        **settings: Any,
-    ) -> None:
-        super().__init__(
-            self.reducer_class(**settings),
-            loss,
-            ignore_index=ignore_index,
-            weight=weight,
-            pos_weight=pos_weight,
-            label_smoothing=label_smoothing,
-        )
+    def __init__(self, loss: str = "log_loss", **settings: Any) -> None:
+        own = {name: settings.pop(name) for name in ("ignore_index", *LossOptions._fields) if name in settings}
+        super().__init__(self.reducer_class(**settings), loss, **own)
 
 
 class CloseKLoss(_NamedLoss):

@@ -100,6 +100,7 @@ class Batch(NamedTuple):
     mass: Tensor | None = None
     closeness: Tensor | None = None
     mask: Tensor | None = None
+    divisor: Tensor | None = None  # what a loss counts in the mean's divisor; 1 each if None
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
@@ -118,11 +119,11 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
         )
     if losses.numel() == 0 and not allow_empty:
         raise ValueError(f"there are no losses to aggregate: the batch has shape {tuple(losses.shape)}")
-    for name, values in (("mass", batch.mass), ("closeness", batch.closeness), ("mask", batch.mask)):
+    for name, values in batch._asdict().items():
         if values is not None and values.shape != losses.shape:
             raise ValueError(
-                f"mass, closeness and mask need one value for each loss: got {name} of shape {tuple(values.shape)} "
-                f"for losses of shape {tuple(losses.shape)}"
+                f"{name} needs one value for each loss: got shape {tuple(values.shape)} for losses of shape "
+                f"{tuple(losses.shape)}"
             )
     if batch.mask is not None and batch.mask.dtype != torch.bool:
         raise TypeError(f"mask must be boolean (True counts), not {batch.mask.dtype}; sample weights go to mass=")

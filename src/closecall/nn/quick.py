@@ -81,8 +81,9 @@ def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     weights, taken, edges, losses = found
     if plan.reduction == "none":
         return Outcome(losses * torch.from_numpy(weights), taken, edges)
-    if plan.reduction == "mean" and taken > 0:
-        weights /= taken
+    if plan.reduction == "mean":
+        by = taken if batch.divisor is None else float(np.vdot(weights, batch.divisor.detach().numpy().astype(float)))
+        weights /= by if by > 0 else 1.0
     flat = losses if losses.ndim == 1 else losses.reshape(-1)  # a view costs a node of the graph
     return Outcome(torch.dot(flat, torch.from_numpy(weights.reshape(-1))), taken, edges)
 
@@ -95,7 +96,8 @@ def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
 
 def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     """The average of unweighted losses, which costs what torch's mean costs; None if something has to be looked at."""
-    if not get_aggregate(plan.name).plain or plan.group is not None or batch.mass is not None or batch.mask is not None:
+    given = plan.group, batch.mass, batch.mask, batch.divisor
+    if not get_aggregate(plan.name).plain or any(each is not None for each in given):
         return None
     value = plain_mean(batch.losses, plan.reduction, plan.nonfinite)
     return None if value is None else Outcome(value, float(batch.losses.numel()), math.nan)
@@ -128,7 +130,7 @@ def _choose(plan: Plan, batch: Batch) -> tuple[Array, float, Any, Tensor] | None
         arrays: list[Any] = [None if each is None else each.detach().numpy() for each in batch]
     except (RuntimeError, TypeError):  # vmap and torch.func.grad do not let a value out; bfloat16 is not NumPy's
         return None
-    values, mass, closeness, mask = arrays
+    values, mass, closeness, mask = arrays[:4]
     mass = None if mass is None else _mass(mass, values.dtype, mask)
     bad = _not_finite(values, mask)
     if bad is not None and plan.nonfinite == "drop":

@@ -46,7 +46,7 @@ class Average(Reducer):
     def reduce(self, batch: Batch) -> Tensor:
         """Reduce a batch; the plain mean goes the shortest way."""
         losses = batch.losses
-        plain = batch.mass is None and batch.mask is None and self.group is None
+        plain = batch.mass is None and batch.mask is None and batch.divisor is None and self.group is None
         if plain and isinstance(losses, Tensor) and losses.ndim:
             value = plain_mean(losses, self.reduction, self.nonfinite)
             if value is not None:

@@ -13,8 +13,12 @@ The close calls take ``sigmoid((nu - closeness) / temperature)`` with the weight
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .selection import Selector
@@ -23,12 +27,25 @@ HALVINGS = 60  # of an interval that holds nu: to the last bit of a float64
 FAR = 40.0  # temperatures beyond the ends at which nobody, or everybody, is taken: exp(40) examples
 
 
-def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), and their entropy term.
+#: Weights, offset and value, as in :class:`Chosen`.
+Smooth = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
+
+
+class Chosen(NamedTuple):
+    """Weights (rows, samples), and where they are the gradient of a smooth value: what that is above their sum with the
+    losses, (rows, 1), of this process, and the value itself, of losses (rows, samples), where that is known."""
+
+    weights: Tensor
+    offset: Tensor | None = None
+    value: Callable[[Tensor], Tensor] | None = None
+
+
+def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> Smooth:
+    """Soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1); the offset is their entropy.
 
     Examples
     --------
-    >>> weights, _ = soft_take(Selector(None), torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[1.0]]).double(), 0.1)
+    >>> weights, _, _ = soft_take(Selector(None), torch.tensor([[0.0, 1.0, 2.0]]), torch.ones(1, 1).double(), 0.1)
     >>> [round(weight, 3) for weight in weights[0].tolist()]
     [0.0, 0.007, 0.993]
     """
@@ -44,54 +61,73 @@ def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: flo
     none, every = wanted <= 0, wanted >= select.totals(scores)
     share = torch.where(every, 1.0, torch.where(none, 0.0, share))
     entropy = -(torch.xlogy(share, share) + torch.xlogy(1 - share, 1 - share))
-    return (mass * share).to(scores.dtype), temperature * (mass * entropy).sum(dim=1, keepdim=True)
+    value = partial(_soft_value, mass=mass, wanted=wanted, level=(low + high) / 2, temperature=temperature)
+    return (mass * share).to(scores.dtype), temperature * (mass * entropy).sum(dim=1, keepdim=True), value
 
 
-Soft = tuple[Tensor, Tensor | None]
+def _soft_value(losses: Tensor, mass: Tensor, wanted: Tensor, level: Tensor, temperature: float) -> Tensor:
+    # The dual: mass * temperature * softplus((l - nu) / temperature) + k * nu is least at nu. One step of Newton's
+    # there moves nothing, but makes nu a function of the losses with the derivative that the value's second ones need.
+    total = mass.sum(dim=1, keepdim=True)
+    none, every = wanted <= 0, wanted >= total
+    wanted = torch.where(none | every, total / 2, wanted)
+    scaled = (losses - level) / temperature
+    share = torch.sigmoid(scaled)
+    stiffness = (mass * share * torch.sigmoid(-scaled)).sum(dim=1, keepdim=True) / temperature
+    excess = (mass * share).sum(dim=1, keepdim=True) - wanted
+    level = level + torch.where(none | every, 0.0, excess) / torch.where(stiffness > 0, stiffness, 1.0)
+    above = -temperature * F.logsigmoid((level - losses) / temperature)
+    value = (mass * above).sum(dim=1, keepdim=True) + wanted * level
+    whole = (mass * losses).sum(dim=1, keepdim=True)
+    return torch.where(every, whole, torch.where(none, 0.0, value))
 
 
-def _soft_close(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
-    return soft_take(select, -closeness, k, temperature)[0], None
+def _soft_close(
+    select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float
+) -> Chosen:
+    return Chosen(soft_take(select, -closeness, k, temperature)[0])
 
 
-def _soft_atk(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
-    return soft_take(select, losses, k, temperature)
+def _soft_atk(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Chosen:
+    return Chosen(*soft_take(select, losses, k, temperature))
 
 
-def _soft_range(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
-    outer, above = soft_take(select, losses, k, temperature)
-    inner, below = soft_take(select, losses, m, temperature)
-    return outer - inner, above - below
+def _soft_range(
+    select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float
+) -> Chosen:
+    outer, above, upper = soft_take(select, losses, k, temperature)
+    inner, below, lower = soft_take(select, losses, m, temperature)
+    return Chosen(outer - inner, above - below, lambda losses: upper(losses) - lower(losses))
 
 
-def _soft_trim(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Soft:
+def _soft_trim(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Chosen:
     return _soft_range(select, losses, closeness, torch.full_like(k, math.inf), m, temperature)
 
 
-#: Aggregates that have a soft form: its weights (rows, samples), and what its value adds, (rows, 1); k and m (rows, 1).
+#: Aggregates that have a soft form: (selector, losses, closeness, k, m, temperature), k and m (rows, 1).
 SOFT = {
     "close": _soft_close, "close_decay": _soft_close, "atk": _soft_atk, "ranked_range": _soft_range,
     "trimmed": _soft_trim,
 }  # fmt: skip
 
 
-def tilt(select: Selector, losses: Tensor, t: float) -> tuple[Tensor, Tensor]:
-    """Weights (rows, samples) of the tilted loss, summing to the mass, and what the value adds to them, (rows, 1).
+def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
+    """Weights (rows, samples) of the tilted loss, summing to the mass.
 
     The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021): n times the mean at t = 0, the largest loss as t
     grows, the smallest as it falls. Its gradient is the weights, n * softmax(t * loss) by mass.
 
     Examples
     --------
-    >>> weights, offset = tilt(Selector(None), torch.tensor([[0.0, 1.0]]), 2.0)
-    >>> [round(weight, 3) for weight in weights[0].tolist()]
+    >>> [round(weight, 3) for weight in tilt(Selector(None), torch.tensor([[0.0, 1.0]]), 2.0).weights[0].tolist()]
     [0.238, 1.762]
     """
     total = select.totals(losses)
     mass = torch.ones_like(losses) if select.mass is None else select.mass
     exact, mass = losses.to(total.dtype), mass.to(total.dtype)
+    smooth = partial(_tilted_value, mass=mass, total=total, t=t)
     if t == 0:
-        return mass.to(losses.dtype), torch.zeros_like(total)
+        return Chosen(mass.to(losses.dtype), torch.zeros_like(total), smooth)
     counted = torch.where(mass > 0, t * exact, -math.inf)
     peak = select.highest(counted)
     peak = torch.where(torch.isfinite(peak), peak, 0.0)
@@ -103,4 +139,58 @@ def tilt(select: Selector, losses: Tensor, t: float) -> tuple[Tensor, Tensor]:
     value = total * (peak + torch.log(some / ones)) / t
     # Each process adds its own part of the difference, in proportion to its weights: the parts sum to the value.
     here = (raw / some).sum(dim=1, keepdim=True)
-    return weights.to(losses.dtype), value * here - (weights * exact).sum(dim=1, keepdim=True)
+    return Chosen(weights.to(losses.dtype), value * here - (weights * exact).sum(dim=1, keepdim=True), smooth)
+
+
+def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tensor:
+    if t == 0:
+        return (mass * losses).sum(dim=1, keepdim=True)
+    some = torch.where(total > 0, total, 1.0)
+    tilted = torch.where(mass > 0, t * losses + mass.log(), torch.where(total > 0, -math.inf, 0.0))
+    return total * (tilted.logsumexp(dim=1, keepdim=True) - some.log()) / t
+
+
+class _Once(torch.autograd.Function):  # type: ignore[misc]
+    """The value of a smooth aggregate whose weights are known and not how they change: it has first derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, losses: Tensor, weights: Tensor, offset: Tensor) -> Tensor:
+        ctx.save_for_backward(losses, weights)
+        counted = torch.where(weights != 0, losses, torch.zeros_like(losses)) * weights
+        return counted.sum() + offset.sum().to(weights.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        losses, weights = ctx.saved_tensors
+        return _Refused.apply(gradient * weights, losses), None, None
+
+
+class _Refused(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, losses: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(
+            "there are no second derivatives of superquantiles, nor of smooth selections over a group of processes; "
+            "Tilted and temperature= have them in one process"
+        )
+
+
+def smooth_value(found: Chosen, losses: Tensor, mass: Tensor | None, alone: bool) -> Tensor:
+    """The value of a smooth aggregate of losses (rows, samples): exact to all derivatives, or refusing the second.
+
+    Examples
+    --------
+    >>> losses = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    >>> value = lambda x: smooth_value(tilt(Selector(None), x.detach(), 2.0), x, None, True)
+    >>> [round(each, 4) for each in torch.autograd.functional.hessian(value, losses).flatten().tolist()]
+    [0.42, -0.42, -0.42, 0.42]
+    """
+    assert found.offset is not None
+    if found.value is None or not alone:
+        return _Once.apply(losses, found.weights, found.offset)
+    if mass is not None:
+        losses = torch.where(mass > 0, losses, torch.zeros_like(losses))
+    return found.value(losses.to(found.offset.dtype)).sum().to(losses.dtype)

@@ -10,29 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from closecall.aggregates import get_aggregate
 
 from .base import Reducer
-from .distributed import GroupSelector
-from .general import Chosen, RankedRows
+from .distributed import GroupSelector, gather
+from .general import RankedRows
 from .plan import Plan
 from .selection import Selector
-
-
-def gather(values: Tensor, group: Any) -> tuple[Tensor, int]:
-    """Values (rows, samples) of all processes of a group side by side, and at which sample this one's begin."""
-    world, rank = dist.get_world_size(group), dist.get_rank(group)
-    counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
-    dist.all_gather(counts, torch.tensor([values.shape[1]], device=values.device), group=group)
-    sizes = [int(count) for count in counts]
-    padded = values.new_zeros(values.shape[0], max(sizes))
-    padded[:, : values.shape[1]] = values
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    dist.all_gather(parts, padded, group=group)
-    return torch.cat([part[:, :size] for part, size in zip(parts, sizes, strict=True)], dim=1), sum(sizes[:rank])
+from .soft import Chosen
 
 
 def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
@@ -50,12 +36,13 @@ def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
     excess = np.zeros(len(values))
     for row in np.flatnonzero(masses.sum(axis=1) > 0):
         weights[row] = aggregate.weigh(values[row][None], masses[row], np.nan, np.zeros(1), np.zeros(1))[0]
-        if aggregate.excess is not None:
-            excess[row] = aggregate.excess(weights[row][None], masses[row])[0]
+        excess[row] = aggregate.above(weights[row][None], masses[row])[0]
     own = weights[:, start : start + samples]
+    kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
+    if aggregate.excess is None:
+        return Chosen(torch.tensor(own, **kind))
     # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
     part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
-    kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
     return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
 
 

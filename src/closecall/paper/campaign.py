@@ -15,7 +15,19 @@ from closecall.report.formats import Row
 from .compact import Line
 from .exchange import read_folder
 from .jobs import Job, from_json
-from .plan import FIGURE5_SET, RECIPE, STARTS, TARGETS, Cell, RunOptions, Size, Target, steps_for
+from .plan import (
+    FIGURE5_SET,
+    NEW_STARTS,
+    RECIPE,
+    STARTS,
+    TARGETS,
+    Cell,
+    RunOptions,
+    Size,
+    Target,
+    recipe_for,
+    steps_for,
+)
 from .published import MODELS
 from .record import Record
 from .scores import Hole, title
@@ -135,9 +147,9 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
         for suite in job.suites:
             members = _members(suite, sizes, job.target)
             for model in job.models:
-                recipe = job.options.recipe if model == "network" else RECIPE
-                variant = _Variant(job.splits, steps_for(job.target, job.options, model), recipe)
+                steps = steps_for(job.target, job.options, model)
                 for protocol in job.protocols:
+                    variant = _Variant(job.splits, steps, recipe_for(job.options, model, protocol))
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
                         options = _options(variant, [protocol], model)
@@ -154,7 +166,7 @@ def _options(way: _Variant, protocols: Sequence[str], model: str) -> RunOptions:
 
 
 def _best(complete: dict[_Variant, int]) -> _Variant:
-    """Of the ways in which nearly as many data sets are complete as in any, the one with the most splits.
+    """Of the ways in which nearly as many data sets are complete as in any, that of most splits, then newest recipe.
 
     A few large sets that are still to run do not hide 25 splits of all others, and are named as missing.
 
@@ -164,7 +176,9 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
     _Variant(splits=25, max_iter=1000, recipe=1)
     """
     enough = NEARLY * max(complete.values())
-    return max((way for way in complete if complete[way] >= enough), key=lambda way: (way.splits, complete[way]))
+    return max(
+        (way for way in complete if complete[way] >= enough), key=lambda way: (way.splits, way.recipe, complete[way])
+    )
 
 
 def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
@@ -218,13 +232,19 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
                 model, what = job.models[0], "simulations" if job.target.simulations else "tables"
                 rows[suite, protocol, model, what] = {
                     "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
-                    "steps": steps_for(job.target, job.options, model),
+                    "steps": steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
                     "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
                     "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
                     "cells_done": sum(cell.key in done for cell in mine),
                     "missing": [name for name in names if name in left],
                 }  # fmt: skip
     return list(rows.values())
+
+
+def _starts(job: Job, model: str, protocol: str) -> str:
+    """What networks begin at; nothing for other models."""
+    each = recipe_for(job.options, model, protocol) >= NEW_STARTS
+    return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
 
 
 def costs(campaign: Campaign) -> list[Row]:

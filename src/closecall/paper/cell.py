@@ -7,7 +7,8 @@ question can be asked again without running again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -16,12 +17,13 @@ from closecall._names import Array, lookup
 from closecall.aggregates import get_aggregate
 from closecall.data import Dataset, load_dataset
 from closecall.evaluate.baselines import exact_intercepts, sklearn_baselines
-from closecall.evaluate.grid import ALPHAS, grid as grid_of, rows_of, score_linear
+from closecall.evaluate.grid import ALPHAS, EQUAL_STARTS, grid as grid_of, k_grid, rows_of, score_linear
 from closecall.evaluate.protocol import get_protocol
 from closecall.evaluate.splits import PARTS, Division
+from closecall.objective import Problem
 
 from .beyond import STUDIES, whole
-from .plan import NETWORK_RATES, Cell, rng_for
+from .plan import NETWORK_RATES, NEW_STARTS, Cell, rng_for
 from .published import LOSSES, METHODS
 from .record import Record
 
@@ -113,24 +115,42 @@ def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    """One network for each problem, all from the same random point, drawn from the cell's stream ``start``."""
+    """One network for each problem; with new starts also ``average`` as often as ``close_decay`` has settings."""
     from closecall.network.grid import train_grid
 
-    problems = grid(division.sizes[0])
+    problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
+    own, average = len(problems), [each for each in problems if get_aggregate(each.aggregate).plain]
+    if new:
+        problems += average * (len(k_grid(division.sizes[0])) - 1)
     rows = rows_of(problems)
     trained = train_grid(
         division.X[0],
         division.y[0],
         problems,
         max_iter=cell.max_iter,
-        seed=int(rng_for(cell, "start").integers(2**31)),
+        seed=new_starts(cell, problems) if new else int(rng_for(cell, "start").integers(2**31)),
         learning_rate=NETWORK_RATES[cell.recipe],
         penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
     )
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         rows[part] = (trained.scores(X) * y > 0).sum(axis=1)
     rows["n_iter"], rows["objective"] = trained.n_iter, np.nan
-    return rows
+    if not new:
+        return rows
+    control = rows[np.isin(rows["method"], [each.aggregate for each in average])]  # the first draw of each is average's
+    control["method"] = EQUAL_STARTS
+    return np.concatenate([rows[:own], control])
+
+
+def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
+    """The seed of each problem's start, from a stream of its own; the n-th time that a problem occurs is draw n."""
+    draws = Counter[Problem]()
+    seeds = []
+    for each in problems:
+        name = f"start {each.loss} {each.aggregate} k={each.k} alpha={each.alpha:g} draw={draws[each]}"
+        seeds.append(int(rng_for(cell, name).integers(2**31)))
+        draws[each] += 1
+    return seeds
 
 
 def _study_rows(division: Division, cell: Cell) -> Array:

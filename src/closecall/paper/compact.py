@@ -20,13 +20,13 @@ import numpy as np
 from closecall._names import Array, lookup
 from closecall.aggregates import get_aggregate
 from closecall.data.simulate import SIMULATIONS
-from closecall.evaluate.grid import ALPHAS, BASELINES, ROW, choose, k_grid
+from closecall.evaluate.grid import ALPHAS, BASELINES, EQUAL_STARTS, ROW, choose, k_grid
 from closecall.evaluate.protocol import PROTOCOLS
 from closecall.evaluate.splits import PARTS
 from closecall.report.text import no_formula
 
 from .beyond import STUDIES
-from .plan import NETWORK_RATES, RECIPE, STARTS, Cell
+from .plan import NETWORK_RATES, NEW_STARTS, RECIPE, STARTS, Cell
 from .published import LOSSES, METHODS, MODELS
 from .record import Record
 
@@ -38,19 +38,28 @@ PLACES = (
 _CELL = tuple(field.name for field in fields(Cell))
 _FACTS = ("run", *(f"{part}_size" for part in PARTS), "features", "seconds", "notes")
 _CHOSEN = ("k", "alpha", *PARTS, "n_iter", "converged")
-#: Model of a cell -> every (loss, method) that its file has columns for.
-_PLACES = {**dict.fromkeys(MODELS, PLACES), **{name: study.places for name, study in STUDIES.items()}}
+#: Kind of a cell -> every (loss, method) that its file has columns for.
+_PLACES = {
+    **dict.fromkeys(MODELS, PLACES),
+    "network-starts": tuple((loss, method) for loss in LOSSES for method in (*METHODS, EQUAL_STARTS)),
+    **{name: study.places for name, study in STUDIES.items()},
+}
 
 
-def header_of(model: str) -> tuple[str, ...]:
-    """The first line of a file of cells of that model."""
-    chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[model] for name in _CHOSEN)
+def kind_of(cell: Cell) -> str:
+    """What shares a file: cells of one model, and networks with a start for every setting by themselves."""
+    return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
+
+
+def header_of(kind: str) -> tuple[str, ...]:
+    """The first line of a file of cells of that kind."""
+    chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[kind] for name in _CHOSEN)
     return (*_CELL, *_FACTS, *chosen)
 
 
-#: Header -> the models whose cells stand under it.
+#: Header -> the kinds of cells that stand under it.
 _HEADERS: dict[tuple[str, ...], tuple[str, ...]] = {
-    header_of(model): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[model]) for model in _PLACES
+    header_of(kind): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[kind]) for kind in _PLACES
 }
 HEADER = header_of(MODELS[0])
 
@@ -103,7 +112,7 @@ def to_text(lines: Iterable[Line]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     lines = list(lines)
-    writer.writerow(header_of(lines[0].cell.model) if lines else HEADER)
+    writer.writerow(header_of(kind_of(lines[0].cell)) if lines else HEADER)
     writer.writerows(map(_write, lines))
     return buffer.getvalue()
 
@@ -114,7 +123,7 @@ def _write(line: Line) -> list[str]:
     notes = spell(json.dumps(record.notes)) if record.notes else ""
     facts = [str(line.run), *map(str, record.sizes), str(record.features), f"{record.seconds:.3f}", notes]
     chosen = {(row["loss"], row["method"]): row for row in choose(record.rows, line.cell.protocol)}
-    return [*cell, *facts, *(text for place in _PLACES[line.cell.model] for text in _write_row(chosen.get(place)))]
+    return [*cell, *facts, *(text for place in _PLACES[kind_of(line.cell)] for text in _write_row(chosen.get(place)))]
 
 
 def _write_row(row: Array | None) -> list[str]:
@@ -155,9 +164,9 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
         raise CompactError(f"line {reader.line_num}: {error}") from None
 
 
-def _read(values: dict[str, str], runs: int, models: Sequence[str]) -> Line:
+def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
     cell = _read_cell(values)
-    lookup(dict.fromkeys(models), cell.model, "model")
+    kind = lookup({each: each for each in kinds}, kind_of(cell), "model")
     train, validation, test = sizes = [_whole(values, f"{part}_size", 1) for part in PARTS]
     features, run = _whole(values, "features", 0), _whole(values, "run", 0)
     if run >= runs:
@@ -165,10 +174,10 @@ def _read(values: dict[str, str], runs: int, models: Sequence[str]) -> Line:
     seconds = float(values["seconds"])
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"seconds {values['seconds']!r}")
-    places, study = _PLACES[cell.model], cell.model in STUDIES
+    places, study = _PLACES[kind], cell.model in STUDIES
     rows = [row for place in places for row in _read_row(values, place, sizes, study)]
     there = {(loss, method) for loss, method, *_ in rows}
-    needed = places if study else [(loss, method) for loss in LOSSES for method in METHODS]
+    needed = places if kind not in MODELS else [(loss, method) for loss in LOSSES for method in METHODS]
     missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
     if missing:
         raise ValueError(f"no chosen row for {', '.join(missing)}")
@@ -180,7 +189,7 @@ def _read(values: dict[str, str], runs: int, models: Sequence[str]) -> Line:
 
 #: Names of a cell -> what they may be. Suites and data sets are the user's to name; a split is any.
 _ALLOWED: dict[str, Sequence[str]] = {
-    "model": tuple(_PLACES),
+    "model": (*MODELS, *STUDIES),
     "protocol": tuple(PROTOCOLS),
     "start": STARTS,
     "contamination": ("", *SIMULATIONS),
@@ -254,7 +263,7 @@ def in_files(lines: Iterable[Line]) -> dict[str, list[Line]]:
     files: dict[str, list[Line]] = {}
     for line in lines:
         cell = line.cell
-        words = [cell.suite, cell.protocol, cell.model, *(["simulated"] if cell.contamination else [])]
+        words = [cell.suite, cell.protocol, *kind_of(cell).split("-"), *(["simulated"] if cell.contamination else [])]
         stem = "-".join(re.sub(r"[^A-Za-z0-9]", "_", word) for word in words)
         files.setdefault(f"{stem}.csv.gz", []).append(line)
     return {name: sorted(files[name], key=_order) for name in sorted(files)}

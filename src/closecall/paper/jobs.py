@@ -17,6 +17,7 @@ from closecall.data.sources import resolve
 from .plan import (
     FIGURE5_SET,
     NETWORK_RATES,
+    NEW_STARTS,
     Cell,
     RunOptions,
     Size,
@@ -26,6 +27,7 @@ from .plan import (
     from_plain,
     get_targets,
     models_of,
+    recipe_for,
     steps_for,
 )
 from .scores import Hole, title
@@ -89,7 +91,9 @@ class Job:
         given = self.options
         steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in self.models))
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
+        recipes = {recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols}
         rate = f" of rate {NETWORK_RATES[given.recipe]:g}" if "network" in self.models else ""
+        rate += " from new starts" if "network" in self.models and max(recipes) >= NEW_STARTS else ""
         return (f"{self.splits} splits", f"{steps} steps{rate}", *words)
 
     def contains(self, other: Job) -> bool:

@@ -35,7 +35,9 @@ MAX_ITER = 1000
 #: Steps of a network: settled on generated sets, for every aggregate alike (docs/results/beyond-steps.md).
 NETWORK_STEPS = 200
 #: Recipe of a network's cell -> its rate. The second was settled with the steps; requests of before have the first.
-NETWORK_RATES = {1: 0.03, 2: 0.1}
+NETWORK_RATES = {1: 0.03, 2: 0.1, 3: 0.1}
+#: The recipes in which all settings of a split share one random start, and in which each has its own.
+ONE_START, NEW_STARTS = 2, 3
 T = TypeVar("T")
 
 
@@ -153,7 +155,9 @@ def predicted_cost(cell: Cell, rows: int, features: int) -> float:
     1.3
     """
     train = max((rows + cell.level) // 2, 1)
-    problems = len(ALPHAS) * 2 * (1 + (len(METHODS) - 1) * len(k_grid(train)))
+    counts = len(k_grid(train))
+    average = counts if cell.model == "network" and cell.recipe >= NEW_STARTS else 1
+    problems = len(ALPHAS) * 2 * (average + (len(METHODS) - 1) * counts)
     # A network of d units a layer has some 3 d^2 weights; its kernel goes through them faster than products for rows.
     width = features + features**2 if cell.model == "network" else features
     share = 0.6 if cell.protocol == "sound" and cell.model == "linear" else 1.0
@@ -296,6 +300,19 @@ def steps_for(target: Target, options: RunOptions, model: str) -> int:
     return options.max_iter or (NETWORK_STEPS if model == "network" else target.max_iter)
 
 
+def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
+    """The recipe of a cell: that of the networks asked for, as far as the protocol has new starts.
+
+    Examples
+    --------
+    >>> [recipe_for(RunOptions(recipe=3), "network", protocol) for protocol in ("paper", "sound")]
+    [3, 2]
+    """
+    if model != "network":
+        return RECIPE
+    return min(options.recipe, NEW_STARTS if get_protocol(protocol).new_starts else ONE_START)
+
+
 def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
     """The models of a target's cells: its own kind if it has one, else those asked for."""
     return (target.model,) if target.model else options.models
@@ -368,7 +385,7 @@ def cells_for(
                 options.start if model == "linear" else STARTS[0],
                 contamination,
                 level,
-                options.recipe if model == "network" else RECIPE,
+                recipe_for(options, model, protocol),
             )
         ]
     ]

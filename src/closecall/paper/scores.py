@@ -14,7 +14,7 @@ from closecall._names import Array
 from closecall.data import DataError
 from closecall.data.catalogue import OPENML100
 from closecall.data.sources import resolve
-from closecall.evaluate.grid import BASELINES, choose
+from closecall.evaluate.grid import BASELINES, EQUAL_STARTS, choose
 from closecall.evaluate.pairs import Pair, compare, win_fractions
 from closecall.evaluate.splits import PARTS
 
@@ -38,8 +38,8 @@ def title(dataset: str) -> str:
     return OPENML100[int(rest)][1] if source == "openml100" and rest.isdigit() else rest
 
 
-#: The methods that every cell of a linear model runs.
-ALL_METHODS = (*METHODS, *BASELINES)
+#: Every method that a cell may have.
+ALL_METHODS = (*METHODS, *BASELINES, EQUAL_STARTS)
 #: The comparison that the paper is about: what is beaten, and by what.
 PAIR = ("average", "close_decay")
 

@@ -34,7 +34,7 @@ _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
     sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: look at it, make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make its folder one that can be read and written",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or its folder one that can be read and written",
     sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: `closecall salvage --out {folder}` saves what is readable",
     sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: `closecall salvage --out {folder}` saves what is "
@@ -105,8 +105,10 @@ class Store:
             self._release()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
         except BROKEN as error:
+            full = write and _is_full(error, self.path.parent)  # before what was begun makes room again
             self._release()
-            raise StoreError(f"cannot open the result store: {_explain(error, self.path)}") from error
+            kind = StoreFault if full else StoreError
+            raise kind(f"cannot open the result store: {_explain(error, self.path)}") from error
         except BaseException:
             self._release()
             raise
@@ -330,6 +332,14 @@ def _code(error: Exception) -> int:
 def _explain(error: Exception, path: Path) -> str:
     known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a column whose name has changed
     return f"{known.format(path=path, folder=path.parent)} ({error})"
+
+
+def _is_full(error: Exception, folder: Path) -> bool:
+    """Whether a disk that is full or fails is behind an error; SQLite does not say so if a new file has no room."""
+    if _code(error) != sqlite3.SQLITE_CANTOPEN:
+        return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    found = os.statvfs(folder) if hasattr(os, "statvfs") else None
+    return found is not None and (not found.f_bavail or (found.f_files > 0 and not found.f_favail))
 
 
 def _identity() -> str:

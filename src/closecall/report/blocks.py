@@ -24,14 +24,16 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; with ``code`` its backticks mark code in Markdown."""
+    """A paragraph; with ``code`` its backticks mark code in Markdown, with ``strong`` it is set in bold there."""
 
     kind: ClassVar = "text"
     text: str
     code: bool = False
+    strong: bool = False
 
     def markdown(self) -> str:
-        return paragraph(self.text).replace("\\`", "`") if self.code else paragraph(self.text)
+        text = paragraph(self.text).replace("\\`", "`") if self.code else paragraph(self.text)
+        return f"**{text}**" if self.strong else text
 
 
 @dataclass(frozen=True)

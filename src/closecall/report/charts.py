@@ -16,7 +16,7 @@ from altair.utils.schemapi import debug_mode
 from closecall._budget import address_space
 
 from .formats import Row
-from .text import visible
+from .text import visible, write_whole
 
 #: Okabe & Ito's colours, which all eyes can tell apart; the same method has the same colour everywhere.
 COLOURS = {
@@ -133,7 +133,7 @@ def write(chart: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path
             continue
         content = draw(plain, suffix)
         same = same or (suffix == "svg" and path.exists() and path.read_bytes() == content)
-        path.write_bytes(content)
+        write_whole(path, content)
     return paths
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 import unicodedata
 from pathlib import Path
 from typing import Any
+
+from closecall._files import whole_file
 
 
 def visible(value: Any) -> Any:
@@ -65,9 +66,8 @@ WIDTH = 80
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file that is whole or as it was before; its folder is made. Bytes that are no text are spelt out."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_bytes(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
-    os.replace(part, path)
+    with whole_file(path) as file:
+        file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
     return path
 
 
@@ -138,3 +138,14 @@ def p_value(p: float) -> str:
     ('0.0312', '< 0.0001')
     """
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
+def p_words(p: float) -> str:
+    """A p-value in a sentence.
+
+    Examples
+    --------
+    >>> p_words(0.0312), p_words(0.0)
+    ('p = 0.0312', 'p < 0.0001')
+    """
+    return f"p {p_value(p)}" if p < 1e-4 else f"p = {p_value(p)}"

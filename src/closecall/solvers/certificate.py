@@ -10,8 +10,9 @@ a slope between its two.
 The **gap** is the objective less this bound, as a share of the objective. For a convex aggregate (the weights are then
 a subgradient, and their sum with any losses is at most its value) it bounds how far the objective is above its minimum.
 For the others it bounds how far the objective could fall with the weights held as they are: a solution is stationary
-if it is optimal for the examples that it chose itself. For losses that are not convex it is a measure, not a bound.
-Everything here is float64 on X itself, so that the bound holds up to the rounding of its sums.
+if it is optimal for the examples that it chose itself. What the value of an aggregate is above its weighted losses (its
+excess) is the same in the objective and in the bound, whose weights are these. If the loss is not convex, the gap is a
+measure, not a bound. Everything here is float64 on X itself, so that the bound holds up to the rounding of its sums.
 """
 
 from __future__ import annotations
@@ -119,9 +120,10 @@ def _judge_alike(
     weights = weights_at(problem, losses, loss.threshold, mass)
     objective = np.where(weights > 0, weights * losses, 0).sum(axis=1)
     inner = (coef**2).sum(axis=1) + (intercept**2 if setting.intercept == "penalized" else 0)
+    above = get_aggregate(problem.aggregate).above(weights, mass.values)
     objective = objective + 0.5 * alpha * inner
     errors = (margins <= 0) @ mass.values
-    scale = np.maximum(objective, NOTHING * loss.threshold * weights.sum(axis=1))
+    scale = np.maximum(objective + above, NOTHING * loss.threshold * weights.sum(axis=1))
     lower, proven = np.maximum(known[0], 0.0), known[1]
     for look in (_at_margins, _at_best_intercept, _at_kinks):
         left = np.flatnonzero((objective - lower > tol * scale) & (proven > tol))
@@ -130,9 +132,7 @@ def _judge_alike(
             heavy, points, values = (part[left][:, used] for part in (weights, margins, losses))
             lower[left] = np.fmax(lower[left], look(seen, loss, heavy, points, values, alpha[left], tol))
     gap = np.fmin(np.clip((objective - lower) / scale, 0.0, 1.0), proven)
-    # What the value is above the weighted losses is the same in the bound, whose weights are these: no gap of its own.
-    excess = get_aggregate(problem.aggregate).excess
-    return objective if excess is None else objective + excess(weights, mass.values), errors, gap
+    return objective + above, errors, gap
 
 
 def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:

@@ -9,7 +9,7 @@ loss would have to change by more than ``tol`` of the mean one for the selection
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,25 @@ from ..losses import Loss, get_loss
 from ..objective import Problem
 from .certificate import NOTHING, Judged, counts, dual_values
 from .finish import Rounded
+from .kernels import pull_close, pull_of
 from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
-from .rows import Rows
+from .rows import DenseRows
 from .sample import FROM_SAMPLES
-from .stages import KINK, NEAR, RAMP
+from .stages import COARSE, KINK, NEAR, RAMP, ROUGHLY
 
-#: Starts at most, and rows times starts. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training
-#: errors than the best of twenty runs of Algorithm 1 in 92 % of 184 problems, four in 83 %, one in 67 %.
-MOST_STARTS, ROWS_STARTED = 10, 10_000
+#: Starts at least and at most, rows times starts, and starts times the work of a look: rows times squared columns, of
+#: which a row counts as so many more. On 23 PMLB sets of 120 to 1,700 rows ten starts had no more training errors than
+#: the best of twenty runs of Algorithm 1 in 91 % of 184 problems, four in 83 %, one in 67 %.
+LEAST_STARTS, MOST_STARTS, ROWS_STARTED, WORK_STARTED, OVERHEAD = 2, 10, 10_000, 1e7, 10
 #: An odd number by which the hashes of rows become the streams of the starts' random masses, and of the sample.
 STREAM = 0xD1B54A32D192ED03
 #: From how many rows on paths begin on a sample, and how many it has.
 FROM_ROWS, SAMPLED = 12_000, 6_000
+#: Which share of the rows the second start has, and what the others weigh.
+INNER, TINY = 0.75, 1e-6
+#: How many ends of a fit are sharpened: which has the fewest errors then is not known before.
+CANDIDATES = 3
 #: Up to how many rows ramps are narrowed to certify: on more, where the cut nears T, that takes too many looks.
 SHARPENED = 5000
 #: What a ramp is narrowed to from level to level, about, and how near to k its mass is at the last.
@@ -61,10 +67,10 @@ def serves(X: Any, problem: Problem, mass: float) -> bool:
 
     On more rows :mod:`closecall.solvers.large` is faster: 0.06 s for a certified fit of 100,000 x 20, a path needs 6.
     """
-    aggregate = get_aggregate(problem.aggregate)
-    if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK or X.shape[0] >= FROM_SAMPLES or not aggregate.close:
+    if pull_of(problem.aggregate) is not pull_close or sparse.issparse(X):  # one of a user's own selects in its own way
         return False
-    return not aggregate.is_average(*counts(problem, mass), mass)
+    few = X.shape[1] < LARGEST_RANK and X.shape[0] < FROM_SAMPLES
+    return few and not get_aggregate(problem.aggregate).is_average(*counts(problem, mass), mass)
 
 
 @dataclass(frozen=True)
@@ -110,31 +116,44 @@ class Close:
         """
         rows = self._rows(slice(None))
         shape = len(problems), rows.across.shape[0]
-        c, gap, looks = np.empty(shape), np.empty(len(problems)), np.zeros(len(problems), dtype=int)
+        c, gap = np.empty(shape), np.full(len(problems), np.nan)
+        looks, errors = np.zeros(len(problems), dtype=int), np.empty(len(problems))
         for loss in dict.fromkeys(problem.loss for problem in problems):
             mine = np.array([place for place, problem in enumerate(problems) if problem.loss == loss])
             some, folds = [problems[place] for place in mine], fold_of[mine]
-            task = self._begin(rows, loss, some, folds, looks, mine)
-            if len(self.y) > FROM_ROWS:
-                task, more = self._sharpened(rows, task, np.full((len(mine), 1), RAMP), np.array([NEAR]))
+            certifies = tol is not None and len(self.y) <= SHARPENED
+            task, of, looks[mine] = self._begin(rows, loss, some, folds, CANDIDATES if certifies else 1)
+            gaps = np.full(len(of), np.nan if tol is None else np.inf)
+            if not certifies:  # otherwise its ramps place it
+                task, more = self._sharpened(rows, task, np.full((len(of), 1), RAMP), np.array([NEAR]))
                 looks[mine] += more
-            c[mine], gap[mine] = task.coordinates, np.nan if tol is None else np.inf
-            if tol is not None and len(self.y) <= SHARPENED:
-                for place, problem in enumerate(mine):  # each as if it were alone
-                    one, more, gap[problem] = self._certified(rows, task.take(np.array([place])), tol)
-                    c[problem], looks[problem] = one.coordinates[0], looks[problem] + more[0]
+            found, wrong = task.coordinates, self._errors(rows, task)
+            if tol is not None and certifies:  # a narrow ramp may cost errors, which count first
+                ends = [self._certified(rows, task.take(np.array([end])), tol) for end in range(len(of))]  # each alone
+                task = replace(task, coordinates=np.concatenate([one.coordinates for one, _, _ in ends]))
+                np.add.at(looks, mine[of], [int(more[0]) for _, more, _ in ends])
+                found, wrong = np.concatenate([found, task.coordinates]), np.append(wrong, self._errors(rows, task))
+                gaps, of = np.append(gaps, [proven for _, _, proven in ends]), np.tile(of, 2)
+            for place in range(len(mine)):
+                own = np.flatnonzero(of == place)
+                best = own[np.lexsort((gaps[own], wrong[own]))[0]]
+                c[mine[place]], gap[mine[place]], errors[mine[place]] = found[best], gaps[best], wrong[best]
         coef, intercept = rows.to_parameters(c)
-        wrong = (c @ rows.across >= 0)[:, : len(self.y)]
-        return Ends(coef, intercept, looks, (wrong * self.masses[fold_of]).sum(axis=1), gap)
+        return Ends(coef, intercept, looks, errors, gap)
 
-    def _rows(self, some: Any) -> Rows:
+    def _errors(self, rows: DenseRows, task: Sharpening) -> Array:
+        """The misclassified mass at every end, (ends,)."""
+        wrong = (task.coordinates @ rows.across >= 0)[:, : len(self.y)]
+        return np.asarray((wrong * task.masses[task.own]).sum(axis=1))
+
+    def _rows(self, some: Any) -> DenseRows:
         mass = self.masses.max(axis=0)[some]
-        return Rows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
+        return DenseRows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
 
     def _begin(
-        self, whole: Rows, loss: str, problems: list[Problem], fold_of: Array, looks: Array, mine: Array
-    ) -> Sharpening:
-        """The best spot of every problem, on a sample of many rows."""
+        self, whole: DenseRows, loss: str, problems: list[Problem], fold_of: Array, keep: int
+    ) -> tuple[Sharpening, Array, Array]:
+        """The best ends of every problem, which problem each is of, and the looks; on a sample of many rows."""
         some: Any = slice(None)
         if len(self.y) > FROM_ROWS:
             chance = spread_out(self.words * np.uint64(STREAM))
@@ -142,27 +161,33 @@ class Close:
         masses, words = self.masses[:, some], self.words[some]
         shares = masses.sum(axis=1) / self.masses.sum(axis=1)
         rows = whole if len(words) == len(self.y) else self._rows(some)
-        starts = self.n_starts or int(np.clip(ROWS_STARTED // len(words), 1, MOST_STARTS))
-        noise = random_masses(words, starts)
+        starts = self.n_starts or starts_for(len(words), len(whole.across))
+        kinds = {fold: start_masses(self.X[some], masses[fold], words, starts) for fold in set(fold_of.tolist())}
         totals = self.masses.sum(axis=1)
         k = np.array([counts(problem, totals[fold])[0] for problem, fold in zip(problems, fold_of, strict=True)])
         alpha = np.array([problem.alpha for problem in problems])
-        c, cut = np.empty((len(problems), whole.across.shape[0])), np.empty(len(problems))
+        keep, looks = min(keep, starts), np.zeros(len(problems), dtype=int)
+        c, cut = np.empty((len(problems), keep, whole.across.shape[0])), np.empty((len(problems), keep))
         for paths in _alike(alpha * shares[fold_of], fold_of, k * shares[fold_of]):
-            spots = follow(rows, _tasks(rows, loss, masses, paths, noise), stage=self.stage, threads=self.threads)
-            kept = _best(spots, starts)
+            how: dict[str, Any] = {"stage": self.stage, "threads": self.threads, "tol": COARSE, "near": ROUGHLY}
+            spots = follow(rows, _tasks(rows, loss, kinds, paths), **how)
+            kept = _best(spots, starts)[:, :keep]
             for path, (_, _, members) in enumerate(paths):
                 for target, (_, places) in enumerate(members):
-                    task = kept[path, target]
-                    c[places], cut[places] = spots.coordinates[task, target], spots.cut[task, target]
-                    looks[mine[places]] += spots.looks.reshape(len(paths), starts)[path].sum()
+                    tasks = kept[path, :, target]
+                    c[places], cut[places] = spots.coordinates[tasks, target], spots.cut[tasks, target]
+                    looks[places] = spots.looks.reshape(len(paths), starts)[path].sum()
         if rows is not whole:
             c = whole.to_coordinates(*rows.to_parameters(c))
         folds, own = np.unique(fold_of, return_inverse=True)
-        return Sharpening(loss, self.masses[folds], own, alpha, k, c, cut, np.empty((len(c), 0)), np.empty(0))
+        of, flat = np.repeat(np.arange(len(problems)), keep), c.reshape(len(problems) * keep, -1)
+        task = Sharpening(
+            loss, self.masses[folds], own[of], alpha[of], k[of], flat, cut.ravel(), np.empty((len(of), 0)), np.empty(0)
+        )
+        return task, of, looks
 
-    def _sharpened(self, rows: Rows, task: Sharpening, ramps: Array, near: Array) -> tuple[Sharpening, Array]:
-        """The task where its ramps lead, with those reached (problems, 1), and the looks it took (problems,)."""
+    def _sharpened(self, rows: DenseRows, task: Sharpening, ramps: Array, near: Array) -> tuple[Sharpening, Array]:
+        """The task where its ramps lead, with those reached (ends, 1), and the looks it took (ends,)."""
         given = vars(task) | {"ramps": ramps, "near": near}
         spots, reached = sharpen(rows, Sharpening(**given), stage=self.stage)
         done = reached > 0
@@ -170,7 +195,7 @@ class Close:
         cut = np.where(done, spots.cut[:, 0], task.cut)
         return Sharpening(**given | {"coordinates": c, "cut": cut, "ramps": reached[:, None]}), spots.looks
 
-    def _certified(self, rows: Rows, task: Sharpening, tol: float) -> tuple[Sharpening, Array, float]:
+    def _certified(self, rows: DenseRows, task: Sharpening, tol: float) -> tuple[Sharpening, Array, float]:
         """Narrow the ramps of one problem until their shares certify: where that ends, the looks and the gap."""
         alpha, cut, nothing = float(task.alpha[0]), float(task.cut[0]), np.zeros(1, dtype=int)
         if not (alpha > 0 and np.isfinite(cut)):  # nothing bounds the objective from below, or all losses are T
@@ -186,7 +211,7 @@ class Close:
         mean, gap = self._held(rows, found, float(ramps[-1]))
         return found, looks, gap if ramps[-1] * found.cut[0] <= 2 * tol * mean else np.inf
 
-    def _held(self, rows: Rows, task: Sharpening, ramp: float) -> tuple[float, float]:
+    def _held(self, rows: DenseRows, task: Sharpening, ramp: float) -> tuple[float, float]:
         """One problem's objective for a unit of the mass inside, with the weights of a ramp held, and their gap."""
         loss, mass, cut = get_loss(task.loss), task.masses[task.own[0]], float(task.cut[0])
         # Plain sums again: the value says how narrow the ramps become.
@@ -207,6 +232,18 @@ class Close:
         return value / float(held.sum()), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 
+def starts_for(samples: int, size: int) -> int:
+    """How many starts rows (samples, size) are worth, unless the user says.
+
+    Examples
+    --------
+    >>> starts_for(500, 7), starts_for(5000, 7), starts_for(4601, 58)
+    (10, 2, 2)
+    """
+    least = min(ROWS_STARTED // samples, int(WORK_STARTED / (samples * (size + OVERHEAD) ** 2)))
+    return int(np.clip(least, LEAST_STARTS, MOST_STARTS))
+
+
 def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, ramp: float) -> Array:
     """Weights (samples,) of the mass k that fall along a ramp around the cut; what rounding left is on the ramp.
 
@@ -225,17 +262,45 @@ def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, r
     return mass * share if room == 0 else np.clip(mass * share + between * (missing / room), 0, mass)
 
 
-def random_masses(words: Array, n_starts: int) -> Array:
-    """Factors of the masses for each start (n_starts, samples): 1 for the first, exponential for the others.
+def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
+    """The masses of each start (n_starts, samples).
+
+    The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
+    turn the average, and no descent turns back from there. The others are random with mean 1: in turn exponential,
+    their squares, and one row in five alone.
+    The further from 1, the further apart their ends are.
 
     Examples
     --------
-    >>> found = random_masses(np.arange(10_000, dtype=np.uint64), 3)
-    >>> bool((found[0] == 1).all()), np.round(found[1:].mean(axis=1), 1).tolist()
-    (True, [1.0, 1.0])
+    >>> found = start_masses(np.arange(10_000.0)[:, None], np.ones(10_000), np.arange(10_000, dtype=np.uint64), 5)
+    >>> bool((found[0] == 1).all()), found[1, [0, 5000]].tolist(), np.round(found[2:].mean(axis=1), 1).tolist()
+    (True, [1e-06, 1.0], [1.0, 1.0, 1.0])
     """
-    streams = [spread_out(words + np.uint64(start * STREAM % (1 << 64))) for start in range(1, n_starts)]
-    return np.stack([np.ones(len(words)), *(-np.log1p(-uniform) for uniform in streams)])
+    factors = [np.ones(len(words))]
+    if n_starts > 1:
+        inside = mass > 0
+        far = np.full(len(words), np.inf)
+        far[inside] = outlyingness(X[inside])
+        factors.append(np.where(far <= np.quantile(far[inside], INNER), 1.0, TINY))
+    kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, TINY))
+    for start in range(2, n_starts):
+        uniform = spread_out(words + np.uint64(start * STREAM % (1 << 64)))
+        factors.append(kinds[start % len(kinds)](uniform))
+    return np.stack(factors) * mass
+
+
+def outlyingness(X: Array) -> Array:
+    """How many robust deviations each row lies from the middle, in the column where that is most (samples,).
+
+    Examples
+    --------
+    >>> outlyingness(np.array([[0.0], [1.0], [2.0], [3.0], [50.0]])).tolist()
+    [2.0, 1.0, 0.0, 1.0, 48.0]
+    """
+    far = np.abs(X - np.median(X, axis=0)).astype(np.float64)
+    middle, whole = np.median(far, axis=0), far.mean(axis=0)
+    unit = np.where(middle > 0, middle, np.where(whole > 0, whole, 1.0))  # most values of a column may be equal
+    return np.asarray((far / unit).max(axis=1, initial=0.0))
 
 
 Path = tuple[int, float, list[tuple[float, list[int]]]]
@@ -253,10 +318,10 @@ def _alike(alpha: Array, fold_of: Array, k: Array) -> list[list[Path]]:
     return list(paths.values())
 
 
-def _tasks(rows: Rows, loss: str, masses: Array, paths: list[Path], noise: Array) -> Tasks:
-    """Every path from every start: path first."""
-    folds, n_starts = sorted({fold for fold, _, _ in paths}), len(noise)
-    kinds = (masses[folds][:, None] * noise).reshape(-1, masses.shape[1])
+def _tasks(rows: DenseRows, loss: str, starts: dict[int, Array], paths: list[Path]) -> Tasks:
+    """Every path from every start of its fold, ``starts`` (n_starts, samples): path first."""
+    folds = sorted({fold for fold, _, _ in paths})
+    kinds, n_starts = np.concatenate([starts[fold] for fold in folds]), len(starts[folds[0]])
     own = np.repeat([n_starts * folds.index(fold) for fold, _, _ in paths], n_starts)
     k = np.array([[k for k, _ in members] for _, _, members in paths])
     alpha = np.repeat([alpha for _, alpha, _ in paths], n_starts)
@@ -269,9 +334,15 @@ def _tasks(rows: Rows, loss: str, masses: Array, paths: list[Path], noise: Array
 
 
 def _best(spots: Spots, n_starts: int) -> Array:
-    """Which task is kept for each path and target, (paths, targets)."""
+    """The tasks of each path and target from best to worst, (paths, starts, targets); repeated ends come last."""
     shape = len(spots.cut) // n_starts, n_starts, -1
-    errors, value = (part.reshape(shape) for part in (spots.errors, spots.value / spots.cut))
-    least = errors <= errors.min(axis=1, keepdims=True) * (1 + 1e-9)
-    kept = np.where(least, value, np.inf).argmin(axis=1)
-    return kept + n_starts * np.arange(shape[0])[:, None]
+    errors, value = (part.reshape(shape) for part in (spots.errors, spots.value / np.maximum(spots.cut, 1e-300)))
+    # As shares: masses have any unit, and rounding must not rank.
+    errors, value = (
+        np.round(part / np.maximum(part.max(axis=1, keepdims=True), 1e-300), digits)
+        for part, digits in ((errors, 9), (value, 6))
+    )
+    order = np.lexsort((value, errors), axis=1)
+    same = [np.diff(np.take_along_axis(part, order, axis=1), axis=1, prepend=-1.0) == 0 for part in (errors, value)]
+    order = np.take_along_axis(order, np.argsort(same[0] & same[1], axis=1, kind="stable"), axis=1)
+    return order + n_starts * np.arange(shape[0])[:, None, None]

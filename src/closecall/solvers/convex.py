@@ -4,8 +4,10 @@ Neither goes uphill. In the L-BFGS all problems advance together, one pass over 
 every row has its own line search, memory and stopping. Its coordinates are scaled by the diagonal of the curvature's
 bound, ``c * z^2 + alpha``. Where the columns are not independent the diagonal does not bound the curvature, but few
 directions exceed it, which the memory learns; the first step is as short as they ask. There the hinge is rounded over a
-width mu that each row narrows on its own (Huber's rounding): at width mu its minimum is within mu / 2 for each example
-*on the kink*.
+width (Huber's rounding), and moved for each example by a multiplier: its slope on the kink, the example's share in the
+dual (the method of multipliers: Hestenes 1969, Powell 1969). Each time a row is solved well enough for its multipliers
+it takes its own slopes as the next ones. The width need not shrink, so that steps stay long, and the slopes are a point
+of the dual that meets the objective: the row leaves by its gap, and its bound is the certificate.
 """
 
 from __future__ import annotations
@@ -14,15 +16,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
 
 from .._names import Array
 from ..losses import get_loss
 from .design import Design
 from .kernels import Mass, minus_slope
-from .newton import LARGEST_DESIGN, LARGEST_RANK, Book, Found, interior_hinge, log_of_one_and, newton_logistic
+from .newton import (
+    LARGEST_DESIGN,
+    LARGEST_RANK,
+    Book,
+    Found,
+    hinge_bounds,
+    interior_hinge,
+    log_of_one_and,
+    newton_logistic,
+)
 
 MEMORY = 10
-NARROWING = 0.25  # each width is a quarter of the last
+#: Margins over which the hinge is rounded in the end; before that over the mean distance from the kink, then a quarter
+#: of it with each new multipliers. The share of its own slack that a row's gradient may add to the gap when
+#: it takes new multipliers. From 0.03 to 0.3, and from 0.1 to 2, the passes of 36 sparse sets differ by a third.
+WIDTH, NARROWING, SHARED = 0.1, 0.25, 0.5
+#: A hinge row leaves with this share of the tolerance as its gap, or after so many multipliers that changed nothing.
+LEFT, IDLE = 0.01, 10
 _ARMIJO = 1e-4
 #: Losses whose average has second-order steps.
 SECOND_ORDER = {"logistic": newton_logistic, "hinge": interior_hinge}
@@ -60,10 +77,18 @@ class _State:
     """What the search remembers of each row; arrays have the rows first."""
 
     C: Array
-    value: Array
+    value: Array  # of what is minimised, which is the objective where the loss has no kink
     gradient: Array
+    objective: Array
+    slack: Array  # what of the gap is not the gradient's
     scale: Array  # square root of the majoriser: directions live in scaled coordinates
     width: Array
+    shares: Array  # (rows, samples): the multipliers, shares of the mass; (rows, 0) where the loss has no kink
+    best: Array  # the coordinates of the lowest objective, that objective, and what is proven to lie under it
+    lowest: Array
+    bound: Array
+    gap: Array  # at its last multipliers, and how many of them have not narrowed it
+    idle: Array
     direction: Array
     slope: Array
     trial: Array
@@ -82,29 +107,31 @@ class _State:
         return _State(**slices, newest=self.newest)
 
 
-def rounded(loss: str, negative: Array, width: Array) -> tuple[Array, Array]:
-    """Values and minus slopes of a block of minus margins; the hinge is rounded over ``width`` (rows, 1)."""
-    if loss in ROUNDED:
-        return ROUNDED[loss](negative, width)
-    values = get_loss(loss).value(-negative)
-    return values, minus_slope(loss, negative)
-
-
-def _logistic(negative: Array, width: Array) -> tuple[Array, Array]:
+def _logistic(negative: Array, shares: Array, width: Array) -> Evaluated:
     values = log_of_one_and(np.exp(-np.abs(negative)))
     values += np.maximum(negative, 0)
-    return values, minus_slope("logistic", negative)
+    return values, minus_slope("logistic", negative), values, None
 
 
-def _rounded_hinge(negative: Array, width: Array) -> tuple[Array, Array]:
+def _rounded_hinge(negative: Array, shares: Array, width: Array) -> Evaluated:
+    width = width[:, None].astype(negative.dtype)
     short = 1 + negative
-    part = np.clip(short, 0, width)
-    short -= part / 2
-    slope = part / width
-    return short * slope, slope
+    moved = short + width * shares
+    slope = np.clip(moved / width, 0, 1)
+    plain = np.maximum(short, 0)
+    return (moved - width / 2 * slope) * slope, slope, plain, plain - slope * short
 
 
+def _any(loss: str, negative: Array) -> Evaluated:
+    values = get_loss(loss).value(-negative)
+    return values, minus_slope(loss, negative), values, None
+
+
+#: Minus margins, shares and widths -> what is minimised, minus its slopes, the losses, and their slack at a kink.
+Evaluated = tuple[Array, Array, Array, Array | None]
 ROUNDED = {"logistic": _logistic, "hinge": _rounded_hinge}
+#: Losses that are rounded and have multipliers.
+MULTIPLIED = [loss for loss in ROUNDED if get_loss(loss).kinks]
 
 
 def minimize(
@@ -130,8 +157,8 @@ def minimize(
     passes : int
         How often each row may look at the data.
     tol : float
-        A row leaves when its gap (hinge), its Newton decrement (logistic) or each of its last three drops is under
-        ``tol ** 2`` of its objective.
+        A row leaves when its gap (hinge; a hundredth of ``tol`` by L-BFGS), its Newton decrement (logistic) or each of
+        its last three drops is under ``tol ** 2`` of its objective.
     block_rows : int
         Rows evaluated together.
     snapshot : int, optional
@@ -217,67 +244,83 @@ def second_order(design: Design, loss: str, masses: list[Mass], alpha: Array, st
 
 def quasi_newton(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> Found:
     """Minimise average problems of one loss and fold by L-BFGS."""
-    book, tol = Book(start, limits.passes, limits.snapshot), limits.tol
-    state, narrowest = _begin(design, loss, mass, alpha, start, limits)
+    book, multiplied, rounding = Book(start, limits.passes, limits.snapshot), loss in MULTIPLIED, design.rounding
+    if multiplied and sparse.issparse(design.signed):  # slopes at kinks need more digits than float32 has
+        design = replace(design, signed=design.signed.astype(np.float64))
+    state = _begin(design, loss, mass, alpha, start, limits)
     noise, number = 8 * np.finfo(design.signed.dtype).eps, 1
+    enough = noise if multiplied else limits.tol**2
     for number in range(2, limits.passes + 1):  # the first pass was the start's own
         trial = state.C + state.trial[:, None] * state.direction / state.scale
-        value, gradient = _evaluate(design, loss, mass, alpha, trial, state.width, limits.block_rows)
-        good = value <= state.value + _ARMIJO * state.trial * state.slope + noise * np.abs(state.value)
+        found = _evaluate(design, loss, mass, alpha, trial, state.shares, state.width, limits.block_rows)
+        good = found[0] <= state.value + _ARMIJO * state.trial * state.slope + noise * np.abs(state.value)
         stuck = ~good & (state.trial < 1e-6)
-        drop = state.value - value
-        _accept(state, good, trial, value, gradient)
+        small = (good & (state.value - found[0] <= enough * np.abs(state.value))) | stuck
+        _accept(state, good, trial, *found)
         state.trial = np.where(good, 1.0, state.trial * 0.4)
-        # A width need not be solved beyond its own error, which is in proportion to it.
-        enough = np.where(state.width > narrowest, np.maximum(tol * state.width, tol**2), tol**2)
-        small = (good & (drop <= enough * np.abs(state.value))) | stuck
         state.calm = np.where(small, state.calm + 1, np.where(good, 0, state.calm))
-        _narrow(design, loss, mass, alpha, state, narrowest, limits.block_rows, stuck)
+        done = _multiply(design, loss, mass, alpha, state, limits) if multiplied else state.calm >= 3
+        done |= ~np.isfinite(found[0]) & stuck
         _turn(state, good | stuck)
-        done = (state.calm >= 3) & (state.width <= narrowest) | ~np.isfinite(value) & stuck
-        kept = book.note(number, state.C, done)
+        book.bounds[book.active] = state.bound
+        kept = book.note(number, state.best if multiplied else state.C, done)
         limits.beat(number)
         if not kept.size:
             break
         if done.any():
             state, alpha = state.keep(kept), alpha[kept]
-    return book.close(number)
+    C, used, snapshots, bounds = book.close(number)
+    return C, used, snapshots, bounds * (1 - rounding)
 
 
-def _begin(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> tuple[_State, float]:
-    narrowest = min(max(limits.tol, 1e-5), 1.0)
-    curvature = get_loss(loss).curvature
-    width = np.full(len(start), narrowest if np.isfinite(curvature) else 1.0)
+def _begin(design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> _State:
+    rows, curvature = len(start), get_loss(loss).curvature
     scale = np.sqrt(min(curvature, 4.0) / design.raised * design.spectrum + alpha[:, None] * design.penalized)
-    value, gradient = _evaluate(design, loss, mass, alpha, start, width, limits.block_rows)
-    shape = (MEMORY, *start.shape)
+    shares = np.zeros((rows, design.samples * (loss in MULTIPLIED)), dtype=design.signed.dtype)
+    width = np.maximum(_distances(design, mass, start, limits.block_rows) if shares.size else 0.0, np.full(rows, WIDTH))
+    value, gradient, objective, slack = _evaluate(design, loss, mass, alpha, start, shares, width, limits.block_rows)
+    shape, none = (MEMORY, *start.shape), np.zeros(rows)
     state = _State(
-        start.copy(), value, gradient, scale, width, np.zeros_like(start), np.zeros(len(start)),
-        np.full(len(start), 1 / design.raised), np.zeros(shape), np.zeros(shape), np.zeros(shape[:2]), 0,
-        np.zeros(len(start), dtype=int),
+        start.copy(), value, gradient, objective, slack, scale, width, shares, start.copy(), objective.copy(),
+        none.copy(), none + np.inf, none.astype(int), np.zeros_like(start), none, none + 1 / design.raised,
+        np.zeros(shape), np.zeros(shape), np.zeros(shape[:2]), 0, none.astype(int),
     )  # fmt: skip
-    _turn(state, np.ones(len(start), dtype=bool))
-    return state, narrowest
+    _turn(state, np.ones(rows, dtype=bool))
+    return state
+
+
+def _distances(design: Design, mass: Mass, C: Array, block_rows: int) -> Array:
+    """How far margins are from 1 on average, (rows,)."""
+    found = np.empty(len(C))
+    for begin in range(0, len(C), block_rows):
+        part = slice(begin, begin + block_rows)
+        found[part] = np.abs(1 + design.negative_margins(C[part])) @ mass.values / mass.total
+    return found
 
 
 def _evaluate(
-    design: Design, loss: str, mass: Mass, alpha: Array, C: Array, width: Array, block_rows: int
-) -> tuple[Array, Array]:
-    """Objectives and gradients at C."""
-    value, gradient = np.empty(len(C)), np.empty_like(C)
+    design: Design, loss: str, mass: Mass, alpha: Array, C: Array, shares: Array, width: Array, block_rows: int
+) -> tuple[Array, Array, Array, Array]:
+    """What is minimised at C, its gradient, the objective and the slack."""
+    sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
     for begin in range(0, len(C), block_rows):
         part = slice(begin, begin + block_rows)
         negative = design.negative_margins(C[part])
-        losses, pull = rounded(loss, negative, width[part, None].astype(negative.dtype))
-        if not (mass.unit and mass.outside is None):
-            losses, pull = losses * mass.values, pull * mass.values
-        value[part] = losses.sum(axis=1, dtype=np.float64)
-        gradient[part] = design.gradient(pull)
+        how = ROUNDED.get(loss)
+        values, pull, *plain = how(negative, shares[part], width[part]) if how else _any(loss, negative)
+        weights = 1 if mass.unit and mass.outside is None else mass.values
+        gradient[part] = design.gradient(pull * weights)
+        for place, each in enumerate((values, *plain)):
+            if each is not None:
+                sums[place, part] = (each * weights).sum(axis=1, dtype=np.float64)
     shrink = alpha[:, None] * design.penalized * C
-    return value + 0.5 * (shrink * C).sum(axis=1), gradient + shrink
+    size = 0.5 * (shrink * C).sum(axis=1)
+    return sums[0] + size, gradient + shrink, sums[1] + size, sums[2]
 
 
-def _accept(state: _State, good: Array, trial: Array, value: Array, gradient: Array) -> None:
+def _accept(
+    state: _State, good: Array, trial: Array, value: Array, gradient: Array, objective: Array, slack: Array
+) -> None:
     """Move the good rows and remember their step and change of gradient, in scaled coordinates."""
     step = np.where(good[:, None], trial - state.C, 0) * state.scale
     change = np.where(good[:, None], gradient - state.gradient, 0) / state.scale
@@ -289,20 +332,39 @@ def _accept(state: _State, good: Array, trial: Array, value: Array, gradient: Ar
     state.C = np.where(good[:, None], trial, state.C)
     state.value = np.where(good, value, state.value)
     state.gradient = np.where(good[:, None], gradient, state.gradient)
+    state.objective, state.slack = np.where(good, objective, state.objective), np.where(good, slack, state.slack)
+    lower = state.objective < state.lowest
+    state.best[lower], state.lowest = state.C[lower], np.minimum(state.objective, state.lowest)
 
 
-def _narrow(
-    design: Design, loss: str, mass: Mass, alpha: Array, state: _State, narrowest: float, block_rows: int, stuck: Array
-) -> None:
-    """Rows that have settled at their width go on to the next; their value and gradient change with it."""
-    ready = np.flatnonzero((state.width > narrowest) & ((state.calm >= 2) | stuck))
-    if not ready.size:
-        return
-    state.width[ready] = np.maximum(state.width[ready] * NARROWING, narrowest)
-    state.value[ready], state.gradient[ready] = _evaluate(
-        design, loss, mass, alpha[ready], state.C[ready], state.width[ready], block_rows
-    )
-    state.calm[ready] = 0
+def _multiply(design: Design, loss: str, mass: Mass, alpha: Array, state: _State, limits: Limits) -> Array:
+    """Rows that are solved well enough take their slopes as multipliers; returns which rows are done.
+
+    A gap is the slack, the gradient's square over twice the penalty, and what a free intercept's sum is off by, which
+    has to be made up for. Where the gradient's part is small beside the slack, the multipliers are what is wrong.
+    """
+    penalty, steep, weights = alpha[:, None] * design.penalized, np.abs(state.gradient), mass.values.astype(np.float64)
+    extra = np.where(penalty > 0, steep**2 / np.where(penalty > 0, 2 * penalty, 1), steep).sum(axis=1)
+    enough = LEFT * limits.tol * state.lowest
+    ready = np.flatnonzero((extra <= SHARED * np.maximum(state.slack, enough)) | (state.calm >= 2))
+    for begin in range(0, len(ready), limits.block_rows):
+        rows = ready[begin : begin + limits.block_rows]
+        slopes = ROUNDED[loss](design.negative_margins(state.C[rows]), state.shares[rows], state.width[rows])[1]
+        found = hinge_bounds(design.signed, weights, penalty[rows], slopes * weights)
+        state.shares[rows], state.bound[rows] = slopes, np.maximum(found, state.bound[rows])
+    gap = state.lowest - state.bound
+    if ready.size:
+        state.width[ready] = np.maximum(NARROWING * state.width[ready], WIDTH)
+        shrunk = state.gap[ready] - gap[ready] > limits.tol**2 * state.lowest[ready]
+        state.idle[ready], state.gap[ready], state.calm[ready] = (
+            np.where(shrunk, 0, state.idle[ready] + 1),
+            gap[ready],
+            0,
+        )
+        state.value[ready], state.gradient[ready], _, state.slack[ready] = _evaluate(
+            design, loss, mass, alpha[ready], state.C[ready], state.shares[ready], state.width[ready], limits.block_rows
+        )
+    return (gap <= enough) | (state.idle >= IDLE)
 
 
 def _turn(state: _State, rows: Array) -> None:

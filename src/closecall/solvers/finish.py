@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize as lbfgs
@@ -27,7 +28,7 @@ from .newton import LARGEST_RANK
 from .prepared import Prepared
 from .sample import LAST_SHARE
 from .settle import Settling
-from .soft import Choice, Spot
+from .soft import Choice, SoftSpot
 
 #: Settling steps for each step of a run: one looks at the data about four times as long.
 SETTLING_SHARE = 0.25
@@ -73,7 +74,7 @@ def settle_all(
 
 def _settler(
     prepared: Prepared, problem: Problem, fold: int, steps: int, tol: float
-) -> Callable[[Array], tuple[Spot | None, int]]:
+) -> Callable[[Array], tuple[SoftSpot | None, int]]:
     """What settles a problem from coordinates: a certified spot or None, and the steps it took."""
     design = prepared.design
     small = design.rank <= LARGEST_RANK and design.samples * design.rank <= LARGEST_SETTLED
@@ -86,7 +87,7 @@ def _settler(
     if prepared.sample is not None:  # a run that began on a sample costs less
         allowed = max(1, int(allowed * (prepared.sample.shares.max() + LAST_SHARE)))
 
-    def settle(start: Array) -> tuple[Spot | None, int]:
+    def settle(start: Array) -> tuple[SoftSpot | None, int]:
         settling = Settling(surface, start, allowed, tol)
         return settling.run(), settling.used
 
@@ -102,13 +103,12 @@ def descend_smooth(surface: Margins, start: Array, steps: int) -> tuple[Array, i
     """Where L-BFGS ends from a start, never higher, and the evaluations it took: held weights crawl to such minima."""
     aggregate, mass, rows = get_aggregate(surface.problem.aggregate), surface.choice.mass, surface.rows
     k, m = (np.asarray(count) for count in counts(surface.problem, surface.choice.total))
-    excess = aggregate.excess
 
     def objective(c: Array) -> tuple[float, Array]:
         margins = -(rows @ c)
         losses = surface.loss.value(margins)
         weights = aggregate.weigh(losses[None], mass, surface.loss.threshold, k, m)[0]
-        value = float(weights @ losses) + (0.0 if excess is None else float(excess(weights[None], mass)[0]))
+        value = float(weights @ losses) + float(aggregate.above(weights[None], mass)[0])
         pull = -(weights * surface.loss.slope(margins)) @ rows
         return value + 0.5 * float(surface.penalty @ c**2), pull + surface.penalty * c
 
@@ -274,6 +274,7 @@ class Margins:
         signed = design.signed if inside.all() else design.signed[inside]
         self.rows, self.problem = np.ascontiguousarray(signed, dtype=np.float64), problem
         self.loss, self.penalty = get_loss(problem.loss), problem.alpha * design.penalized
+        self.threshold = self.loss.threshold
         self.choice = make_choice(problem, mass[inside].astype(np.float64), self.loss.threshold)
         self.spread = design.spectrum / max(float(mass.sum()), 1e-300)
         self.rounded = Rounded(self.loss)
@@ -331,9 +332,18 @@ def held_gap(surface: Margins, c: Array, view: View, weights: Array, touch: View
     across = (pull @ rows)[penalized]
     bound = float(heights.sum() - (across**2 / 2) @ (1 / surface.penalty[penalized]))
     losses = loss.value(view.margins)
-    chosen = own_weights(surface.problem, losses, surface.choice, loss.threshold) if surface.choice.convex else weights
-    value = float(chosen @ losses + 0.5 * surface.penalty @ c**2)
-    gap = (value - max(bound, 0.0)) / max(value, NOTHING * loss.threshold * float(chosen.sum()))
+    return share_above(surface, losses, weights, 0.5 * float(surface.penalty @ c**2), bound)
+
+
+def share_above(surface: Any, losses: Array, weights: Array, penalty: float, bound: float) -> float:
+    """How far an objective is above what a bound for held weights proves, as a share; 1 if the bound is no number."""
+    problem, choice, aggregate = surface.problem, surface.choice, get_aggregate(surface.problem.aggregate)
+    threshold = surface.threshold
+    convex = choice.convex or (surface.loss.convex and aggregate.convex)
+    chosen = own_weights(problem, losses, choice, threshold) if convex else weights
+    own, held = aggregate.above(np.stack([chosen, weights]), choice.mass)
+    value = float(chosen @ losses + penalty + own)
+    gap = (value - max(bound, 0.0) - held) / max(value, NOTHING * threshold * float(chosen.sum()))
     return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 

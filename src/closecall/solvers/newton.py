@@ -9,10 +9,12 @@ together: arrays are (problems, samples) and (problems, coordinates), the sample
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from .._names import Array
+from .certificate import Judged
 
 #: Entries of the design up to which second-order steps pay: their vectors are float64 and every Gram costs rank passes.
 LARGEST_DESIGN = 1 << 22
@@ -300,7 +302,7 @@ def interior_hinge(
     return book.close(number)
 
 
-def hinge_bounds(rows: Array, mass: Array, penalty: Array, dual: Array) -> Array:
+def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
     """Lower bounds (problems,) of average hinge problems by points (problems, samples) of their dual.
 
     ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass; where nothing penalises a coordinate
@@ -314,14 +316,14 @@ def hinge_bounds(rows: Array, mass: Array, penalty: Array, dual: Array) -> Array
     [0.5]
     """
     dual = np.clip(dual, 0, mass)
-    last = rows[:, -1]
+    last = rows[:, -1] if isinstance(rows, np.ndarray) else rows[:, [-1]].toarray()[:, 0]
     if (penalty[:, -1] == 0).any():
         ahead, behind = dual @ np.maximum(last, 0), dual @ np.maximum(-last, 0)
         least = np.minimum(ahead, behind)
         sides = [np.where(side > 0, least / np.where(side > 0, side, 1), 0)[:, None] for side in (ahead, behind)]
         free = penalty[:, -1:] == 0
         dual = dual * np.where(free, np.where(last > 0, sides[0], np.where(last < 0, sides[1], 1)), 1)
-    across = (dual @ rows) ** 2
+    across = Judged(rows, last, "none").sums(dual) ** 2
     across[:, -1] *= penalty[:, -1] > 0
     bound = dual.sum(axis=1) - (across / (2 * np.where(penalty > 0, penalty, 1e-300))).sum(axis=1)
     return np.where(bound > 0, bound, 0.0)

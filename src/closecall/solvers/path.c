@@ -34,7 +34,8 @@ EXPORT int64_t paths(
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
         settle(&task, &here, starts + number * size, INFINITY);
-        double cut = distance(&task, here.c, begin), all = here.inside;
+        double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold), all = here.inside; /* losses may all be T */
+        here.cut = cut;
         copy(&task, &before, &here);
         before.cut = cut, before.inside = 0; /* higher cuts are looked at where k is not below the first */
         for (int64_t target = 0; target < targets; cut *= factor) {
@@ -43,7 +44,7 @@ EXPORT int64_t paths(
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
                 double wanted = k[number * targets + target];
                 copy(&task, &found, &here);
-                if (!last) {
+                if (truly == running && !last) {
                     copy(&task, &high, &before);
                     climb(&task, &high, wanted, all, factor);
                     place(&task, &high, &found, &other, wanted, near);

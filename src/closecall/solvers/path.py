@@ -22,7 +22,7 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from .crew import Crew
-from .rows import Rows
+from .rows import DenseRows
 from .stages import BEGIN, FACTOR, GENTLE, KINK, NEAR, RAMP, STAGE, STEPS, TOL, Spot, Walk
 
 #: The losses that C knows, by its numbers.
@@ -71,23 +71,25 @@ class Tasks:
         return replace(self, **parts)
 
 
-def follow(rows: Rows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = TOL) -> Spots:
+def follow(
+    rows: DenseRows, tasks: Tasks, *, stage: int = STAGE, threads: int = 1, tol: float = TOL, near: float = NEAR
+) -> Spots:
     """Follow every path down to its last k.
 
     Parameters
     ----------
-    rows : Rows
+    rows : DenseRows
     tasks : Tasks
     stage : int
         Newton's steps that a stage may take.
     threads : int
-    tol : float
-        How exactly stages are solved.
+    tol, near : float
+        How exactly stages are solved, and how near to k the mass inside has to be, as a share of it.
     """
     tasks = replace(tasks, masses=rows.filled(tasks.masses))
     walk: Callable[..., Spots] = _compiled if LIBRARY is not None and tasks.loss in LOSSES else _walked
     parts = np.array_split(np.arange(len(tasks.alpha)), min(len(tasks.alpha), 4 * threads if threads > 1 else 1))
-    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), stage, tol), parts)
+    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), stage, tol, near), parts)
     return Spots(*(np.concatenate([getattr(each, name) for each in found]) for name in Spots.__dataclass_fields__))
 
 
@@ -123,7 +125,7 @@ class Sharpening:
         return replace(self, **parts)
 
 
-def sharpen(rows: Rows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
+def sharpen(rows: DenseRows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
     """The spots, each of one target, and the last ramp at which k could be placed (tasks,), 0 if at none."""
     size, tasks = rows.across.shape[0], len(task.alpha)
     found, reached, looks = np.zeros((tasks, 1, size + 4)), np.zeros(tasks), np.zeros(tasks, dtype=np.int64)
@@ -150,20 +152,20 @@ def sharpen(rows: Rows, task: Sharpening, *, stage: int = STAGE, tol: float = TO
     return _spots(rows, found, looks), reached
 
 
-def _spots(rows: Rows, found: Array, looks: Array) -> Spots:
+def _spots(rows: DenseRows, found: Array, looks: Array) -> Spots:
     size = rows.across.shape[0]
     cut, inside, value, errors = np.moveaxis(found[..., size:], -1, 0)
     return Spots(found[..., :size], cut, inside, value, errors, looks)
 
 
-def _walked(rows: Rows, tasks: Tasks, stage: int, tol: float) -> Spots:
+def _walked(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:
     size = rows.across.shape[0]
     found, looks = np.empty((*tasks.k.shape, size + 4)), np.zeros(len(tasks.alpha), dtype=np.int64)
     for task in range(len(tasks.alpha)):
         mass, penalty = tasks.masses[tasks.run[task]], tasks.alpha[task] * rows.penalized
         walk = Walk(rows.across, get_loss(tasks.loss), mass, penalty, stage, tol)
         same = tasks.run[task] == tasks.own[task]
-        spots = walk.run(tasks.starts[task], tasks.k[task], None if same else tasks.masses[tasks.own[task]])
+        spots = walk.run(tasks.starts[task], tasks.k[task], None if same else tasks.masses[tasks.own[task]], near)
         found[task] = [[*spot.c, spot.cut, spot.inside, spot.value, spot.errors] for spot in spots]
         looks[task] = walk.looks
     return _spots(rows, found, looks)
@@ -186,7 +188,7 @@ def _load() -> Any:
 LIBRARY = _load()
 
 
-def _call(function: Any, rows: Rows, loss: str, *given: Any) -> None:
+def _call(function: Any, rows: DenseRows, loss: str, *given: Any) -> None:
     """Call C with rows, a loss and what else it takes: contiguous arrays by their addresses."""
     size, padded = rows.across.shape
     addresses = [part.ctypes.data if isinstance(part, np.ndarray) else part for part in given]
@@ -195,11 +197,11 @@ def _call(function: Any, rows: Rows, loss: str, *given: Any) -> None:
         raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")
 
 
-def _compiled(rows: Rows, tasks: Tasks, stage: int, tol: float) -> Spots:
+def _compiled(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:
     parts = (tasks.masses, tasks.alpha, tasks.starts, tasks.k)
     masses, alpha, starts, k = (np.ascontiguousarray(part, dtype=np.float64) for part in parts)
     run, own = (np.ascontiguousarray(part, dtype=np.int64) for part in (tasks.run, tasks.own))
     found, looks = np.empty((*k.shape, rows.across.shape[0] + 4)), np.zeros(len(alpha), dtype=np.int64)
     _call(LIBRARY.paths, rows, tasks.loss, len(alpha), masses, run, own, alpha, starts, k.shape[1], k,
-          BEGIN, FACTOR, RAMP, NEAR, tol, stage, STEPS, found, looks)  # fmt: skip
+          BEGIN, FACTOR, RAMP, near, tol, stage, STEPS, found, looks)  # fmt: skip
     return _spots(rows, found, looks)

@@ -11,7 +11,7 @@ LANES = 8  # the kernel's rows come in multiples of it
 ROUNDING, SMALLEST = 1e-14, 1e-100
 
 
-class Rows:
+class DenseRows:
     """Dense rows in the coordinates of standardised columns, the intercept last. Constant columns are zero.
 
     Parameters
@@ -24,7 +24,7 @@ class Rows:
 
     Examples
     --------
-    >>> rows = Rows(np.array([[0.0], [4.0]]), np.array([-1.0, 1.0]), np.ones(2), True, False)
+    >>> rows = DenseRows(np.array([[0.0], [4.0]]), np.array([-1.0, 1.0]), np.ones(2), True, False)
     >>> rows.across[:, :2].tolist()
     [[-1.0, -1.0], [1.0, -1.0]]
     """

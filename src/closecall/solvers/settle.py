@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._names import Array
-from .soft import Spot, Surface, solve_or_nan
+from .soft import SoftSpot, Surface, solve_or_nan
 
 #: Widths at which a path begins, in shares of the mean loss, in this order: where one path ends, another goes on. Kinks
 #: are rounded over the width as well, and want wide ones. Of 400 fits on 26 PMLB sets two settled on a later path.
@@ -67,7 +67,7 @@ class Settling:
     def __init__(self, surface: Surface, start: Array, steps: int, tol: float) -> None:
         self.surface, self.start, self.left, self.tol = surface, start, steps, tol
         self.allowed = steps
-        spot = Spot(surface, start, 1e-9)
+        spot = SoftSpot(surface, start, 1e-9)
         mean = spot.value / max(float(spot.weights.sum()), 1e-300)
         self.most = self._errors(spot) + WORSE * surface.choice.total
         self.highest = (1 + WORSE) * spot.value if surface.choice.threshold is None else np.inf
@@ -80,9 +80,9 @@ class Settling:
         """Steps taken so far."""
         return self.allowed - self.left
 
-    def run(self) -> Spot | None:
+    def run(self) -> SoftSpot | None:
         """A certified spot, or None."""
-        spot = Spot(self.surface, self.start, self.tol * self.unit)
+        spot = SoftSpot(self.surface, self.start, self.tol * self.unit)
         if self._certified(spot):
             return spot
         if self.surface.choice.plain is not None:
@@ -96,7 +96,7 @@ class Settling:
                 return found
         return None
 
-    def _path(self, width: float) -> Spot | None:
+    def _path(self, width: float) -> SoftSpot | None:
         convex = self.surface.choice.convex
         spot = self._stage(self.start, width, CONVEX if convex else FIRST, None)
         narrowing = NARROWING
@@ -107,25 +107,25 @@ class Settling:
                 narrowing = np.sqrt(narrowing)
                 if narrowing > NEAREST:
                     return None
-                spot = Spot(self.surface, spot.c, width)  # the prediction changed its weights
+                spot = SoftSpot(self.surface, spot.c, width)  # the prediction changed its weights
             else:
                 spot, narrowing = following, max(narrowing**2, NARROWING)
                 if convex and self._certified(spot):  # a bound is one, however wide the ramp that found it
                     return spot
         return spot if spot is not None and spot.width <= self._last(spot) else None
 
-    def _last(self, spot: Spot) -> float:
+    def _last(self, spot: SoftSpot) -> float:
         """How wide a ramp may be at the end, if it ends here."""
         return 2 * self.tol * max(spot.value / max(float(spot.weights.sum()), 1e-300), SMALLEST)
 
-    def _stage(self, c: Array, width: float, steps: int, before: Spot | None) -> Spot | None:
+    def _stage(self, c: Array, width: float, steps: int, before: SoftSpot | None) -> SoftSpot | None:
         """A zero of the gradient at one width, near c; None if it was not found."""
-        spot = Spot(self.surface, c, width)
+        spot = SoftSpot(self.surface, c, width)
         if before is not None:
             guess, held = before.narrowed(width)
             self.left -= 1
             if np.isfinite(guess).all():
-                ahead, factor = Spot(self.surface, guess, width), _factor(held)
+                ahead, factor = SoftSpot(self.surface, guess, width), _factor(held)
                 if self._length(factor, ahead) < self._length(factor, spot):
                     spot = ahead
         enough, fallen = np.inf, self.surface.choice.convex or before is not None
@@ -149,12 +149,12 @@ class Settling:
             spot = following
         return None
 
-    def _found(self, spot: Spot, decrement: float, factor: Array) -> bool:
+    def _found(self, spot: SoftSpot, decrement: float, factor: Array) -> bool:
         if decrement > 0.25 * self.tol * spot.value:
             return False
         return spot.width > self._last(spot) or self._certified(spot, factor)
 
-    def _certified(self, spot: Spot, factor: Array | None = None) -> bool:
+    def _certified(self, spot: SoftSpot, factor: Array | None = None) -> bool:
         """Whether the spot holds its certificate, by tangents at its own margins or, where the loss is convex, nearby.
 
         The tangents of the optimum for the held weights give the best bound; a few steps with the factor of the
@@ -173,16 +173,16 @@ class Settling:
             spot.gap = min(spot.gap, surface.gap(spot.c, spot.view, spot.weights, touch))
         return spot.gap <= self.tol
 
-    def _errors(self, spot: Spot) -> float:
+    def _errors(self, spot: SoftSpot) -> float:
         """What is on the wrong side, which a close aggregate's constant M charges; at w = 0, where all tie, all is."""
         threshold = self.surface.choice.threshold
         return 0.0 if threshold is None else float(self.surface.choice.mass[spot.view.losses >= threshold].sum())
 
-    def _length(self, factor: Array, spot: Spot) -> float:
+    def _length(self, factor: Array, spot: SoftSpot) -> float:
         """Half the squared gradient in the metric of the curvature: Newton's decrement."""
         return 0.5 * float(spot.gradient @ _apply(factor, spot.gradient))
 
-    def _step(self, spot: Spot, factor: Array, whole: Array, decrement: float) -> Spot | None:
+    def _step(self, spot: SoftSpot, factor: Array, whole: Array, decrement: float) -> SoftSpot | None:
         """Newton's step, shortened until the smoothed objective falls; without one, to the best of a few gradients."""
         step = -solve_or_nan(whole, spot.gradient)
         if not np.isfinite(step).all():
@@ -193,19 +193,19 @@ class Settling:
             return self._descended(spot, step, t)
         return self._shortened(spot, step, t, factor, decrement)
 
-    def _descended(self, spot: Spot, step: Array, t: float) -> Spot | None:
+    def _descended(self, spot: SoftSpot, step: Array, t: float) -> SoftSpot | None:
         fall = float(spot.gradient @ step)
         for _ in range(5 * TRIALS):
-            there = Spot(self.surface, spot.c + t * step, spot.width)
+            there = SoftSpot(self.surface, spot.c + t * step, spot.width)
             if there.smooth <= spot.smooth + 1e-4 * t * fall:
                 return there
             t *= SHORTER
         return None
 
-    def _shortened(self, spot: Spot, step: Array, t: float, factor: Array, decrement: float) -> Spot | None:
+    def _shortened(self, spot: SoftSpot, step: Array, t: float, factor: Array, decrement: float) -> SoftSpot | None:
         best, least = None, np.inf
         for _ in range(TRIALS):
-            there = Spot(self.surface, spot.c + t * step, spot.width)
+            there = SoftSpot(self.surface, spot.c + t * step, spot.width)
             length = self._length(factor, there)
             if length < least:
                 best, least = there, length

@@ -133,7 +133,7 @@ def _edge(choice: Choice, keys: Array, k: float) -> float:
     return float(keys[order[min(place, len(keys) - 1)]])
 
 
-class Spot:
+class SoftSpot:
     """A point, its soft weights at a width and its gradient."""
 
     def __init__(self, surface: Surface, c: Array, width: float) -> None:

@@ -27,6 +27,7 @@ typedef struct {
     int64_t steps, stage;    /* Newton steps that are left, and those of one stage */
     int64_t looks;           /* at the rows, so far */
     double *v, *dv, *first, *second, *size_of, *pairs;       /* (rows,), the last (rows, 2) */
+    double *packed;                                          /* (size + 3, BLOCK) */
     double *gradient, *matrix, *factor, *diagonal, *step;    /* (size,) and (size, size) */
 } Task;
 
@@ -150,40 +151,69 @@ CLONES static void margins(const Task *task, const double *c, double *out) {
     }
 }
 
-/* Four products of one weighted column at once. */
-INLINE void dots(const double *a, const double *b, int64_t stride, int64_t rows, double *out) {
-    double lane[4][LANES] = {{0}};
+/* Products of two weighted columns with four others at once, added to two rows of a matrix. */
+INLINE void dots(const double *a, int64_t astride, const double *b, int64_t stride, int64_t rows, double *out, int64_t next) {
+    double lane[2][4][LANES] = {{{0}}};
     for (int64_t i = 0; i < rows; i += LANES)
         for (int q = 0; q < 4; q++)
-            for (int j = 0; j < LANES; j++) lane[q][j] += a[i + j] * b[q * stride + i + j];
-    for (int q = 0; q < 4; q++) out[q] += total(lane[q]);
+            for (int j = 0; j < LANES; j++) {
+                double x = b[q * stride + i + j];
+                lane[0][q][j] += a[i + j] * x;
+                lane[1][q][j] += a[astride + i + j] * x;
+            }
+    for (int q = 0; q < 4; q++) out[q] += total(lane[0][q]), out[next + q] += total(lane[1][q]);
+}
+
+/* Rows of a block that pull or bend, packed: columns (size, BLOCK), their derivatives behind. Returns how many, filled up. */
+static int64_t pack(const Task *task, int64_t begin, int64_t count) {
+    int64_t chosen[BLOCK], few = 0;
+    for (int64_t i = 0; i < count; i++) {
+        chosen[few] = i;
+        few += task->size_of[begin + i] > 0;
+    }
+    int64_t filled = (few + LANES - 1) / LANES * LANES;
+    for (int64_t k = 0; k < task->size; k++) {
+        const double *column = task->across + k * task->rows + begin;
+        double *to = task->packed + k * BLOCK;
+        for (int64_t i = 0; i < few; i++) to[i] = column[chosen[i]];
+        for (int64_t i = few; i < filled; i++) to[i] = 0;
+    }
+    const double *from[3] = {task->first + begin, task->second + begin, task->size_of + begin};
+    for (int part = 0; part < 3; part++) {
+        double *to = task->packed + (task->size + part) * BLOCK;
+        for (int64_t i = 0; i < few; i++) to[i] = from[part][chosen[i]];
+        for (int64_t i = few; i < filled; i++) to[i] = 0;
+    }
+    return filled;
 }
 
 /* Gradient, Hessian (lower triangle) and the sizes by which it is damped, of the rows alone. */
 CLONES static void assemble(Task *task) {
     const int64_t n = task->rows, d = task->size;
-    double room[BLOCK], squared[BLOCK];
+    double room[2 * BLOCK], squared[BLOCK];
     memset(task->gradient, 0, sizeof(double) * (size_t)d);
     memset(task->diagonal, 0, sizeof(double) * (size_t)d);
     memset(task->matrix, 0, sizeof(double) * (size_t)(d * d));
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        int64_t count = n - begin < BLOCK ? n - begin : BLOCK;
-        double any = 0;
-        for (int64_t i = 0; i < count; i++) any += task->first[begin + i] + task->size_of[begin + i];
-        if (any == 0) continue;
-        for (int64_t k = 0; k < d; k++) {
-            const double *column = task->across + k * n + begin;
-            task->gradient[k] += dot(task->first + begin, column, count);
-            for (int64_t i = 0; i < count; i++) {
-                room[i] = task->second[begin + i] * column[i];
-                squared[i] = column[i] * column[i];
+        int64_t count = pack(task, begin, n - begin < BLOCK ? n - begin : BLOCK);
+        const double *first = task->packed + d * BLOCK, *second = first + BLOCK, *size_of = second + BLOCK;
+        for (int64_t k = 0; k < d; k += 2) {
+            int64_t both = k + 1 < d ? 2 : 1;
+            for (int64_t q = 0; q < both; q++) {
+                const double *column = task->packed + (k + q) * BLOCK;
+                task->gradient[k + q] += dot(first, column, count);
+                for (int64_t i = 0; i < count; i++) {
+                    room[q * BLOCK + i] = second[i] * column[i];
+                    squared[i] = column[i] * column[i];
+                }
+                task->diagonal[k + q] += dot(size_of, squared, count);
             }
-            task->diagonal[k] += dot(task->size_of + begin, squared, count);
             int64_t other = 0;
-            for (; other + 3 <= k; other += 4)
-                dots(room, task->across + other * n + begin, n, count, task->matrix + k * d + other);
-            for (; other <= k; other++)
-                task->matrix[k * d + other] += dot(room, task->across + other * n + begin, count);
+            for (; both == 2 && other + 3 <= k; other += 4)
+                dots(room, BLOCK, task->packed + other * BLOCK, BLOCK, count, task->matrix + k * d + other, d);
+            for (int64_t q = 0; q < both; q++)
+                for (int64_t left = other; left <= k + q; left++)
+                    task->matrix[(k + q) * d + left] += dot(room + q * BLOCK, task->packed + left * BLOCK, count);
         }
     }
 }
@@ -375,11 +405,12 @@ static void carry_over(Task *task, Spot *spot, Spot *high, Spot *room, double k,
 /* Room for a task and its spots, all in one piece; NULL where memory was lacking. */
 static double *prepare(Task *task, Spot *spots, int count, double **penalty) {
     size_t d = (size_t)task->size, n = (size_t)task->rows;
-    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + (4 + (size_t)count) * d)), *next = room;
+    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + (4 + (size_t)count) * d + (d + 3) * BLOCK)), *next = room;
     if (!room) return NULL;
 #define TAKE(count) (next += (count), next - (count))
     task->v = TAKE(n), task->dv = TAKE(n), task->first = TAKE(n), task->second = TAKE(n), task->size_of = TAKE(n);
     task->pairs = TAKE(2 * n), task->matrix = TAKE(d * d), task->factor = TAKE(d * d);
+    task->packed = TAKE((d + 3) * BLOCK);
     task->gradient = TAKE(d), task->diagonal = TAKE(d), task->step = TAKE(d);
     task->penalty = *penalty = TAKE(d);
     for (int spot = 0; spot < count; spot++) spots[spot].c = TAKE(d);

@@ -16,9 +16,11 @@ from .finish import Rounded
 #: need the fewest looks.
 BEGIN, FACTOR, RAMP = 0.95, 0.5, 1.5
 GENTLE = 0.8  # what a cut is multiplied by where it is placed anew for a narrower ramp
-#: How near to k the mass inside a cut has to be, as a share of it, and how exactly a stage is solved, by Newton's
-#: decrement as a share of the value. Looser stages would let the rounding of a processor choose the next one.
-NEAR, TOL = 0.02, 1e-9
+#: How near to k the mass inside a cut has to be while starts compete, and where it ends, as a share of k.
+ROUGHLY, NEAR = 0.25, 0.02
+#: How exactly a stage is solved then, by Newton's decrement as a share of the value. At the end looser stages would let
+#: the rounding of a processor choose the next one.
+COARSE, TOL = 1e-5, 1e-9
 #: Newton's steps of one stage and of a path, halvings of a step, tries to place a cut, its moves until k lies between
 #: two, and the lowest cut as a share of T: what is then inside ties.
 STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 24, 60, 1e-7
@@ -157,23 +159,24 @@ class Walk:
                 return self.place(high, spot, k, near)
         return spot
 
-    def run(self, start: Array, targets: Array, own: Array | None) -> list[Spot]:
+    def run(self, start: Array, targets: Array, own: Array | None, near: float = NEAR) -> list[Spot]:
         """Spots at the target masses, falling; settled under ``own`` masses where these are others."""
         here, spots = self.settle(start, np.inf), list[Spot]()
-        cut, everything = self._distance(here.c), here.inside
-        before = replace(here, cut=cut, inside=0.0)  # higher cuts are looked at where k is not below the first
+        cut, everything = max(self._distance(here.c), LOWEST * self.loss.threshold), here.inside  # losses may all be T
+        here = replace(here, cut=cut)
+        before = replace(here, inside=0.0)  # higher cuts are looked at where k is not below the first
         while len(spots) < len(targets):
             last = not cut > LOWEST * self.loss.threshold or self.steps <= 0
             if not last:
                 here = self.settle(here.c, cut)
             while len(spots) < len(targets) and (last or here.inside <= targets[len(spots)]):
                 k, found = targets[len(spots)], here
-                if not last:
-                    found = self.place(self.climb(before, k, everything), here, k, NEAR)
                 if own is not None:
                     running, self.mass = self.mass, own
-                    found = self.carry_over(found, k, FACTOR, NEAR)
+                    found = self.carry_over(found, k, FACTOR, near)
                     self.mass = running
+                elif not last:
+                    found = self.place(self.climb(before, k, everything), here, k, near)
                 spots.append(found)
             before, cut = here, cut * FACTOR
         return spots

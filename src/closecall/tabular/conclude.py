@@ -17,11 +17,12 @@ from closecall.data.sheet import Sheet
 from closecall.evaluate.grid import LABELS
 from closecall.evaluate.pairs import POINTS
 from closecall.evaluate.stats import SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
-from closecall.linear.guard import paired_examples
+from closecall.paired import Units, over_tests, paired
 from closecall.report.formats import signed
 
 from .compare import EXACT, ComparePlan, Split
 from .contenders import CLOSE_K, MAJORITY, Contender
+from .divide import Order
 from .measure import METRICS, Metric, confusion
 
 #: The loss that close-k is asked with -> the plain model that it is measured against, and what the verdict calls it.
@@ -185,8 +186,9 @@ def named(method: str, loss: str) -> str:
 
 
 def conclude(
-    table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = ""
-) -> Conclusion:
+    table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
+    order: Order | None = None,
+) -> Conclusion:  # fmt: skip
     """Rank the methods over the splits and say what to use.
 
     Parameters
@@ -199,6 +201,8 @@ def conclude(
         Those of the plan unless given: their labels.
     plain : str
         What gains are measured against; by default as the loss says.
+    order : Order, optional
+        Groups or times that keep rows apart.
     """
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
@@ -210,7 +214,8 @@ def conclude(
     ranked = tuple(sorted(results, key=lambda result: _place(result, usual[0])))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
-    learns = clearly_learns(splits, [result for result in results if result.family not in ("aggregate", "majority")])
+    asked = [result for result in results if result.family not in ("aggregate", "majority")]
+    learns = clearly_learns(splits, asked, (order or Order()).units(len(table.labels)))
     verdict, use, text, reason, linear, helps = judge(found, usual, metric, largest, learns)
     return Conclusion(ranked, verdict, use, text, reason, linear, helps, usual[0], largest, splits[0].training,
                       tuple(map(str, classes)), metric, loss)  # fmt: skip
@@ -237,22 +242,25 @@ def _result(
     return Result(name, label, values, k, alpha, loss, family, what, setting, ks, alphas, table, ratio)
 
 
-def clearly_learns(splits: Sequence[Split], asked: Sequence[Result]) -> bool:
+def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Units) -> bool:
     """Whether a contender is right on clearly more rows than the largest class is, row by row.
 
     A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
     """
-    total, times = np.zeros((2, 1 + max(int(split.rows.max()) for split in splits)))
+    total, squares, times = np.zeros((3, len(units.codes)))
+    guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(asked))))
     for result in asked:
-        total[:], times[:] = 0, 0
+        total[:], squares[:], times[:] = 0, 0, 0
         for split in splits:
             by_name = {named(entry.method, entry.loss): entry for entry in split.entries}
             mine = by_name.get(result.method) or next(e for e in split.entries if e.method == result.method)
             right, plain = (entry.predicted == split.truth for entry in (mine, by_name[MAJORITY]))
             np.add.at(total, split.rows, right.astype(float) - plain)
+            np.add.at(squares, split.rows, right != plain)
             np.add.at(times, split.rows, 1)
-        gain, error = paired_examples(total[times > 0] / times[times > 0], np.ones(int((times > 0).sum())))
-        if gain > stats.norm.isf(SIGNIFICANCE / len(asked)) * error:
+        gains, spread = over_tests(total, squares, times)
+        gain = paired(gains, np.ones(len(total)), units, spread)
+        if gain.mean > max(gain.needed(guard), 1e-12):
             return True
     return False
 

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from closecall._files import whole_file
 from closecall._names import Array
 from closecall.data.columns import Column, numbers, texts
 from closecall.data.dataset import DataError
@@ -103,6 +104,7 @@ def check_onnx(model: str = "") -> None:
 def to_onnx(model: TableModel) -> Any:
     """The model, preprocessing included, as an ONNX ``ModelProto``; its metadata says which input is which column."""
     check_onnx()
+    from onnx import numpy_helper
     from skl2onnx import convert_sklearn, update_registered_converter
     from skl2onnx.common.data_types import DoubleTensorType, StringTensorType
 
@@ -118,6 +120,9 @@ def to_onnx(model: TableModel) -> Any:
     for place, step in enumerate(model.recipe.steps):
         entry = found.metadata_props.add()
         entry.key, entry.value = input_name(place), f"{step.column.name} ({step.column.kind})"
+    constants = [numpy_helper.to_array(each) for each in found.graph.initializer]
+    if not all(np.isfinite(each).all() for each in constants if each.dtype.kind == "f"):
+        raise DataError("the model's numbers are not finite as ONNX has them: fit it anew")
     return found
 
 
@@ -125,7 +130,8 @@ def write_onnx(model: TableModel, path: Path) -> None:
     """Write the model as ONNX."""
     content = to_onnx(model).SerializeToString()
     try:
-        path.write_bytes(content)
+        with whole_file(path) as file:
+            file.write(content)
     except OSError as error:
         raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 

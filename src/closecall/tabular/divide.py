@@ -14,12 +14,15 @@ from closecall.data.columns import columns_of, nearest, numbers, quoted, texts
 from closecall.data.dataset import DataError
 from closecall.data.sheet import Sheet
 from closecall.evaluate.splits import stratified
+from closecall.paired import FEWEST, Units, apart
 
 #: The share of the rows, oldest first, that every split by time learns from.
 HISTORY = 0.5
 #: Splits by time inside what a search learns from.
 INNER = 4
 FOLDS = 5
+#: How often another division of the groups is drawn, for each that is wanted.
+ATTEMPTS = 5
 
 Parts = tuple[Array, Array, Array]
 
@@ -62,8 +65,37 @@ class Order:
         if self.kind == "time":
             return self._by_time(codes, splits)
         if self.kind == "groups":
-            return [self._by_groups(codes, seed + split) for split in range(splits)]
+            return self._different(codes, splits, seed)
         return [_three(stratified(codes, np.random.default_rng([seed, split]))) for split in range(splits)]
+
+    @property
+    def few(self) -> int:
+        """How many groups there are, if too few to tell a gain from chance; else 0."""
+        count = len(np.unique(self.values)) if self.kind == "groups" else FEWEST
+        return count if count < FEWEST else 0
+
+    def units(self, samples: int) -> Units:
+        """Which rows depend on each other."""
+        if self.kind == "time":
+            return Units(self.values, "blocks of time", time=True)
+        return Units(self.values, "groups") if self.kind == "groups" else apart(samples)
+
+    def _different(self, codes: Array, splits: int, seed: int) -> list[Parts]:
+        """Divisions of the groups with different test parts, fewer than asked for if there are no more.
+
+        The same division twice would look like certainty.
+        """
+        if self.few:
+            raise DataError(f"--groups: {self.few} groups are too few to tell a gain from chance; {FEWEST} are needed")
+        found: dict[bytes, Parts] = {}
+        for attempt in range(ATTEMPTS * splits):
+            parts = self._by_groups(codes, seed + attempt)
+            found.setdefault(parts[2].tobytes(), parts)
+            if len(found) == splits:
+                break
+        if len(found) < 2:
+            raise DataError("--groups: the groups can be divided in one way only; name a column of more groups")
+        return list(found.values())
 
     def _by_groups(self, codes: Array, seed: int) -> Parts:
         few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]

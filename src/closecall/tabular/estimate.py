@@ -9,6 +9,7 @@ from typing import Any
 from closecall.aggregates import get_aggregate
 from closecall.data.sheet import Sheet
 from closecall.linear.base import LinearClassifier
+from closecall.paired import FEWEST
 from closecall.report.formats import Row
 
 from .compare import LEAST, ComparePlan, run_splits
@@ -61,8 +62,10 @@ class Estimate:
         return found
 
 
-def why_none(table: Sheet, splits: int) -> str:
+def why_none(table: Sheet, splits: int, order: Order) -> str:
     """Why a model cannot be tried on rows that it has not seen; nothing if it can, or was not asked to be."""
+    if splits >= 2 and order.few:
+        return f"no estimate: {order.few} groups are too few for an error, {FEWEST} are needed"
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
     if splits < 2 or count >= LEAST:
         return ""
@@ -82,14 +85,14 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
         0 or 1: none.
     seed : int
     """
-    if splits < 2 or why_none(table, splits):
+    if splits < 2 or why_none(table, splits, order):
         return None
     base = peer_of(how.loss)
     jobs = 0 if len(table.labels) >= LARGE else 1
     plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed, jobs=jobs)
     contenders = (contender(model, how), built_in(how.loss, how.multiclass)[base])
     found = list(run_splits(table, plan, order, contenders))
-    conclusion = conclude(table, found, plan, contenders, plain=base)
+    conclusion = conclude(table, found, plan, contenders, plain=base, order=order)
     by_name = conclusion.found
     return Estimate(by_name[FITTED], by_name[base], by_name[MAJORITY], conclusion)
 

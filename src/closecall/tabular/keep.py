@@ -1,4 +1,4 @@
-"""Files of models that are not linear: skops, with what a file may hold checked before anything is made of it."""
+"""Files of models that are not linear: skops writes them; numbers are read back, or all if the writer is trusted."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import errno
 import importlib.util
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
 
-from closecall._arrays import METHODS
+from closecall._arrays import METHODS, check_members
 from closecall._budget import Budget
 from closecall.data.dataset import DataError
 from closecall.report.text import write_whole
 
+from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
+
 NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
-#: Types that skops asks about and our own models hold; their content is checked by :func:`check_trees`.
-TREE, PREDICTOR = "sklearn.tree._tree.Tree", "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"
-_SCHEMA = "schema.json"
+#: How many arrays and other members an archive may hold.
+MAX_MEMBERS = 100_000
+#: How many types an error names.
+LISTED = 50
 
 
 def check_skops(name: str) -> None:
@@ -30,13 +33,22 @@ def check_skops(name: str) -> None:
         raise ValueError(NEEDS.format(name))
 
 
-def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is an archive of skops, by its names; the reader of the others says what is wrong with it."""
+def members_of(path: str | os.PathLike[str]) -> set[str]:
+    """The names in an archive; none if a file cannot be read as one: the reader of it says what is wrong."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _SCHEMA in archive.namelist()
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):  # before all of a long table is looked at
+                return set()
+            check_members(file, MAX_MEMBERS)
+            with zipfile.ZipFile(file) as archive:
+                return set(archive.namelist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
-        return False
+        return set()
+
+
+def is_skops(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is an archive of skops, by its names."""
+    return SCHEMA in members_of(path)
 
 
 def dump(state: dict[str, Any], path: str) -> None:
@@ -54,93 +66,74 @@ def dump(state: dict[str, Any], path: str) -> None:
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str, Any]:
-    """The state that :func:`dump` wrote; types that are neither scikit-learn's nor ``trusted`` are refused, unmade."""
+    """The state that :func:`dump` wrote, its classifier made anew from checked numbers; see :mod:`.rebuild`.
+
+    Classifiers that ``closecall fit`` does not write by itself are refused, unmade, unless all their types are
+    ``trusted``: then skops makes them, and nothing but their size is checked before.
+    """
+    where, budget = os.fspath(path), Budget()
+    try:
+        with open(path, "rb") as file:
+            check_members(file, MAX_MEMBERS)
+            with zipfile.ZipFile(file) as archive:
+                stored = Stored(archive, budget)
+                schema = stored.schema()
+                if is_own(stored, parts(schema)["classifier"]):
+                    return _own(stored, parts(schema))
+                named = sorted(set(names_in(schema)))
+                if not named:
+                    raise ValueError("it holds no classifier")
+                if unknown := [name for name in named if name not in trusted]:
+                    more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
+                    raise DataError(
+                        f"{where!r} holds types that are not checked and may run code: "
+                        f"{', '.join(unknown[:LISTED])}{more}; if you trust whoever wrote the file, say "
+                        f"{_options(unknown[:LISTED])}{more}"
+                    )
+                return _trusted(archive, path, budget, named)
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # a stranger's archive may raise anything while it is read
+        raise DataError(f"{where!r} is damaged, or no model of 'closecall fit' ({error}); fit it anew") from error
+
+
+def _options(names: Sequence[str]) -> str:
+    return " ".join(f"--trust {name}" for name in names)
+
+
+def options_for(path: str | os.PathLike[str]) -> str:
+    """What ``predict`` has to be given beside a file that was just written, if anything."""
+    with zipfile.ZipFile(path) as archive:
+        stored = Stored(archive, Budget())
+        schema = stored.schema()
+        own = is_own(stored, parts(schema)["classifier"])
+        return "" if own else _options(sorted(set(names_in(schema))))
+
+
+def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
+    found = {name: stored.plain(state[name]) for name in ("format", "target", "steps")}
+    # An earlier release did not keep what it has seen.
+    found |= {name: stored.array(state[name]) for name in ("mean", "scale", "seen") if name in state}
+    return {**found, "classifier": rebuilt(stored, state["classifier"], len(found["mean"]))}
+
+
+def _trusted(
+    archive: zipfile.ZipFile, path: str | os.PathLike[str], budget: Budget, names: Sequence[str]
+) -> dict[str, Any]:
+    """What skops makes of a file whose writer is trusted, if it is a classifier that fits its table."""
     check_skops(os.fspath(path))
     import skops.io
 
-    damaged = f"{os.fspath(path)!r} is damaged, or no model of 'closecall fit'"
-    try:
-        _check_size(path)
-        unknown = sorted(set(skops.io.get_untrusted_types(file=path)) - {TREE, PREDICTOR, *trusted})
-    except Exception as error:  # a stranger's archive may raise anything while it is read
-        raise DataError(f"{damaged} ({error}); fit it anew") from error
-    if unknown:
-        raise DataError(
-            f"{os.fspath(path)!r} holds types that may run code when they are made: {', '.join(unknown)}; if you "
-            f"trust whoever wrote the file, say {' '.join(f'--trust {name}' for name in unknown)}"
-        )
-    try:
-        state = skops.io.load(path, trusted=[TREE, PREDICTOR, *trusted])
-        classifier, width = state["classifier"], len(state["mean"])
-        check_trees(classifier, width)
-        labels = classifier.classes_
-        fits = is_classifier(classifier) and classifier.n_features_in_ == width and len(set(labels)) == len(labels) > 1
-        fits = (
-            fits and all(isinstance(label, str) for label in labels) and len(classifier.predict(np.zeros((1, width))))
-        )
-    except Exception as error:
-        raise DataError(f"{damaged} ({error}); fit it anew") from error
-    if not fits:
-        raise DataError(f"{damaged}; fit it anew")
+    for member in archive.infolist():
+        if member.compress_type not in METHODS:
+            raise ValueError(f"{member.filename!r} is neither stored nor deflated")
+        with archive.open(member) as file:
+            budget.read(file)
+    state = skops.io.load(path, trusted=list(names))
+    classifier, width = state["classifier"], len(state["mean"])
+    labels = classifier.classes_
+    fits = is_classifier(classifier) and classifier.n_features_in_ == width and len(set(labels)) == len(labels) > 1
+    fits = fits and all(isinstance(label, str) for label in labels)
+    if not (fits and len(classifier.predict(np.zeros((1, width))))):
+        raise ValueError("its classifier does not fit its table")
     return dict(state)
-
-
-def _check_size(path: str | os.PathLike[str]) -> None:
-    """An error if the archive unpacks beyond the budget of one call; what it states of its own size is not believed."""
-    budget = Budget()
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.compress_type not in METHODS:
-                raise ValueError(f"{member.filename!r} is neither stored nor deflated")
-            with archive.open(member) as file:
-                content = budget.read(file)
-            if member.filename == _SCHEMA:
-                budget.parse(content)
-
-
-def check_trees(model: Any, features: int) -> None:
-    """An error if a tree would lead out of its own nodes, or ask for a column that is not there.
-
-    The compiled code that follows a tree checks nothing: a forged file would have it read anywhere.
-
-    Parameters
-    ----------
-    model : fitted classifier
-        Whatever trees are in it are found.
-    features : int
-    """
-    for tree in _trees(model):
-        if hasattr(tree, "nodes"):
-            nodes = tree.nodes
-            inner = nodes["is_leaf"] == 0
-            left, right, feature = (nodes[name].astype(np.int64) for name in ("left", "right", "feature_idx"))
-            sound = not nodes["is_categorical"].any()
-        else:
-            left, right, feature = tree.children_left, tree.children_right, tree.feature
-            inner, sound = left != -1, True
-        place = np.arange(len(left))[inner]
-        # Children come after their parent, so that every way down ends.
-        for child in (left[inner], right[inner]):
-            sound = sound and bool(((child > place) & (child < len(left))).all())
-        asked = feature[inner]
-        if not (sound and len(left) and ((asked >= 0) & (asked < features)).all()):
-            raise ValueError("a tree of it is broken")
-
-
-def _trees(model: Any) -> Iterator[Any]:
-    """Every tree inside an object, each once."""
-    waiting, seen = [model], set()
-    while waiting:
-        value = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        if kind in (TREE, PREDICTOR):
-            yield value
-        elif isinstance(value, dict):
-            waiting += value.values()
-        elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
-            waiting += list(value)
-        elif hasattr(value, "__dict__"):
-            waiting += vars(value).values()

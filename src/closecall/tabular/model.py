@@ -114,9 +114,10 @@ class Preprocessor:
             at += block.shape[1]
             if strange is not None and odd:
                 strange[step.column.name] += odd
-        X -= self.mean
-        X /= self.scale
-        return X
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
+            X -= self.mean
+            X /= self.scale
+        return _finite(X, "values")
 
 
 def _width(steps: Sequence[Step]) -> int:
@@ -225,6 +226,7 @@ class TableModel:
         asked = marks <= self.seen[-1] if len(self.seen) == REMEMBERED else np.ones(len(marks), dtype=bool)
         return int(asked.sum()), int(np.isin(marks[asked], self.seen).sum())
 
+    @np.errstate(over="ignore", invalid="ignore")
     def probabilities(self, frame: Any) -> Array:
         """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
         if not hasattr(self.classifier, "predict_proba"):
@@ -232,29 +234,32 @@ class TableModel:
             raise DataError(f"the model has no probabilities: {why}; fit it anew, with --model close_k for example")
         if not len(frame):
             return np.empty((0, len(self.classifier.classes_)))
-        return self.classifier.predict_proba(self.recipe.matrix(frame))
+        return _finite(self.classifier.predict_proba(self.recipe.matrix(frame)), "probabilities")
 
+    @np.errstate(over="ignore", invalid="ignore")
     def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
         """Labels (rows,) and scores (rows,): the score of the second of two classes, or the winner's lead."""
         if not len(frame):
             return np.empty(0, dtype=str), np.empty(0)
         X = self.recipe.matrix(frame, strange)
         if self.linear:
-            scores, classes = self.classifier.decision_function(X), self.classifier.classes_
+            # As objects: a long label is there once, however many rows have it.
+            scores, classes = self.classifier.decision_function(X), self.classifier.classes_.astype(object)
             labels = classes[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         else:
-            labels = np.asarray(self.classifier.predict(X)).ravel().astype(str)
-            scores = self.scores(X)
+            labels, scores = np.asarray(self.classifier.predict(X)).ravel(), self.scores(X)
+            labels = labels if labels.dtype == object else labels.astype(str)
         if scores.ndim == 1:
             return labels, scores
         best = np.partition(scores, -2, axis=1)
         return labels, best[:, -1] - best[:, -2]
 
+    @np.errstate(over="ignore", invalid="ignore")
     def scores(self, X: Array) -> Array:
         """Scores (rows,) of the second of two classes, or (rows, classes), of any classifier: logarithms of its odds or
         probabilities if it has any."""
         found = wide(scores_of(self.classifier, X)[0])
-        return found[:, 1] - found[:, 0] if found.shape[1] == 2 else found
+        return _finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
         """An error if a column of numbers or dates has none among several values: it is not the column it was."""
@@ -331,7 +336,8 @@ class TableModel:
             recipe = Preprocessor(steps, given["mean"], given["scale"])
             width = (_width(steps),)
             fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
-            fits = fits and bool(np.isfinite(recipe.mean).all() and (recipe.scale > 0).all())
+            fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
+            fits = fits and bool(np.isfinite([recipe.mean, recipe.scale]).all() and (recipe.scale > 0).all())
             target = _is(str, given["target"])
             seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
             fits = fits and seen.dtype == np.uint64 and seen.ndim == 1
@@ -357,6 +363,12 @@ def marks_of(X: Array, labels: Array) -> Array:
         for row, label in zip(content, labels, strict=True)
     ]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _finite(found: Array, what: str) -> Array:
+    if not np.isfinite(found).all():
+        raise DataError(f"{what} of some rows are not finite: mend the table, or fit the model anew")
+    return found
 
 
 def _is(kind: type[T], value: Any) -> T:

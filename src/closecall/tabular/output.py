@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import Any, TextIO
 
+from closecall._files import whole_file
 from closecall.data.dataset import DataError
 from closecall.report.text import no_formula, shown
 
@@ -33,23 +33,12 @@ def opened(path: str) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    final = Path(path)
-    try:
-        if final.exists() and not final.is_file():
-            with final.open("w", encoding="utf-8", newline="") as file:
-                yield file
-            return
-        temporary = final.with_name(f".{final.name}.{os.getpid()}.part")
-        whole = temporary.open("x", encoding="utf-8", newline="")
-    except OSError as error:
-        raise DataError(f"cannot write {path!r}: {error.strerror or error}") from error
-    try:
-        with whole:
-            yield whole
-        os.replace(temporary, final)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with ExitStack() as stack:
+        try:
+            raw = stack.enter_context(whole_file(path))
+        except OSError as error:
+            raise DataError(f"cannot write {path!r}: {error.strerror or error}") from error
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
 
 
 def write_rows(file: TextIO, header: Sequence[str], rows: Iterable[Sequence[Any]], as_json: bool, first: bool) -> None:

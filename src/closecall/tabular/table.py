@@ -14,10 +14,25 @@ from closecall.data.dataset import DataError
 from closecall.data.files import expanded, suffix_of
 from closecall.data.sheet import CHUNK, Reading, Sheet, check_names, read_file, stream_file
 
+from . import keep
+
 
 def is_file(source: str) -> bool:
     """Whether a source is a file or standard input, not a data set's name."""
     return source == "-" or "://" in source or bool(suffix_of(source)) or expanded(source).exists()
+
+
+def is_model(source: str) -> bool:
+    """Whether a source is a file in which closecall saved a model, by the names in the archive."""
+    path = expanded(source)
+    if source == "-" or not path.is_file():
+        return False
+    return keep.is_skops(path) or {"header.npy", "checksum.npy"} <= keep.members_of(path)
+
+
+def _check_data(source: str) -> None:
+    if is_model(source):
+        raise DataError(f"{source!r} is a closecall model, not data; closecall predict {source} DATA applies it")
 
 
 def read(source: str, target: str = "", reading: Reading | None = None, *, data_dir: str | None = None) -> Sheet:
@@ -39,6 +54,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
     ((554,), ['number', 'number'])
     """
     reading = reading or Reading()
+    _check_data(source)
     if is_file(source):
         return read_file(source, target, reading)
     named = _named(source, data_dir)
@@ -61,6 +77,7 @@ def stream(
     source: str, rows: int = CHUNK, reading: Reading | None = None, *, data_dir: str | None = None
 ) -> Iterator[Any]:
     """Frames of at most that many rows each of a file or a data set."""
+    _check_data(source)
     if is_file(source):
         yield from stream_file(source, rows, reading=reading)
     else:

@@ -24,6 +24,7 @@ from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
 #: Trees of a forest while it is tuned, and of the one that counts.
 TRIED, TREES = 8, 100
 LEAVES, ROUNDS = (4, 12, 31), (25, 50, 75, 100)
+NEIGHBOURS = (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95)
 
 #: A setting in words, and the classifier that has it.
 Settings = Sequence[tuple[str, Any]]
@@ -131,7 +132,7 @@ def _forest(_: int) -> Settings:
 
 def _neighbours(rows: int) -> Settings:
     """Without a tree of the rows: what is saved are the rows alone."""
-    counts = [count for count in (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95) if count < rows] or [1]
+    counts = [count for count in NEIGHBOURS if count < rows] or [1]
     return [(f"{count} neighbours", KNeighborsClassifier(count, algorithm="brute")) for count in counts]
 
 

@@ -43,8 +43,11 @@ def predictions_page(folder: Path) -> list[Block]:
     blocks: list[Block] = [
         Heading("Predictions of every test example", 1),
         Paragraph(
-            "What the settings that validation chose for average and close decay predict, example by example, for "
-            "those who want another test than ours. A line of a file is a test example of a split: the data set, the "
+            "For every test example: what the chosen average and close decay predict, for tests of your own.",
+            strong=True,
+        ),
+        Paragraph(
+            "A line of a file is a test example of a split: the data set, the "
             "split, the row of the data set, whether its class is +1, and whether each of the four chosen "
             "classifiers says so."
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from closecall.evaluate.grid import LABELS
 from closecall.evaluate.pairs import CRITERIA
 from closecall.evaluate.protocol import PROTOCOLS
 from closecall.report.formats import Row, Table
+from closecall.report.text import p_words
 
 from ..published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from ..scores import PAIR, Scores, title
@@ -28,13 +28,6 @@ SHOWN = 3
 HEADLINE = "headline.csv"
 #: What the paper's fractions lead one to expect of close decay against average; outside of it a page opens with that.
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
-
-_BLOCK = re.compile(r"(<!-- results: begin.*?-->\n).*?(<!-- results: end -->)", re.S)
-_VALUE = re.compile(r"(<!-- result: (?P<file>[\w/-]+\.csv) (?P<column>\w+) (?P<spec>\S+)(?P<where>(?: \w+=\S+)*) -->)"
-                    r"(?P<text>.*?)(<!-- end -->)", re.S)  # fmt: skip
-
-#: A mark anywhere but in code.
-_MARK = re.compile(r"(?<!`)<!-- result: ")
 
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
@@ -157,8 +150,8 @@ def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
     text = f"Mean gain {mean:+.2f} points"
     if sets < FEWEST:
         return f"{text}. With fewer than {FEWEST} data sets no test across them can settle who is better."
-    tested = "p < 0.0001" if p < 1e-4 else f"p = {p:.4f}"
-    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, bootstrap over data sets); Wilcoxon {tested}."
+    way = "bootstrap" if sets >= stats.MANY else "Student's t"
+    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, {way} over data sets); Wilcoxon {p_words(p)}."
 
 
 def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
@@ -325,66 +318,22 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
 
 
 def readme_block(folder: Path) -> str:
-    """The README's table, from ``headline.csv`` alone: each protocol by its own test."""
+    """The README's table, from ``headline.csv`` alone: linear models on PMLB, each protocol by its own test."""
     with (folder / HEADLINE).open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["criterion"] == "significant"]
-    places: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
+        rows = [row for row in csv.DictReader(file) if (row["suite"], row["model"]) == ("pmlb94", "linear")]
+    places: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in rows:
-        if row["test"] == row["protocol"]:
-            place = (row["suite"], row["model"], row["protocol"], row["loss"])
-            places.setdefault(place, {})[row["outcome"]] = row
-    lines = [
-        "Close decay against the average loss, 95 % intervals in brackets:",
-        "",
-        "| Suite, model | Splits | Protocol and its test | Loss | Better on | Worse on | Paper |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for (suite, model, protocol, loss), pair in places.items():
+        if row["test"] == row["protocol"] and row["criterion"] == "significant":
+            places.setdefault((row["protocol"], row["loss"]), {})[row["outcome"]] = row
+    lines = ["| Protocol and test | Loss | Better on | Worse on | Paper |", "|---|---|---|---|---|"]
+    for (protocol, loss), pair in places.items():
         theirs = [pair[outcome]["published"] for outcome in ("wins", "losses")]
         paper = " / ".join(f"{float(value):.0%}" for value in theirs) if all(theirs) else ""
-        shown = [_text(pair[name]) for name in ("wins", "losses")]
-        cells = [f"{suite}, {model}", pair["wins"]["splits"], protocol, loss, *shown, paper]
+        cells = [protocol, loss, *(_text(pair[name]) for name in ("wins", "losses")), paper]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "Fewer splits find fewer significant differences: compare rows of equal splits only.",
-        "[All results](docs/results/index.md), beside the paper's, with what they cost and how to repeat them, and",
-        "[how we read them](docs/results/reading.md).",
-    ]
     return "\n".join(lines) + "\n"
 
 
 def _text(row: dict[str, str]) -> str:
     share, low, high = (float(row[name]) for name in ("fraction", "low", "high"))
     return f"{row['count']} of {row['sets']}: {share:.0%} [{low:.0%}, {high:.0%}]"
-
-
-def fill(text: str, folder: Path) -> str:
-    """A page with its results filled in: the README's block, and every ``<!-- result: ... -->`` value.
-
-    ``<!-- result: headline.csv fraction .0% suite=pmlb94 outcome=wins -->26%<!-- end -->`` is the column ``fraction``,
-    formatted by ``.0%``, of the one row of ``headline.csv`` that has those values.
-
-    Raises
-    ------
-    ValueError
-        If a mark cannot be read or does not name one value: a number that nothing fills in would never be checked.
-    """
-    marks, read = len(_MARK.findall(text)), len(_VALUE.findall(text))
-    if marks != read:
-        raise ValueError(f"{marks - read} of {marks} '<!-- result: ... -->' marks cannot be read; write them as "
-                         "<!-- result: FILE.csv COLUMN FORMAT NAME=VALUE ... -->text<!-- end -->")  # fmt: skip
-    text = _VALUE.sub(lambda match: match[1] + _value(match, folder) + match[match.lastindex or 0], text)
-    return _BLOCK.sub(lambda match: match[1] + readme_block(folder) + match[2], text)
-
-
-def _value(match: re.Match[str], folder: Path) -> str:
-    where = dict(word.split("=", 1) for word in match["where"].split())
-    with (folder / match["file"]).open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if where.items() <= row.items()]
-    values = {row[match["column"]] for row in rows}
-    if len(values) != 1:
-        raise ValueError(f"{match[1]} names {len(rows)} rows of {match['file']} with {len(values)} values, not one")
-    value = values.pop()
-    spec = match["spec"]
-    return value if spec == "text" else format(int(value) if spec == "d" else float(value), spec)

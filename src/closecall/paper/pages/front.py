@@ -15,6 +15,41 @@ from ..scores import title
 from .findings import findings, headline_table, share, shortfalls
 from .sections import Section, commands_of, notes_of, parts_of
 
+#: Group -> its pages, in order; what is in no group comes last.
+GROUPS = {
+    "How to read them": ("reading",),
+    "The paper's tables and figures": (
+        "table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "figure3", "figure4", "figure5",
+        "examples", "overview",
+    ),
+    "Does it hold?": (
+        "comparison", "deviations", "beyond-criterion", "beyond-imbalance", "beyond-population",
+        "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
+    ),
+    "When does it help?": (
+        "when", "beyond-family", "beyond-contamination", "beyond-guard", "beyond-referee", "beyond-strength", "beyond-level", "beyond-threshold",
+        "beyond-multiclass", "beyond-yardsticks",
+    ),
+    "Costs and solvers": (
+        "beyond-cost", "beyond-starts", "beyond-optimality", "beyond-exact", "exact01", "beyond-dca", "sorr",
+    ),
+}  # fmt: skip
+MORE = "More"
+
+
+def grouped(files: Sequence[str]) -> dict[str, list[str]]:
+    """The pages by group.
+
+    Examples
+    --------
+    >>> grouped(["when.md", "own.md", "beyond-guard.md"])
+    {'When does it help?': ['when.md', 'beyond-guard.md'], 'More': ['own.md']}
+    """
+    found = {group: [f"{name}.md" for name in names if f"{name}.md" in files] for group, names in GROUPS.items()}
+    known = {file for names in found.values() for file in names}
+    found[MORE] = [file for file in files if file not in known]
+    return {group: names for group, names in found.items() if names}
+
 
 def index_page(
     campaign: Campaign,
@@ -39,8 +74,9 @@ def index_page(
         The other pages, those written by hand first.
     """
     blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
-    if pages:
-        blocks += [Paragraph("The pages:"), Items(tuple(Link(name, file) for file, name, _ in pages))]
+    for group, files in grouped([file for file, _, _ in pages]).items():
+        titles = {file: name for file, name, _ in pages}
+        blocks += [Heading(group), Items(tuple(Link(titles[file], file) for file in files))]
     blocks += [Tabled(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
     blocks += _findings(sections)
     if agreement.rows:
@@ -79,9 +115,9 @@ def _lead(first: Sequence[Row]) -> Iterator[Block]:
             )
     if sentences:
         yield Paragraph(
-            "Close decay against the average loss, linear models, the PMLB sets that are complete, significant "
-            "differences with exact 95 % intervals, the data sets taken as independent (fewer splits find fewer of "
-            "them):"
+            "Close decay against the average loss: significant differences on the PMLB sets that are complete, linear "
+            "models, exact 95 % intervals (which treat the data sets as independent).",
+            strong=True,
         )
         yield Items(tuple(sentences))
 
@@ -116,6 +152,7 @@ def coverage_table(rows: Sequence[Row]) -> Table:
     columns: dict[str, Column] = {
         "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
         "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",
+        "random start": "{starts}",
     }  # fmt: skip
     return table_of("coverage", "Coverage", columns, rows)
 

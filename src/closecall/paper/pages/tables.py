@@ -58,7 +58,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     criterion : str
         ``significant``, ``points`` or ``joint``.
     published : PairTable, optional
-        The table to set beside; each cell then shows ours and the difference to it.
+        The table to set beside; each cell then shows ours and, in brackets, its number.
     """
     fractions = scores.fractions(loss, criterion)
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
@@ -67,7 +67,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     notes = ["Fraction of data sets on which the column's method beats the row's."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
-        notes.append(f"Second number: ours minus the paper's {published.name} (which fits {denominators} data sets).")
+        notes.append(f"In brackets: the paper's {published.name} (which fits {denominators} data sets).")
     table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [
         (LABELS[method], *map(_beside, fractions[i], theirs[i]))
@@ -98,7 +98,7 @@ def _pair_record(
 
 
 def _beside(ours: float, theirs: float) -> str:
-    return "" if np.isnan(ours) else f"{ours:.2f}" if np.isnan(theirs) else f"{ours:.2f} {ours - theirs:+.2f}"
+    return "" if np.isnan(ours) else f"{ours:.2f}" if np.isnan(theirs) else f"{ours:.2f} ({theirs:.2f})"
 
 
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:

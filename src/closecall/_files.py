@@ -1,0 +1,41 @@
+"""Files that are whole or as they were before; their mode is what the umask gives, whatever is written."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write to that takes its name once it is complete; after an error nothing of it is left.
+
+    What is no plain file, such as a pipe or a device, is written to directly.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with whole_file(Path(folder) / "a") as file:
+    ...         size = file.write(b"all")
+    ...     [each.name for each in Path(folder).iterdir()]
+    ['a']
+    """
+    final = Path(path)
+    if final.exists() and not final.is_file():
+        with final.open("wb") as file:
+            yield file
+        return
+    part = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+        os.replace(part, final)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise

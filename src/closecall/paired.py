@@ -1,0 +1,394 @@
+"""Paired gains: who is asked about whom, the mean gain, its standard error, and the verdict.
+
+A gain is that of a challenger over a reference on one row: +1 where only the challenger is right, -1 where only the
+reference is. Three rules make its standard error honest, for every search and referee alike:
+
+- **No row chooses what it is asked about.** Rows are visited block by block; each block is asked about the challenger
+  that the blocks *before* it prefer (:func:`in_turn`). Given the past its gain has mean zero where there is nothing to
+  gain, so that gains add up without bias and without covariance, among one challenger or a hundred.
+- **The error is over what is independent** (:class:`Units`): rows, equal rows counted once, groups, or blocks of time.
+  Few units, or few that differ, need more (:meth:`Gain.needed`): the quantile is Student's.
+- **The unit of a weight does not matter.** A weight is a share of the mean; weights all 20 are weights all 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from ._names import Array
+
+#: Fewer independent units than this have no error that could be trusted.
+FEWEST = 6
+#: Blocks of time: few and long, so that what is near in time is mostly in one (Ibragimov & Mueller 2010).
+BLOCKS = 6
+#: Blocks that begin before this share of the rows only choose: they have hardly anything to be chosen by.
+UNASKED = 0.15
+#: Into how many blocks the rows are dealt where folds do not give any.
+DEALT = 5
+FOLDS = "folds"
+_LARGEST = 8.0  # standard errors, beyond which a tail probability is below the rounding of 1
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A mean gain, its standard error, and what that is over.
+
+    Parameters
+    ----------
+    mean, standard_error : float
+    degrees : float
+        Of freedom, of the standard error.
+    count : int
+        Independent units.
+    unit : str
+        What they are.
+    """
+
+    mean: float
+    standard_error: float
+    degrees: float
+    count: int
+    unit: str = "rows"
+
+    @property
+    def few(self) -> bool:
+        """Whether there are too few units for any error."""
+        return self.count < (2 if self.unit == FOLDS else FEWEST)
+
+    def needed(self, guard: float) -> float:
+        """The gain that chance exceeds as rarely as a normal number exceeds ``guard`` standard errors.
+
+        Examples
+        --------
+        >>> round(Gain(0.1, 0.1, 9, 10).needed(2.0), 3), round(Gain(0.1, 0.1, 1e9, 100).needed(2.0), 3)
+        (0.232, 0.2)
+        """
+        if guard <= 0:
+            return 0.0
+        if self.few or not self.degrees > 0:
+            return np.inf
+        if self.standard_error == 0:
+            return 0.0
+        at = min(float(guard), _LARGEST)
+        factor = -float(special.stdtrit(self.degrees, special.ndtr(-at))) / at
+        return guard * factor * self.standard_error
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A challenger against the one that holds the place, both by name or as a setting of a search."""
+
+    challenger: Any
+    reference: Any
+    gain: float
+    standard_error: float
+    needed: float
+    taken: bool
+    degrees_of_freedom: float = np.inf
+    units: int = 0
+    unit: str = "rows"
+
+    def __str__(self) -> str:
+        said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
+        verdict = f"{self.challenger} is taken" if self.taken else f"{self.reference} is kept"
+        if not np.isfinite(self.needed):
+            return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
+        error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
+        return f"{said}{error}, needed {100 * self.needed:.2f}: {verdict}"
+
+
+def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Comparison:
+    """Whether the challenger takes the place: its gain must be positive and above ``guard`` standard errors.
+
+    Examples
+    --------
+    >>> str(compare("forest", "baseline", Gain(0.02, 0.01, np.inf, 500), 1.5))
+    'forest against baseline: gain +2.00 points, standard error 1.00 over 500 rows, needed 1.50: forest is taken'
+    >>> str(compare("forest", "baseline", Gain(0.02, 0.01, 4, 5, "groups"), 1.5))
+    'forest against baseline: gain +2.00 points, over 5 groups, too few for a standard error: baseline is kept'
+    """
+    needed = gain.needed(guard)
+    taken = bool(gain.mean > max(needed, 1e-12))
+    return Comparison(challenger, reference, gain.mean, gain.standard_error, needed, taken,
+                      gain.degrees, gain.count, gain.unit)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Units:
+    """Which rows depend on each other.
+
+    Parameters
+    ----------
+    codes : array (samples,)
+        Rows of one code are one unit; with ``time``, the order of the rows.
+    name : str
+        What the units are called.
+    time : bool
+        Whether rows depend on those near them.
+    other : array (samples,), optional
+        Of groups that cross the first ones: users and items.
+    """
+
+    codes: Array
+    name: str = "rows"
+    time: bool = False
+    other: Array | None = None
+
+    def among(self, rows: Array) -> list[Array]:
+        """Units (rows,) of some rows as 0, 1, ..., in each way; of time, so many runs of the same length."""
+        if self.time:
+            places = np.argsort(np.argsort(self.codes[rows], kind="stable"), kind="stable")
+            return [places * min(BLOCKS, len(rows)) // max(1, len(rows))]
+        return [_numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
+
+    @property
+    def sides(self) -> Array:
+        """The part (samples,) of the other groups that each row is in: rows of one part do not choose for it."""
+        return np.zeros(len(self.codes), dtype=int) if self.other is None else _dealt(_numbered(self.other))
+
+
+def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
+    """Which rows depend on each other: those of a group, those near in time, or those that are equal.
+
+    Time divides the rows where every pair trains on rows that come before those it tests.
+
+    Parameters
+    ----------
+    equal : array (samples,)
+        The same for equal rows.
+    groups : array (samples,), (samples, 2) or None
+        Two columns are groups that cross each other.
+    pairs : iterable of (train, test)
+        Rows of every division.
+
+    Examples
+    --------
+    >>> units_of(np.arange(4), None, [(np.array([0, 1]), np.array([2, 3]))]).name
+    'blocks of time'
+    """
+    if groups is not None:
+        first, *others = np.asarray(groups).reshape(len(equal), -1).T
+        if len(others) > 1:
+            raise ValueError(f"groups has {1 + len(others)} columns; one, or two that cross each other, are possible")
+        return Units(_numbered(first), "groups", other=_numbered(others[0]) if others else None)
+    if all(len(train) and len(test) and train.max() < test.min() for train, test in pairs):
+        return Units(np.arange(len(equal)), "blocks of time", time=True)
+    return Units(_numbered(equal), "distinct rows")
+
+
+def _numbered(values: Array) -> Array:
+    return np.unique(values, return_inverse=True)[1].ravel()
+
+
+def _dealt(codes: Array) -> Array:
+    """Parts (rows,) of about the same size that keep rows of one code together: the largest are dealt first."""
+    ranks = np.argsort(np.argsort(-np.bincount(codes), kind="stable"), kind="stable")
+    return ranks[codes] % DEALT
+
+
+def apart(samples: int) -> Units:
+    """Rows that do not depend on each other."""
+    return Units(np.arange(samples))
+
+
+def paired(gains: Array, weights: Array, units: Units | None = None, spread: Array | None = None) -> Gain:
+    """The mean gain over the rows, and its standard error over the units.
+
+    The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
+    of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with
+    their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ,
+    these are about twice as many as differ, and the verdict is that of McNemar's mid-p test. Groups that cross count
+    both ways, less what they have in common (Cameron, Gelbach & Miller 2011).
+
+    Rows that were tested several times have steadier gains, but no smaller error: rows learn from each other, so that
+    the gains of those that learn vary together, and the more so the less steady they are.
+
+    Parameters
+    ----------
+    gains : array (samples,)
+        Means over repeated tests; NaN for rows that were not asked.
+    weights : array (samples,)
+    units : Units, optional
+        Each row is one unless given.
+    spread : array (samples,), optional
+        Variance of each row's gains over its tests.
+
+    Examples
+    --------
+    >>> found = paired(np.array([1.0, 0.0, 0.0, 0.0, -1.0, 1.0]), np.ones(6))
+    >>> round(found.mean, 3), round(found.standard_error, 3), found.count
+    (0.167, 0.307, 6)
+    >>> found == paired(np.array([1.0, 0.0, 0.0, 0.0, -1.0, 1.0]), np.full(6, 20.0))
+    True
+    """
+    rows = np.flatnonzero(np.isfinite(gains) & (weights > 0))
+    units = units or apart(len(gains))
+    if not rows.size:
+        return Gain(0.0, np.inf, 0.0, 0, units.name)
+    ways, weight = units.among(rows), weights[rows] / weights[rows].sum()
+    mean = float(weight @ gains[rows])
+    parts = weight * (gains[rows] - mean), weight, weight**2 * (0.0 if spread is None else spread[rows])
+    found = [_error(*(np.bincount(codes, part) for part in parts)) for codes in ways]
+    error, degrees = found[0] if len(ways) == 1 else _crossed(found, ways, parts)
+    return Gain(mean, error, degrees, min(int(codes.max()) + 1 for codes in ways), units.name)
+
+
+def _crossed(
+    found: list[tuple[float, float]], ways: list[Array], parts: tuple[Array, Array, Array]
+) -> tuple[float, float]:
+    """The error of groups that cross, and its degrees: no less than either way alone says."""
+    both = _numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
+    common = _error(*(np.bincount(both, part) for part in parts))[0]
+    squares = sum(error**2 for error, _ in found) - common**2
+    least = max(error for error, _ in found)
+    return max(least, float(np.sqrt(max(squares, 0.0)))), min(degrees for _, degrees in found)
+
+
+def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
+    """Standard error of a mean by the jackknife, of the units' sums of deviations and shares, and its degrees."""
+    count = len(sums)
+    if count < 2:
+        return np.inf, 0.0
+    moves = (sums**2 + spread) / (1 - shares) ** 2  # of the mean, squared, where a unit is left out
+    squares, effective = float(moves.sum()), 1 / float(shares @ shares)
+    if squares < 1e-24:
+        return 0.0, effective - 1
+    excess = float(moves @ moves) / squares**2 - 1 / count
+    degrees = min(effective, 2 / excess) - 1 if excess > 0 else effective - 1
+    return float(np.sqrt((count - 1) / count * squares)), degrees
+
+
+def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array]:
+    """Mean and variance of each row's gains (samples,) over its tests, of their sums; NaN for rows without any.
+
+    Examples
+    --------
+    >>> over_tests(np.array([1.0, 0.0]), np.array([1.0, 0.0]), np.array([2, 0]))
+    (array([0.5, nan]), array([0.25,  nan]))
+    """
+    times = np.where(times > 0, times, np.nan)
+    mean = total / times
+    return mean, np.maximum(squares / times - mean**2, 0.0)
+
+
+def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
+    """As :func:`paired`, of many rows of which only sums are known, each row a unit.
+
+    Parameters
+    ----------
+    gains : array (kinds,)
+        The gain of each kind of row.
+    masses, squares : arrays (kinds,)
+        Sums of the weights of its rows, and of their squares.
+
+    Examples
+    --------
+    >>> gains, counts = np.array([1.0, -1.0, 0.0]), np.array([30.0, 10.0, 400.0])
+    >>> few, many = from_sums(gains, counts, counts), paired(np.repeat(gains, counts.astype(int)), np.ones(440))
+    >>> round(few.mean / many.mean, 9), round(few.standard_error / many.standard_error, 2)
+    (1.0, 1.0)
+    """
+    total = float(masses.sum())
+    if not total > 0:
+        return Gain(0.0, np.inf, 0.0, 0)
+    mean = float(masses @ gains) / total
+    error = float(np.sqrt(squares @ (gains - mean) ** 2)) / total
+    differing = np.abs(gains) > 0
+    count = total**2 / float(squares.sum())
+    few = float(masses[differing].sum()) ** 2 / max(float(squares[differing].sum()), 1e-300)
+    return Gain(mean, error, min(count - 1, 2 * few), int(count))
+
+
+def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
+    """Mean gain over folds and its standard error, corrected for overlapping training sets (Nadeau & Bengio 2003).
+
+    Parameters
+    ----------
+    gains : array (folds,)
+    share : float
+        Test rows for each training row.
+    units : Units, optional
+        Of the rows: folds of few groups are no better than few groups.
+
+    Examples
+    --------
+    >>> found = over_folds(np.array([0.1, 0.0, 0.2]), 0.25)
+    >>> round(found.mean, 3), round(found.standard_error, 4), found.degrees
+    (0.1, 0.0764, 2.0)
+    """
+    mean = float(np.mean(gains)) if len(gains) else 0.0
+    if units is not None and not units.time and (groups := len(np.unique(units.codes))) < FEWEST:
+        return Gain(mean, np.inf, 0.0, groups, units.name)
+    if len(gains) < 2:
+        return Gain(mean, np.inf, 0.0, len(gains), FOLDS)
+    error = float(np.std(gains, ddof=1) * np.sqrt(1 / len(gains) + share))
+    return Gain(mean, error, len(gains) - 1.0, len(gains), FOLDS)
+
+
+def blocks_of(tests: Sequence[Array], units: Units) -> Array:
+    """The block (samples,) of each row: the first of the test sets that has it; -1 for rows in none.
+
+    A unit is in one block. Where the test sets part one, or there is one set only, the units are dealt instead.
+
+    Examples
+    --------
+    >>> blocks_of([np.array([0, 1]), np.array([1, 2])], apart(4)).tolist()
+    [0, 0, 1, -1]
+    >>> blocks_of([np.arange(6)], Units(np.array([0, 0, 1, 1, 2, 2]))).tolist()
+    [0, 0, 1, 1, 2, 2]
+    """
+    block = np.full(len(units.codes), -1)
+    for number, test in reversed(list(enumerate(tests))):
+        block[test] = number
+    rows = np.flatnonzero(block >= 0)
+    codes = _numbered(units.codes[rows])
+    first, last = np.full((2, codes.max() + 1), len(tests))
+    np.minimum.at(first, codes, block[rows])
+    np.minimum.at(last, codes, -block[rows])
+    if len(tests) > 1 and (units.time or (first == -last).all()):
+        return block
+    block[rows] = np.arange(len(rows)) * DEALT // len(rows) if units.time else _dealt(codes)
+    return block
+
+
+def asked(sizes: Array) -> Array:
+    """Whether each block (blocks,) of so much weight is asked: the first ones only choose.
+
+    Examples
+    --------
+    >>> asked(np.full(5, 10.0)).tolist()
+    [False, True, True, True, True]
+    """
+    before = np.cumsum(sizes) - sizes
+    return (before >= UNASKED * sizes.sum()) & (before > 0)
+
+
+def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argmax) -> Array:
+    """For each block (blocks,) the candidate that did best on the blocks before it; -1 for blocks that only choose.
+
+    Parameters
+    ----------
+    sums : array (candidates, blocks)
+        Sums of the scores of the rows, times their weights.
+    sizes : array (blocks,)
+        Sums of the weights.
+    choose : callable
+        Means (candidates,) -> place of the best; the first of equals unless given.
+
+    Examples
+    --------
+    >>> in_turn(np.array([[9.0, 1.0, 1.0], [3.0, 8.0, 8.0]]), np.full(3, 10.0)).tolist()
+    [-1, 0, 1]
+    """
+    if len(sums) == 1:
+        return np.zeros(len(sizes), dtype=int)
+    found, before = np.full(len(sizes), -1), np.cumsum(sizes) - sizes
+    earlier = np.cumsum(sums, axis=1) - sums
+    for block in np.flatnonzero(asked(sizes)):
+        found[block] = choose(np.round(earlier[:, block] / before[block], 12))
+    return found

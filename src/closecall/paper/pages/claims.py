@@ -1,0 +1,91 @@
+"""Numbers in prose: ``claims.toml`` says which cell of which CSV file each of them is; pages are filled from it.
+
+``claims.toml`` stands beside the folder of the results and names pages from there. A claim of a page is a piece of its
+text with ``{}`` for each number, and the cells in that order::
+
+    [["../README.md"]]
+    text = "better on {} of the sets, worse on {}"
+    from = "headline.csv suite=pmlb94 loss=hinge"
+    cells = ["fraction .0% outcome=wins", "fraction .0% outcome=losses"]
+
+A cell is a column, a format and what else the one row is known by. Line breaks in the page do not matter.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .findings import readme_block
+
+CLAIMS = "claims.toml"
+_BLOCK = re.compile(r"(<!-- results: begin.*?-->\n).*?(<!-- results: end -->)", re.S)
+_NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?%?)"
+
+
+def claimed_pages(folder: Path) -> list[Path]:
+    """The pages whose numbers come from the results in ``folder``."""
+    return [folder.parent / name for name in _claims(folder)]
+
+
+def fill(page: Path, folder: Path, text: str | None = None) -> str:
+    """The text of a page with the README's block and every claimed number as the files in ``folder`` have them.
+
+    Parameters
+    ----------
+    page, folder : path
+    text : str, optional
+        What the page says; read from it if not given.
+
+    Raises
+    ------
+    ValueError
+        If a claim is not on its page exactly once or does not name one value: nothing would check that number.
+    """
+    text = page.read_text(encoding="utf-8") if text is None else text
+    name = Path(os.path.relpath(page.resolve(), folder.parent.resolve())).as_posix()
+    for claim in _claims(folder).get(name, ()):
+        text = _filled(text, claim, folder, name)
+    return _BLOCK.sub(lambda match: match[1] + readme_block(folder) + match[2], text)
+
+
+def _claims(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    path = folder.parent / CLAIMS
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _filled(text: str, claim: dict[str, Any], folder: Path, name: str) -> str:
+    pieces = [r"\s+".join(map(re.escape, re.split(r"\s+", piece))) for piece in claim["text"].split("{}")]
+    found = list(re.finditer(_NUMBER.join(pieces), text))
+    if len(found) != 1 or len(pieces) != len(claim["cells"]) + 1:
+        raise ValueError(
+            f"{name}: {claim['text']!r} is there {len(found)} times, with {len(claim['cells'])} cells: {CLAIMS} must "
+            "name text that is on the page once, and a cell for every {}"
+        )
+    for place in range(len(claim["cells"]), 0, -1):
+        start, end = found[0].span(place)
+        text = text[:start] + _value(claim["from"], claim["cells"][place - 1], folder) + text[end:]
+    return text
+
+
+def _value(common: str, cell: str, folder: Path) -> str:
+    file, *shared = common.split()
+    column, spec, *own = cell.split()
+    where = dict(word.split("=", 1) for word in (*shared, *own))
+    rows = [row for row in _rows(folder / file, (folder / file).stat().st_mtime_ns) if where.items() <= row.items()]
+    values = {row[column] for row in rows}
+    if len(values) != 1:
+        raise ValueError(f"{cell!r} of {common!r} names {len(rows)} rows with {len(values)} values, not one")
+    value = values.pop()
+    return format(int(value) if spec == "d" else float(value), spec)
+
+
+@lru_cache(maxsize=32)
+def _rows(path: Path, changed: int) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

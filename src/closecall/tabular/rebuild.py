@@ -1,0 +1,249 @@
+"""Forests, boosted trees and neighbours of a skops file, made anew from its numbers.
+
+Nothing of such a file is made by skops: of what it says only the arrays, labels and few settings that a model predicts
+with are read, each is checked against the others, and scikit-learn makes the rest. The compiled code that follows a
+tree checks nothing, so a forged file would otherwise have it read anywhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.neighbors import KNeighborsClassifier
+
+from closecall._arrays import METHODS, read_member
+from closecall._budget import TEXT_OBJECT, Budget
+from closecall._names import Array
+
+from .tuning import NEIGHBOURS
+
+SCHEMA = "schema.json"
+#: What is data and no class, by the parts of skops that make it.
+_PLAIN = ("DictNode", "ListNode", "TupleNode", "JsonNode", "NdArrayNode", "TypeNode", "DTypeNode", "SliceNode")
+_FLOAT = np.dtype(np.float64)
+BROKEN = "a tree of it is broken"
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """An archive of skops: its schema and arrays, of which what is asked for is read and counted.
+
+    Parameters
+    ----------
+    archive : ZipFile
+    budget : Budget
+        What the whole file may become.
+    """
+
+    archive: zipfile.ZipFile
+    budget: Budget
+
+    def schema(self) -> Any:
+        """What the file says it holds: nested nodes, as JSON."""
+        member = self.archive.getinfo(SCHEMA)
+        if member.compress_type not in METHODS:
+            raise ValueError(f"{SCHEMA!r} is neither stored nor deflated")
+        with self.archive.open(member) as file:
+            return self.budget.parse(self.budget.read(file))
+
+    def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
+        """The numbers or the text of a node, of that type if one is given."""
+        if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
+            raise ValueError("an array of it is none")
+        return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
+
+    def numbers(self, node: Any, *shape: int) -> Array:
+        """Finite numbers (of 64 bits) of that shape."""
+        found = self.array(node, _FLOAT)
+        if found.shape != shape or not np.isfinite(found).all():
+            raise ValueError("numbers of it are missing or not finite")
+        return found
+
+    def nodes(self, node: Any, dtype: np.dtype[Any]) -> Array:
+        """The nodes (nodes,) of a tree."""
+        found = self.array(node, dtype)
+        if found.ndim != 1:
+            raise ValueError(BROKEN)
+        return found
+
+    def plain(self, node: Any) -> Any:
+        """Text, a number, a truth value, nothing, or lists of them."""
+        if node["__loader__"] == "ListNode":
+            return [self.plain(each) for each in node["content"]]
+        if node["__loader__"] != "JsonNode":
+            raise ValueError("a setting of it is neither a number nor text")
+        return self.budget.parse(node["content"])
+
+
+def parts(node: Any) -> dict[str, Any]:
+    """The named parts of a dictionary or an object."""
+    inner = node if node["__loader__"] == "DictNode" else node["content"]
+    if node["__loader__"] not in ("DictNode", "ObjectNode", "TreeNode") or inner["__loader__"] != "DictNode":
+        raise ValueError("a part of it has no parts")
+    return dict(inner["content"])
+
+
+def items(node: Any) -> list[Any]:
+    """The items of a list."""
+    if node["__loader__"] != "ListNode":
+        raise ValueError("a part of it is no list")
+    return list(node["content"])
+
+
+def names_in(schema: Any) -> Iterator[str]:
+    """The classes and functions that a schema names, apart from plain data: ``package.module.Class``.
+
+    Examples
+    --------
+    >>> inner = {"__module__": "os", "__class__": "system", "__loader__": "FunctionNode"}
+    >>> list(names_in({"__module__": "builtins", "__class__": "list", "__loader__": "ListNode", "content": [inner]}))
+    ['os.system']
+    """
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            waiting += node.values()
+            if "__class__" in node and not (node.get("__module__") in ("builtins", "numpy") and
+                                            node.get("__loader__") in _PLAIN):  # fmt: skip
+                yield f"{node.get('__module__')}.{node['__class__']}"
+
+
+def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
+    """The depth of a tree that can be followed safely; an error if it leads astray.
+
+    Parameters
+    ----------
+    nodes : structured array (nodes,)
+    inner : bool array (nodes,)
+        Which are no leaves.
+    names : tuple of str
+        Where the left and right child and the feature of a node are.
+    features : int
+    """
+    left, right, asked = (nodes[name][inner].astype(np.int64) for name in names)
+    place, children = np.flatnonzero(inner), np.concatenate([left, right])
+    floats = [name for name in nodes.dtype.names or () if nodes.dtype[name].kind == "f"]
+    # Each node but the first is the child of one, which comes before it: every way down ends.
+    sound = len(nodes) > 0 and np.array_equal(np.sort(children), np.arange(1, len(nodes)))
+    sound = sound and bool((left > place).all() and (right > place).all())
+    sound = sound and bool(((asked >= 0) & (asked < features)).all())
+    if not (sound and all(np.isfinite(nodes[name]).all() for name in floats)):
+        raise ValueError(BROKEN)
+    above, steps = np.zeros(len(nodes), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)
+    above[children], steps[0] = np.tile(place, 2), 0
+    while above.any():  # twice as far up each time
+        steps += steps[above]
+        above = above[above]
+    return int(steps.max())
+
+
+def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
+    """Trees as scikit-learn keeps them: nodes, and the shares of the classes (nodes, 1, classes) in each."""
+    model = RandomForestClassifier(1, random_state=0).fit([[0.0], [1.0]], [0, 1])
+    pattern = model.estimators_[0]
+    pattern.classes_, pattern.n_classes_, pattern.n_features_in_ = np.arange(float(classes)), classes, features
+    dtype, model.estimators_ = pattern.tree_.__getstate__()["nodes"].dtype, []
+    for each in map(parts, items(given["estimators_"])):
+        state = parts(each["tree_"])
+        nodes = stored.nodes(state["nodes"], dtype)
+        shares = stored.numbers(state["values"], len(nodes), 1, classes)
+        names = ("left_child", "right_child", "feature")
+        depth = checked_depth(nodes, nodes["left_child"] != -1, names, features)
+        if (shares < 0).any() or not np.allclose(shares.sum(axis=2), 1.0):
+            raise ValueError(BROKEN)
+        tree = copy.copy(pattern)
+        tree.tree_ = type(pattern.tree_)(features, np.array([classes], dtype=np.intp), 1)
+        tree.tree_.__setstate__({"max_depth": depth, "node_count": len(nodes), "nodes": nodes, "values": shares})
+        model.estimators_.append(tree)
+    model.n_classes_ = classes
+    return model.set_params(n_estimators=_counted(stored, given["n_estimators"], model.estimators_))
+
+
+def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
+    """How many there are, if that is what the model was asked for."""
+    if stored.plain(node) != len(found) or not found:
+        raise ValueError("it has not as many trees as its settings say")
+    return len(found)
+
+
+def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
+    """A tree for each round, or for each round and class, and the score before the first."""
+    model = HistGradientBoostingClassifier(max_iter=1, early_stopping=False, random_state=0)
+    model.fit([[0.0], [1.0], [2.0]], [0, 1, min(2, classes - 1)])
+    ((pattern, *_),) = model._predictors
+    scores = 1 if classes == 2 else classes
+    model._baseline_prediction = stored.numbers(given["_baseline_prediction"], 1, scores)
+    model._predictors = []
+    for each in map(items, items(given["_predictors"])):
+        if len(each) != scores:
+            raise ValueError("a round of it has too many trees, or too few")
+        model._predictors.append([])
+        for state in map(parts, each):
+            nodes = stored.nodes(state["nodes"], pattern.nodes.dtype)
+            if nodes["is_categorical"].any():
+                raise ValueError(BROKEN)
+            checked_depth(nodes, nodes["is_leaf"] == 0, ("left", "right", "feature_idx"), features)
+            tree = copy.copy(pattern)
+            tree.nodes = nodes
+            model._predictors[-1].append(tree)
+    model.n_trees_per_iteration_, model._n_features = scores, features
+    if classes > 2:
+        model._loss = type(model._loss)(n_classes=classes)
+    return model.set_params(max_iter=len(model._predictors))
+
+
+def _neighbours(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
+    """The rows (rows, features) and their codes (rows,)."""
+    codes = stored.array(given["_y"], np.dtype(np.intp))
+    count = stored.plain(given["n_neighbors"])
+    rows = stored.numbers(given["_fit_X"], len(codes), features)
+    if count not in NEIGHBOURS or count > len(rows) or not np.array_equal(np.unique(codes), np.arange(classes)):
+        raise ValueError("its neighbours do not fit its rows and classes")
+    return KNeighborsClassifier(count, algorithm="brute").fit(rows, codes)
+
+
+#: The classes that ``closecall fit`` writes as they are, what they are made with, and how they are made again.
+KINDS: dict[str, tuple[dict[str, Any], Callable[[Stored, dict[str, Any], int, int], Any]]] = {
+    "sklearn.ensemble._forest.RandomForestClassifier": ({}, _forest),
+    "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.HistGradientBoostingClassifier": ({}, _boosting),
+    "sklearn.neighbors._classification.KNeighborsClassifier": (
+        {"algorithm": "brute", "weights": "uniform", "metric": "minkowski", "p": 2}, _neighbours
+    ),
+}  # fmt: skip
+#: Settings that a model is chosen by, which it keeps.
+_SETTINGS = ("max_features", "min_samples_leaf", "max_leaf_nodes", "setting_")
+
+
+def is_own(stored: Stored, node: Any) -> bool:
+    """Whether a classifier is one that ``closecall fit`` writes."""
+    fixed, _ = KINDS.get(f"{node['__module__']}.{node['__class__']}", (None, None))
+    return fixed is not None and all(stored.plain(parts(node)[name]) == value for name, value in fixed.items())
+
+
+def rebuilt(stored: Stored, node: Any, features: int) -> Any:
+    """A classifier of :data:`KINDS` for so many features; whatever ``closecall fit`` would not have written raises."""
+    given = parts(node)
+    labels = stored.array(given["classes_"])
+    if labels.dtype.kind != "U" or labels.ndim != 1 or len(labels) < 2 or (labels[1:] <= labels[:-1]).any():
+        raise ValueError("its classes are no labels")
+    if stored.plain(given["n_features_in_"]) != features:
+        raise ValueError("it has another number of features than its table")
+    _, make = KINDS[f"{node['__module__']}.{node['__class__']}"]
+    model = make(stored, given, len(labels), features)
+    stored.budget.spend(TEXT_OBJECT * len(labels) + labels.nbytes)
+    model.classes_ = labels.astype(object)  # a long label is there once, however many rows have it
+    model.n_features_in_ = features
+    for name in _SETTINGS:
+        value = stored.plain(given[name]) if name in given else None
+        if isinstance(value, int | float | str):
+            setattr(model, name, value)
+    return model

@@ -1,0 +1,180 @@
+"""What a reader sees is what the source means: no list, heading, emphasis or break that nobody wrote, no cut table.
+
+CLOSECALL_PAGES names another checkout whose pages are looked at instead, to see these tests fail on it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.report.browser import CHROMIUM, launched
+
+markdown = pytest.importorskip("markdown", reason='pages need: pip install "closecall[test]"')
+mkdocs_config = pytest.importorskip("mkdocs.config", reason='pages need: pip install "closecall[test]"')
+
+SITE = Path(os.environ.get("CLOSECALL_PAGES", ROOT))
+DOCS = sorted((SITE / "docs").rglob("*.md"))
+FENCE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)``` *$", re.S | re.M)
+CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.S)
+ITEM = re.compile(r" *(?:[-*+]|\d+[.)]) +\S")
+#: A comment that stands alone in its line begins or ends a generated block, or says that a page is generated.
+COMMENT = re.compile(r"^<!--[^>]*-->$\n?", re.M)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(SITE).as_posix()
+
+
+def prose_of(text: str) -> str:
+    """The source without fenced code and comments of their own line."""
+    return COMMENT.sub("", FENCE.sub("", text))
+
+
+@pytest.fixture(scope="module")
+def converter() -> Any:
+    """Python-Markdown as mkdocs.yml sets it up, by extensions that need no site."""
+    config = mkdocs_config.load_config(str(SITE / "mkdocs.yml"))
+    return markdown.Markdown(extensions=config["markdown_extensions"], extension_configs=config["mdx_configs"])
+
+
+def rendered(text: str, converter: Any) -> str:
+    """The page in HTML without code; every ``:::`` of the reference is left to the site's own build."""
+    return CODE.sub("<code></code>", converter.reset().convert(re.sub(r"^:::.*(?:\n +.*)*", "", text, flags=re.M)))
+
+
+def strayed(text: str) -> Iterator[str]:
+    """Lines inside a paragraph that begin like a list, a heading, a quotation or a comment."""
+    before = ""
+    for line in prose_of(text).splitlines():
+        begins = ITEM.match(line) or re.match(r" *(?:#+ |>|<!--)", line)
+        if begins and before.strip() and not re.match(r" *(?:#|\||[!?]{3})", before):
+            inside = ITEM.match(before) or before.startswith("  ")  # the list goes on
+            if not (inside and ITEM.match(line)):
+                yield line
+        if re.match(r" *0[.)] ", line):
+            yield line
+        before = line
+
+
+def wrong(html: str, text: str) -> Iterator[str]:
+    """What the page shows and its source does not mean."""
+    source = prose_of(text).splitlines()
+    for tag, wanted in (("li", ITEM), ("h[1-6]", re.compile(r"#+ "))):
+        shown, meant = len(re.findall(rf"<{tag}\b", html)), sum(bool(wanted.match(line)) for line in source)
+        if shown != meant:
+            yield f"{shown} <{tag}>, {meant} in the source"
+    for match in re.finditer(r"\w<(em|strong)>.*?</\1>|<(em|strong)>.*?</\2>\w", html, re.S):
+        yield f"emphasis inside a word: {match[0][:60]}"
+    for first, second in re.findall(r"<p>((?:(?!</p>).)*)</p>\s*(?:<!--[^>]*-->)?(?=<p>(.{9}))", html, re.S):
+        if re.match(r"[,;.)]", second) or re.search(r"[\w,(]$", first):
+            yield f"a paragraph breaks off: {first[-40:]} | {second[:40]}"
+    if re.search(r"&lt;!--|(?<!^)<!--[^>]*-->(?!$)", html, re.M):
+        yield "a marker"
+
+
+@pytest.mark.parametrize("page", DOCS, ids=name_of)
+def test_pages_show_what_their_source_means(page: Path, converter: Any) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert list(strayed(text)) == []
+    assert list(wrong(rendered(text, converter), text)) == []
+
+
+def test_the_readme_is_the_same_page_to_every_renderer(converter: Any) -> None:
+    text = (SITE / "README.md").read_text(encoding="utf-8")
+    common = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table").render(text)
+    assert list(strayed(text)) == []
+    for html in (rendered(text, converter), CODE.sub("<code></code>", common)):
+        assert list(wrong(html, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("worse on 0 and\n0. By the test", "strayed"),
+        ("better on\n<!-- result: a.csv b .0f -->23<!-- end --> sets", "strayed"),
+        ("one\n\n<!-- result: a.csv b .0f -->0<!-- end -->. two", "wrong"),
+        ("L(θ*)/M < E(θ*) + k", "plain"),
+        ("*Proof.* **Whole.** then\n\n- one\n- two\n\n1. first", "plain"),
+    ],
+)
+def test_wrong_pages_are_found(text: str, found: str, converter: Any) -> None:
+    assert bool(list(strayed(text))) == (found == "strayed")
+    if found != "strayed":
+        assert bool(list(wrong(rendered(text, converter), text))) == (found == "wrong")
+
+
+RESULTS = [page for page in DOCS if page.parent.name == "results"]
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=name_of)
+def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
+    """In bold, right under the title."""
+    _, first, *_ = re.split(r"\n\s*\n", COMMENT.sub("", page.read_text(encoding="utf-8")).strip())
+    answer = re.match(r"\*\*(.+?)\*\*", first, re.S)
+    assert answer, first[:100]
+    assert len(answer[1].split()) <= 70
+
+
+def test_the_index_of_the_results_has_few_entries() -> None:
+    groups = re.findall(r"^## (.+)\n\n- \[", (SITE / "docs" / "results" / "index.md").read_text(), re.M)
+    assert 1 < len(groups) <= 10
+    assert "More" not in groups, "a page is in no group of closecall.paper.pages.front"
+
+
+#: Tables, code and pictures that a reader cannot see whole: wider than the page, or cut by a frame that cannot scroll.
+CUT = """() => [...document.querySelectorAll("article table, article pre, article img, article .formula")]
+  .filter((box) => box.offsetParent).flatMap((box) => {
+    const right = box.getBoundingClientRect().right;
+    for (let frame = box; frame; frame = frame.parentElement) {
+      const overflow = getComputedStyle(frame).overflowX, edge = frame.getBoundingClientRect().right;
+      if (overflow === "auto" || overflow === "scroll") return edge > innerWidth + 1 ? ["beyond the page"] : [];
+      if (overflow !== "visible" && right > edge + 1) return ["cut by " + frame.className];
+    }
+    return right > innerWidth + 1 ? ["beyond the page"] : [];
+  })"""
+SCROLLS = """() => [...document.querySelectorAll("article table")].filter((box) => box.offsetParent).every((table) => {
+    const frame = table.closest(".md-typeset__scrollwrap"), room = frame ? frame.scrollWidth - frame.clientWidth : 0;
+    if (!frame || room < 2) return !!frame;
+    frame.scrollLeft = room;
+    const seen = table.getBoundingClientRect().right <= frame.getBoundingClientRect().right + 1;
+    return seen && getComputedStyle(frame).backgroundImage.includes("gradient");
+  })"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=SITE, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium on the PATH")
+    yield from launched()
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_is_cut_off(width: int, built: Path, browser: Any) -> None:
+    page = browser.new_context(viewport={"width": width, "height": 900}, offline=True).new_page()
+    found = {}
+    for path in sorted(built.rglob("*.html")):
+        page.goto(path.as_uri())
+        scrolls = page.evaluate(SCROLLS)
+        cut = [*page.evaluate(CUT), *([] if scrolls else ["a table that does not scroll, or hides that it does"])]
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            cut.append("the page itself scrolls sideways")
+        if cut:
+            found[path.relative_to(built).as_posix()] = cut
+    assert found == {}

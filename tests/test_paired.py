@@ -1,0 +1,227 @@
+"""Paired gains: the error by brute force, by SciPy and on noise; who is asked about whom."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy import stats
+
+from closecall.paired import (
+    FEWEST,
+    Gain,
+    Units,
+    apart,
+    asked,
+    blocks_of,
+    compare,
+    from_sums,
+    in_turn,
+    over_folds,
+    over_tests,
+    paired,
+    units_of,
+)
+
+
+def left_out(gains: np.ndarray, weights: np.ndarray, codes: np.ndarray) -> float:
+    """The jackknife over units, by leaving each out."""
+    means = np.array([np.average(gains[codes != code], weights=weights[codes != code]) for code in np.unique(codes)])
+    centre = np.average(gains, weights=weights)
+    return float(np.sqrt((len(means) - 1) / len(means) * ((means - centre) ** 2).sum()))
+
+
+@given(st.integers(0, 10_000), st.integers(3, 12), st.booleans())
+@settings(max_examples=60)
+def test_the_error_is_that_of_leaving_each_unit_out(seed: int, units: int, heavy: bool) -> None:
+    rng = np.random.default_rng(seed)
+    codes = np.concatenate([np.arange(units), rng.integers(0, units, 30)])
+    gains = rng.choice([-1.0, 0.0, 1.0, 0.5], len(codes))
+    weights = rng.lognormal(sigma=2.0 if heavy else 0.0, size=len(codes))
+    found = paired(gains, weights, Units(codes, "groups"))
+    assert found.mean == pytest.approx(np.average(gains, weights=weights), abs=1e-12)
+    assert found.standard_error == pytest.approx(left_out(gains, weights, codes), rel=1e-9, abs=1e-12)
+    assert (found.count, found.unit) == (units, "groups")
+    shares = np.bincount(codes, weights) / weights.sum()
+    assert found.degrees <= 1 / (shares @ shares) - 1 + 1e-9
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=40)
+def test_groups_that_cross_add_up_less_what_they_share(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, second = np.divmod(rng.permutation(80), 8)
+    gains, weights = rng.normal(size=80), rng.lognormal(size=80)
+    found = paired(gains, weights, Units(first, "groups", other=second))
+    alone = [left_out(gains, weights, codes) for codes in (first, second, np.arange(80))]
+    squares = alone[0] ** 2 + alone[1] ** 2 - alone[2] ** 2
+    assert found.standard_error == pytest.approx(max(alone[0], alone[1], np.sqrt(max(squares, 0))), rel=1e-9)
+    assert found.count == 8
+    assert found.degrees <= 7
+
+
+def test_unsteady_gains_have_the_error_of_one_test() -> None:
+    rng = np.random.default_rng(6)
+    tests = rng.choice([-1.0, 0.0, 1.0], (2, 70))
+    gains, spread = over_tests(tests.sum(axis=0), (tests**2).sum(axis=0), np.full(70, 2))
+    found, steady = paired(gains, np.ones(70), spread=spread), paired(gains, np.ones(70))
+    each = [((one - gains.mean()) ** 2).sum() / 69 / 70 for one in tests]
+    assert found.standard_error == pytest.approx(np.sqrt(np.mean(each)))
+    assert steady.standard_error == pytest.approx(gains.std(ddof=1) / np.sqrt(70))
+    assert steady.standard_error < found.standard_error
+    same = paired(tests[0], np.ones(70), spread=np.zeros(70))
+    assert same == paired(tests[0], np.ones(70))
+
+
+def test_learners_on_noise_keep_the_level_of_one_test() -> None:
+    """Each pair of rows learns from each other: gains that are sums over pairs vary twice as much as rows would say."""
+    rng, taken, runs = np.random.default_rng(7), np.zeros(2), 400
+    for _ in range(runs):
+        X, y = rng.normal(size=(60, 8)), rng.permutation(np.tile([-1.0, 1.0], 30))
+        gains = np.zeros((2, 60))
+        for division in range(2):
+            fold = rng.permutation(np.arange(60) % 5)
+            apart_ = (fold[:, None] != fold) * (X @ X.T)
+            gains[division] = np.sign(y * (apart_ @ y))  # the nearest class mean, right or wrong, against a coin's half
+        found = (
+            paired(gains.mean(axis=0), np.ones(60), spread=gains.var(axis=0)),
+            paired(gains.mean(axis=0), np.ones(60)),
+        )
+        taken += [one.mean > one.needed(1.65) for one in found]
+    assert taken[0] <= stats.binom.isf(1e-3, runs, 0.10)
+    assert taken[0] < taken[1]
+
+
+def test_rows_of_equal_weight_are_students_test() -> None:
+    gains = np.random.default_rng(0).normal(0.1, 1.0, 40)
+    found = paired(gains, np.ones(40))
+    assert found.mean / found.standard_error == pytest.approx(stats.ttest_1samp(gains, 0).statistic)
+    assert 30 < found.degrees <= 39
+    exact = stats.t.isf(stats.norm.sf(2.0), found.degrees) * found.standard_error
+    assert found.needed(2.0) == pytest.approx(exact)
+    assert found.needed(0.0) == 0
+    assert np.isfinite(found.needed(1000.0))
+
+
+@pytest.mark.parametrize("weight", [20.0, 0.05, 1e-6])
+def test_the_unit_of_the_weights_does_not_matter(weight: float) -> None:
+    rng = np.random.default_rng(1)
+    gains, weights = rng.choice([-1.0, 0.0, 1.0], 60), rng.lognormal(size=60)
+    one, other = paired(gains, weights), paired(gains, weight * weights)
+    for name in ("mean", "standard_error", "degrees", "count"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-12)
+
+
+def test_a_mass_of_two_is_two_copies_of_the_mean_and_of_equal_rows_of_the_error() -> None:
+    """Both readings: copies that are known to be copies are a weight; rows that are not are news."""
+    rng = np.random.default_rng(2)
+    gains, mass = rng.choice([-1.0, 0.0, 1.0], 50), rng.integers(1, 5, 50)
+    rows = np.repeat(np.arange(50), mass)
+    weighed = paired(gains, mass.astype(float))
+    known, unknown = (paired(gains[rows], np.ones(len(rows)), units) for units in (Units(rows), apart(len(rows))))
+    for name in ("mean", "standard_error", "degrees", "count"):
+        assert getattr(weighed, name) == pytest.approx(getattr(known, name))
+    assert unknown.mean == pytest.approx(weighed.mean)
+    assert unknown.standard_error < 0.8 * weighed.standard_error
+
+
+@pytest.mark.parametrize("guard", [1.5, 2.0, 2.5])
+def test_few_rows_that_differ_are_judged_as_mcnemar_does(guard: float) -> None:
+    """Of rows of which b are won and c lost, the binomial's mid-p says how improbable that is (Fagerland 2013)."""
+    level, wrong = stats.norm.sf(guard), 0
+    for b in range(31):
+        for c in range(31 - b):
+            gains = np.concatenate([np.ones(b), -np.ones(c), np.zeros(300 - b - c)])
+            taken = compare("a", "b", paired(gains, np.ones(300)), guard).taken
+            middle = stats.binom.sf(b, b + c, 0.5) + stats.binom.pmf(b, b + c, 0.5) / 2
+            assert not (taken and middle > 1.1 * level)
+            assert taken or middle > 0.4 * level
+            wrong += taken != (middle <= level)
+    assert wrong <= 12  # of 496, all near the level
+
+
+@pytest.mark.parametrize("count", [6, 8, 20])
+def test_few_groups_of_unequal_size_keep_the_level(count: int) -> None:
+    rng, runs, level = np.random.default_rng(3), 3000, stats.norm.sf(2.0)
+    for sizes in (np.ones(count), rng.lognormal(sigma=1.0, size=count)):
+        taken = 0
+        for _ in range(runs):
+            found = paired(rng.normal(size=count), sizes)
+            taken += found.mean > found.needed(2.0)
+        assert taken <= stats.binom.isf(1e-4, runs, level)
+
+
+def test_below_six_units_nothing_is_taken_and_it_is_said() -> None:
+    for count in (1, 2, 5):
+        found = paired(np.full(40, 1.0), np.ones(40), Units(np.arange(40) * count // 40, "groups"))
+        outcome = compare("forest", "baseline", Gain(found.mean, 0.1, found.degrees, found.count, "groups"), 1.0)
+        assert found.count == count < FEWEST
+        assert not outcome.taken
+        assert f"over {count} groups, too few for a standard error: baseline is kept" in str(outcome)
+    nothing = paired(np.full(3, np.nan), np.ones(3))
+    assert not compare("a", "b", nothing, 1.0).taken
+
+
+def test_the_same_gain_everywhere_is_sure_only_of_enough_units() -> None:
+    for count, sure in ((5, False), (6, True)):
+        found = paired(np.full(30, 0.1), np.ones(30), Units(np.arange(30) % count, "groups"))
+        assert compare("a", "b", found, 2.0).taken == sure
+    assert not compare("a", "b", Gain(0.0, 0.0, 9.0, 10), 2.0).taken
+
+
+def test_time_is_cut_into_few_long_blocks_of_what_was_asked() -> None:
+    units = units_of(np.zeros(100), None, [(np.arange(40), np.arange(40, 70)), (np.arange(70), np.arange(70, 100))])
+    assert (units.time, units.name) == (True, "blocks of time")
+    np.testing.assert_array_equal(units.among(np.arange(40, 100))[0], np.repeat(np.arange(6), 10))
+    rows = units_of(np.array([3, 4, 3]), None, [(np.array([0, 2]), np.array([1])), (np.array([1]), np.array([0, 2]))])
+    assert (rows.time, rows.codes.tolist()) == (False, [0, 1, 0])
+    assert units_of(np.arange(3), ["b", "a", "b"], []).codes.tolist() == [1, 0, 1]
+
+
+def test_blocks_keep_units_whole() -> None:
+    rng = np.random.default_rng(4)
+    groups = Units(rng.integers(0, 12, 90), "groups")
+    folds = [np.flatnonzero(np.arange(90) % 3 == fold) for fold in range(3)]  # they part every group
+    block = blocks_of(folds, groups)
+    assert all(len(np.unique(block[groups.codes == code])) == 1 for code in range(12))
+    assert len(np.unique(block)) == 5
+    np.testing.assert_array_equal(blocks_of(folds, apart(90)), np.arange(90) % 3)
+    time = Units(np.arange(20), "blocks of time", time=True)
+    assert (np.diff(blocks_of([np.arange(10, 20)], time)[10:]) >= 0).all()
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(2, 12))
+@settings(max_examples=60)
+def test_no_block_has_a_say_in_what_it_is_asked_about(seed: int, candidates: int, blocks: int) -> None:
+    rng = np.random.default_rng(seed)
+    sums, sizes = rng.random((candidates, blocks)), rng.random(blocks) + 0.1
+    found = in_turn(sums, sizes)
+    for block in range(blocks):
+        other = sums.copy()
+        other[:, block:] = rng.random((candidates, blocks - block))
+        assert in_turn(other, sizes)[block] == found[block]
+        if found[block] >= 0 and candidates > 1:
+            assert found[block] == (sums[:, :block].sum(axis=1)).argmax()
+    if candidates > 1:
+        np.testing.assert_array_equal(found >= 0, asked(sizes))
+        assert found[0] == -1
+
+
+def test_sums_are_the_rows_they_sum() -> None:
+    rng = np.random.default_rng(5)
+    gains, weights = rng.choice([-1.0, 0.0, 1.0], 5000, p=[0.05, 0.85, 0.1]), rng.lognormal(size=5000)
+    kinds = np.array([-1.0, 0.0, 1.0])
+    masses, squares = (np.array([(weights[gains == kind] ** power).sum() for kind in kinds]) for power in (1, 2))
+    whole, few = paired(gains, weights), from_sums(kinds, masses, squares)
+    assert few.mean == pytest.approx(whole.mean)
+    assert few.standard_error == pytest.approx(whole.standard_error, rel=1e-3)
+    assert few.needed(2.5) == pytest.approx(whole.needed(2.5), rel=0.02)
+
+
+def test_folds_have_students_quantile_and_the_correction() -> None:
+    gains = np.array([0.1, 0.0, 0.2, 0.1, 0.05])
+    found = over_folds(gains, 0.25)
+    assert found.standard_error == pytest.approx(gains.std(ddof=1) * np.sqrt(1 / 5 + 0.25))
+    assert found.needed(2.0) == pytest.approx(stats.t.isf(stats.norm.sf(2.0), 4) * found.standard_error)
+    assert not compare("a", "b", over_folds(gains, 0.25, Units(np.arange(50) % 5, "groups")), 0.1).taken
+    assert not compare("a", "b", over_folds(gains[:1], 0.25), 0.1).taken

@@ -73,7 +73,7 @@ def test_pmlb94_is_the_edition_of_2017(shared_data: Path) -> None:
 def test_openml100_at_hand(shared_data: Path) -> None:
     members = available("openml100", shared_data)
     at_hand = [member for member in members if member.at_hand]
-    assert len(at_hand) == 38
+    assert len(at_hand) == 42
     for member in at_hand:
         data = load_dataset(member.name, shared_data, download=False)
         assert data.name == member.title

@@ -159,7 +159,7 @@ def test_class_weights_train_and_do_not_score(class_weight: Any, weights: bool, 
 def test_class_weights_do_not_bend_the_probabilities() -> None:
     X, y = plain(400, weights=[0.85])
     model = CloseKClassifier(class_weight={1: 20}, calibration="sigmoid", random_state=0).fit(X, y)
-    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.06)  # of the weighted rows: 0.84
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=0.08)  # of the weighted rows: 0.84
 
 
 def _iris() -> Any:

@@ -25,7 +25,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.contest import Division, asked_folds
+from closecall.model_selection.contest import Folding, asked_folds
 
 RUNS = 100
 #: More would be taken with a probability of a thousandth if six in a hundred were.
@@ -208,7 +208,7 @@ def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
     tests = [np.array([0, 1]), np.array([2, 3]), np.array([1, 2]), np.array([3, 0])]  # two divisions of four rows
     pairs = [(np.setdiff1d(np.arange(4), test), test) for test in tests]
     scores = np.array([[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4])  # the first challenger shines where fold 0 has rows
-    (found, none) = asked_folds([Division(pairs, {}), Division(pairs[:1], {})], scores)
+    (found, none) = asked_folds([Folding(pairs, {}), Folding(pairs[:1], {})], scores)
     assert [int(place[0]) for place in found] == [2, 1, 1, 1]
     assert [int(place[0]) for place in none] == [0]  # a fresh fold shares rows with every fold that could choose
 

@@ -204,7 +204,7 @@ class AggregateLossClassifier(_OneSetting):
     --------
     >>> from sklearn.datasets import make_classification
     >>> X, y = make_classification(200, n_features=5, flip_y=0.1, random_state=0)
-    >>> model = AggregateLossClassifier(loss="hinge", aggregate="close", k=20).fit(X, y)
+    >>> model = AggregateLossClassifier(loss="squared_hinge", aggregate="close", k=20).fit(X, y)
     >>> model.k_, model.support_.size, round(model.score(X, y), 2) > 0.85
     (20.0, 20, True)
     """

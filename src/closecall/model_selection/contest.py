@@ -16,7 +16,7 @@ Asked = list[list[Array]]
 
 
 @dataclass
-class Division:
+class Folding:
     """Pairs of train and test rows, and what was seen there: by (member, fold), the score and which rows are right."""
 
     pairs: list[Pair]
@@ -32,7 +32,7 @@ class Division:
         return [(member, fold) for fold, members in found if members for member in (0, *members)]
 
 
-def asked_rows(divisions: list[Division], members: int, weights: Array, units: Units) -> Asked:
+def asked_rows(divisions: list[Folding], members: int, weights: Array, units: Units) -> Asked:
     """The challenger that each test row is asked about: the best on the blocks of rows before its own.
 
     Rows of the same part of groups that cross have no say, either.
@@ -54,7 +54,7 @@ def asked_rows(divisions: list[Division], members: int, weights: Array, units: U
     return [[place[test] for _, test in each.pairs] for each in divisions]
 
 
-def asked_folds(divisions: list[Division], scores: Array) -> Asked:
+def asked_folds(divisions: list[Folding], scores: Array) -> Asked:
     """The challenger that each fold is asked about: the best on the folds that share no test row with it."""
     tests = [test for _, test in divisions[0].pairs]
     if len(scores) == 2:
@@ -64,7 +64,7 @@ def asked_folds(divisions: list[Division], scores: Array) -> Asked:
     return [[np.array([place]) for place in chosen], *([np.zeros(1, dtype=int)] * len(d.pairs) for d in divisions[1:])]
 
 
-def gain_of_rows(divisions: list[Division], asked: Asked, weights: Array, units: Units) -> Gain:
+def gain_of_rows(divisions: list[Folding], asked: Asked, weights: Array, units: Units) -> Gain:
     """The mean gain over the rows, each the mean over its tests."""
     total, squares, times = np.zeros((3, len(weights)))
     for each, folds in zip(divisions, asked, strict=True):
@@ -79,7 +79,7 @@ def gain_of_rows(divisions: list[Division], asked: Asked, weights: Array, units:
     return paired(gain, weights, units, spread)
 
 
-def gain_of_folds(divisions: list[Division], asked: Asked, weights: Array, units: Units) -> Gain:
+def gain_of_folds(divisions: list[Folding], asked: Asked, weights: Array, units: Units) -> Gain:
     """The mean gain over the folds."""
     gains, shares = [], []
     for each, folds in zip(divisions, asked, strict=True):

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
 from ..paired import Comparison, compare, units_of
-from .contest import Division, asked_folds, asked_rows, gain_of_folds, gain_of_rows
+from .contest import Folding, asked_folds, asked_rows, gain_of_folds, gain_of_rows
 from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
 
 BASELINE = "baseline"
@@ -123,7 +123,7 @@ class GuardedClassifierCV(Referee):
         self.classes_ = np.unique(y)
         kwargs = self._fit_params(mass, groups, params)
         weights = np.ones(len(y)) if mass is None else mass
-        division = Division(weighed_pairs(fold_pairs(self.cv, X, y, groups), weights), {})
+        division = Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups), weights), {})
         units = units_of(equal_rows(X), groups, division.pairs)
         everything = [(member, fold) for member in range(len(members)) for fold in range(len(division.pairs))]
         self._look(everything, division, members, X, y, weights, kwargs)
@@ -131,7 +131,7 @@ class GuardedClassifierCV(Referee):
         best, outcome, divisions = int(np.argmax(scores.mean(axis=1))), None, [division]
         if self.guard > 0:
             challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
-            divisions.append(Division(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
+            divisions.append(Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
             by_rows = self.scoring in (None, "accuracy")
             asked = asked_rows(divisions, len(members), weights, units) if by_rows else asked_folds(divisions, scores)
             for each, folds in zip(divisions, asked, strict=True):
@@ -147,7 +147,7 @@ class GuardedClassifierCV(Referee):
         return self
 
     def _look(
-        self, asked: Sequence[tuple[int, int]], division: Division, members: Sequence[tuple[str, Any]], X: Any,
+        self, asked: Sequence[tuple[int, int]], division: Folding, members: Sequence[tuple[str, Any]], X: Any,
         y: Array, weights: Array, kwargs: dict[str, Any],
     ) -> None:  # fmt: skip
         """Fit members on folds, those that were not yet, and look at the test rows."""
@@ -160,7 +160,7 @@ class GuardedClassifierCV(Referee):
         division.seen.update(zip(todo, found, strict=True))
 
     def _report(
-        self, members: list[tuple[str, Any]], divisions: list[Division], best: int, outcome: Comparison | None
+        self, members: list[tuple[str, Any]], divisions: list[Folding], best: int, outcome: Comparison | None
     ) -> None:
         scores = divisions[0].scores(len(members))
         names = [name for name, _ in members]

@@ -281,7 +281,8 @@ def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
         inside = mass > 0
         far = np.full(len(words), np.inf)
         far[inside] = outlyingness(X[inside])
-        factors.append(np.where(far <= np.quantile(far[inside], INNER), 1.0, TINY))
+        ranked = np.sort(far[inside])
+        factors.append(np.where(far <= ranked[int(INNER * (len(ranked) - 1))], 1.0, TINY))
     kinds = (lambda u: -np.log1p(-u), lambda u: np.log1p(-u) ** 2 / 2, lambda u: np.where(u < 0.2, 5.0, TINY))
     for start in range(2, n_starts):
         uniform = spread_out(words + np.uint64(start * STREAM % (1 << 64)))
@@ -300,7 +301,8 @@ def outlyingness(X: Array) -> Array:
     far = np.abs(X - np.median(X, axis=0)).astype(np.float64)
     middle, whole = np.median(far, axis=0), far.mean(axis=0)
     unit = np.where(middle > 0, middle, np.where(whole > 0, whole, 1.0))  # most values of a column may be equal
-    return np.asarray((far / unit).max(axis=1, initial=0.0))
+    with np.errstate(over="ignore"):  # a column of one number and a spread of the smallest floats
+        return np.asarray((far / unit).max(axis=1, initial=0.0))
 
 
 Path = tuple[int, float, list[tuple[float, list[int]]]]

@@ -118,7 +118,7 @@ def _chosen(records: Sequence[Row]) -> str:
 def _simulated(records: Sequence[Row]) -> str:
     mine = [
         row for row in records
-        if (row["protocol"], row["loss"], row["method"]) == ("paper", "logistic", "close_decay") and "gain" in row
+        if (row["protocol"], row["loss"], row["method"]) == ("paper", LOSSES[0], METHODS[1]) and "gain" in row
     ]  # fmt: skip
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
     parts = [f"{row['gain']:+.1f} points with {row['level']} of {kind}" for kind, row in most.items()]
@@ -132,7 +132,7 @@ def _examples(records: Sequence[Row]) -> str:
         f"Example {row['example']}: close-k makes {row['errors']:.0f} errors, {row['errors_from_right_side']:.0f} when "
         f"started on the right side; {row['best_possible']:.0f} are possible."
         for row in records
-        if row["method"] == "close"
+        if row["method"] == METHODS[0]
     ]
     return " ".join(dict.fromkeys(parts))
 

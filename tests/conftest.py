@@ -16,10 +16,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(name, "1")
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Derandomised: the same examples every run, so that a red run is red for everyone. No deadline: machines are noisy.
 settings.register_profile("closecall", deadline=None, derandomize=True, max_examples=100, print_blob=True)
+settings.register_profile("first_failure", settings.get_profile("closecall"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("closecall")
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every process they start with them.

@@ -12,7 +12,7 @@ from closecall.losses import LOSSES, get_loss
 from closecall.solvers import path
 from closecall.solvers.path import Sharpening, Tasks, follow, sharpen
 from closecall.solvers.rows import DenseRows
-from closecall.solvers.stages import HALVINGS, LOWEST, NEAR, Walk
+from closecall.solvers.stages import HALVINGS, LOWEST, NEAR, Spot, Walk
 
 RAMP, KINK = 1.5, 0.1  # of this judge
 compiled = pytest.mark.skipif(path.LIBRARY is None, reason="the package was installed without a C compiler")
@@ -278,6 +278,19 @@ def test_stages_are_as_exact_as_asked():
         slopes.append(np.abs(np.subtract(ahead, behind) / 2e-6).max())
     assert slopes[0] < 1e-3
     assert slopes[0] < 0.1 * min(slopes[1:])
+
+
+def test_a_value_that_no_longer_falls_ends_a_stage():
+    """Where a slope is promised and rounding is all that is left: one step, its halvings, and no more of them."""
+
+    class Flat(Walk):
+        def look(self, c, cut):
+            self.looks += 1
+            return Spot(c, cut, 1.0, 1.0, 0.0), np.full(2, 1e-3), np.eye(2), np.ones(2)
+
+    walk = Flat(np.zeros((2, 1)), get_loss("logistic"), np.ones(1), np.zeros(2), 50, 1e-9)
+    walk.settle(np.zeros(2), 0.1)
+    assert walk.looks <= 2 + HALVINGS
 
 
 def test_no_path_ends_below_the_lowest_cut():

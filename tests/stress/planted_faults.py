@@ -368,8 +368,7 @@ def planted(fault: Fault, folder: Path) -> Path:
     if text.count(old) != 1:
         raise SystemExit(f"{fault.name!r} fits {text.count(old)} places of {fault.file}, not one; move it along")
     path.write_text(text.replace(old, fault.new.replace("\\n", "\n")))
-    if path.suffix in (".c", ".h"):
-        compile_path(path.with_name("path.c"))
+    compile_path(path)
     return copy
 
 
@@ -378,10 +377,10 @@ def killed(fault: Fault) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         copy = planted(fault, Path(folder))
         tests = [str(copy / name[4:]) if name.startswith("src/") else name for name in fault.tests]
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--doctest-modules", *tests]
-        done = subprocess.run(
-            command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(copy)}, capture_output=True, text=True
-        )
+        options = ["-q", "-x", "-p", "no:cacheprovider", "--doctest-modules", "--hypothesis-profile=first_failure"]
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        known = os.environ | {"PYTHONPATH": str(copy)}
+        done = subprocess.run(command, cwd=ROOT, env=known, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1, 2):  # 2: the fault breaks the collection itself
         raise SystemExit(f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.returncode != 0
@@ -394,7 +393,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     given = parser.parse_args()
     chosen = [f for f in FAULTS if not given.words or any(word in f.name for word in given.words)]
-    survivors = []
+    survivors: list[str] = []
     for fault in chosen:
         if given.list or given.fit:
             print(f"{fault.name}: {places(fault)}" if given.fit else fault.name)

@@ -214,7 +214,8 @@ class Close:
     def _held(self, rows: DenseRows, task: Sharpening, ramp: float) -> tuple[float, float]:
         """One problem's objective for a unit of the mass inside, with the weights of a ramp held, and their gap."""
         loss, mass, cut = get_loss(task.loss), task.masses[task.own[0]], float(task.cut[0])
-        margins = -(task.coordinates[0] @ rows.across)[: len(self.y)]
+        # Plain sums again: the value says how narrow the ramps become.
+        margins = -(task.coordinates[0][:, None] * rows.across).sum(axis=0)[: len(self.y)]
         losses, alpha = loss.value(margins), float(task.alpha[0])
         weights = ramp_weights(losses, loss, mass, float(task.k[0]), cut, ramp)
         used = np.flatnonzero(weights)
@@ -226,7 +227,7 @@ class Close:
         bound = dual_values(
             Judged(self.X[used], self.y[used], kind), heights[None], (held * pulls)[None], np.array([alpha])
         )
-        value = float(held @ losses[used] + 0.5 * alpha * rows.penalized @ task.coordinates[0] ** 2)
+        value = float((held * losses[used]).sum() + 0.5 * alpha * (rows.penalized * task.coordinates[0] ** 2).sum())
         gap = (value - float(bound[0])) / max(value, NOTHING * loss.threshold * float(held.sum()))
         return value / float(held.sum()), float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
@@ -257,7 +258,7 @@ def ramp_weights(losses: Array, loss: Loss, mass: Array, k: float, cut: float, r
     share = np.clip((cut + ramp * cut / 2 - far) / max(ramp * cut, 1e-300), 0, 1)
     between = mass * ((share > 0) & (share < 1))
     room = float(between.sum())
-    missing = k - float(mass @ share)
+    missing = k - float((mass * share).sum())
     return mass * share if room == 0 else np.clip(mass * share + between * (missing / room), 0, mass)
 
 
@@ -338,9 +339,12 @@ def _best(spots: Spots, n_starts: int) -> Array:
     """The tasks of each path and target from best to worst, (paths, starts, targets); repeated ends come last."""
     shape = len(spots.cut) // n_starts, n_starts, -1
     errors, value = (part.reshape(shape) for part in (spots.errors, spots.value / np.maximum(spots.cut, 1e-300)))
-    ends = np.round(errors, 6) + np.round(value / np.maximum(value.max(axis=1, keepdims=True), 1e-300), 6) * 1e-3
-    order = np.argsort(ends, axis=1, kind="stable")
-    ranked = np.take_along_axis(ends, order, axis=1)
-    again = np.diff(ranked, axis=1, prepend=-1.0) == 0
-    order = np.take_along_axis(order, np.argsort(again, axis=1, kind="stable"), axis=1)
+    # As shares: masses have any unit, and rounding must not rank.
+    errors, value = (
+        np.round(part / np.maximum(part.max(axis=1, keepdims=True), 1e-300), digits)
+        for part, digits in ((errors, 9), (value, 6))
+    )
+    order = np.lexsort((value, errors), axis=1)
+    same = [np.diff(np.take_along_axis(part, order, axis=1), axis=1, prepend=-1.0) == 0 for part in (errors, value)]
+    order = np.take_along_axis(order, np.argsort(same[0] & same[1], axis=1, kind="stable"), axis=1)
     return order + n_starts * np.arange(shape[0])[:, None, None]

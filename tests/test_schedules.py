@@ -46,11 +46,6 @@ def test_every_small_run_is_algorithm_1(steps: int) -> None:
             assert run(k_star, n, steps) == [k_star + fall for fall in exact_fall(n - k_star, steps)], (n, k_star)
 
 
-def test_halves_go_to_even() -> None:
-    # Two steps, the first of them half way down: n - k* of 1, 3, 5 and 7 leave halves.
-    assert [decay(1, 1 + gap, 2)(1) - 1 for gap in (1, 3, 5, 7)] == [0, 2, 2, 4]
-
-
 fractional = st.floats(0.01, 1e4).filter(lambda number: not number.is_integer())
 
 
@@ -60,16 +55,6 @@ def test_fractional_counts_are_not_rounded(n: float, part: float, steps: int) ->
     for step, k in enumerate(run(k_star, n, steps), start=1):
         share = min(max(Fraction(2 * steps - 3 * step, steps), 0), 1)
         assert k == pytest.approx(float(Fraction(k_star) + (Fraction(n) - Fraction(k_star)) * share), rel=1e-14)
-
-
-@given(n=st.one_of(fractional, st.integers(1, 10**6).map(float)), part=st.floats(0.001, 1), steps=st.integers(1, 100))
-def test_a_run_never_rises_and_has_three_parts(n: float, part: float, steps: int) -> None:
-    k_star = part * n
-    ks = run(k_star, n, steps)
-    assert sorted(ks, reverse=True) == ks
-    assert all(k == n for k in ks[: steps // 3])
-    assert all(k == k_star for k in ks[math.ceil(2 * steps / 3) - 1 :])
-    assert ks[-1] == k_star
 
 
 @pytest.mark.parametrize("steps", RUNS)

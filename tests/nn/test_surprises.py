@@ -156,11 +156,6 @@ def test_the_memory_of_a_bfloat16_model_stays_exact() -> None:
     assert torch.equal(half.memory.keys, plain.memory.keys)
 
 
-def test_a_batch_that_exceeds_the_memory_says_so() -> None:
-    with pytest.warns(UserWarning, match="exceeds memory_size=8"):
-        nn.CloseK(0.2, threshold=0.5, memory="global", memory_size=8)(torch.rand(9))
-
-
 def test_a_checkpoint_of_the_model_is_enough_to_resume_a_schedule() -> None:
     def make() -> tuple[Any, Any]:
         model = torch.nn.ModuleDict({"net": torch.nn.Linear(2, 1), "loss": nn.CloseKLoss("logistic", k=3)})

@@ -1,7 +1,5 @@
 """Individual losses: what each says of itself is measured, over the whole float range."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -105,28 +103,18 @@ def test_convex_means_below_every_chord(loss: Loss) -> None:
 
 @every_loss
 @both_widths
-def test_losses_never_rise_and_are_never_negative(loss: Loss, dtype: type[np.floating]) -> None:
+def test_losses_never_rise_and_every_margin_has_a_value_and_a_slope(loss: Loss, dtype: type[np.floating]) -> None:
     for margins in (GRID.astype(dtype), extremes(dtype)):
-        values, slopes = loss.value(margins), loss.slope(margins)
-        assert (values >= 0).all()
+        values, slopes = loss.value(margins), loss.slope(margins)  # warnings are errors
+        assert values.dtype == slopes.dtype == dtype
+        assert values.shape == slopes.shape == margins.shape
+        assert (values >= 0).all()  # neither is NaN
         assert (slopes <= 0).all()
         # Neighbours may differ by a rounding of the value itself, not by more.
         assert (values[1:] * (1 - 4 * np.finfo(dtype).eps) <= values[:-1]).all()
-
-
-@every_loss
-@both_widths
-def test_every_margin_has_a_value_and_a_slope(loss: Loss, dtype: type[np.floating]) -> None:
-    margins = extremes(dtype)
-    values, slopes = loss.value(margins), loss.slope(margins)  # warnings are errors
-    assert values.dtype == slopes.dtype == dtype
-    assert values.shape == slopes.shape == margins.shape
-    assert not np.isnan(values).any()
-    assert not np.isnan(slopes).any()
-    # Only a loss that outgrows its margin may leave the range of floats.
-    if loss.name not in ("squared_hinge", "modified_huber"):
-        assert np.isfinite(values).all()
-        assert np.isfinite(slopes).all()
+        # Only a loss that outgrows its margin may leave the range of floats.
+        if loss.name not in ("squared_hinge", "modified_huber"):
+            assert np.isfinite([values, slopes]).all()
 
 
 def exact_logistic(margin: float) -> Decimal:

@@ -1,7 +1,5 @@
 """Values and gradients of a batch of problems, the constant M, and the checks of what users hand in."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

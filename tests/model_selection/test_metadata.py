@@ -1,7 +1,5 @@
 """The referees with weights of zero, groups that searches divide by, several jobs, and scores that are none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import joblib

@@ -1,7 +1,5 @@
 """The referees: estimator checks, brute force, weights as copies, groups, routing, noise."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """The compiled grid of networks: against autograd, against its NumPy twin, and without torch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

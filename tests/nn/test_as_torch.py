@@ -1,7 +1,5 @@
 """The losses on logits against torch's own, as torch's users write them, and names that say what they are."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """closecall.nn.functional against the NumPy core, and under torch's transformations."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import subprocess

@@ -3,8 +3,6 @@
 The packages come with the extra ``integrations``; where one is missing its tests are skipped.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reducers, losses on logits, KDecay and the global memory."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The paper's network for a grid of problems, against the plain module trained one at a time by autograd."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The reducers' options against slow definitions of their own, on random input, on every path."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Conventions in use, written out by hand, against the reducers that replace them: values and gradients."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """What once surprised users of the reducers: each of these was wrong, silent or an error."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

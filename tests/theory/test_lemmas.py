@@ -3,8 +3,6 @@
 A family is a finite set of classifiers, given by the margins of its members; alpha = 0 and one constant M for all.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

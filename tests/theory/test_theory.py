@@ -1,7 +1,5 @@
 """The exact 0-1 intercept, the exact 0-1 minimum and the generalisation bound, against slow twins and known answers."""
 
-from __future__ import annotations
-
 import itertools
 from time import monotonic
 

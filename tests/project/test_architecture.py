@@ -26,6 +26,7 @@ ROOMS = [
     "paired",
     "theory",
     "solvers",
+    "preprocessing",
     "linear",
     "model_selection",
     "network",
@@ -42,6 +43,7 @@ ROOMS = [
 #: What each room may import from outside the standard library, beyond NumPy and SciPy.
 OUTSIDE = {
     "solvers": {"threadpoolctl"},
+    "preprocessing": {"sklearn"},
     "linear": {"sklearn", "matplotlib", "threadpoolctl", "skl2onnx"},
     "model_selection": {"sklearn"},
     "network": {"sklearn"},

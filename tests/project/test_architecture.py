@@ -1,7 +1,5 @@
 """Imports point upwards in the house's reading order only, and ``import closecall`` stays light."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -28,6 +26,7 @@ ROOMS = [
     "paired",
     "theory",
     "solvers",
+    "preprocessing",
     "linear",
     "model_selection",
     "network",
@@ -42,6 +41,7 @@ ROOMS = [
 #: What each room may import from outside the standard library, beyond NumPy and SciPy.
 OUTSIDE = {
     "solvers": {"threadpoolctl"},
+    "preprocessing": {"sklearn"},
     "linear": {"sklearn", "matplotlib", "threadpoolctl", "skl2onnx"},
     "model_selection": {"sklearn"},
     "network": {"sklearn"},

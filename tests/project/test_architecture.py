@@ -28,6 +28,7 @@ ROOMS = [
     "paired",
     "theory",
     "solvers",
+    "preprocessing",
     "linear",
     "model_selection",
     "network",
@@ -44,6 +45,7 @@ ROOMS = [
 #: What each room may import from outside the standard library, beyond NumPy and SciPy.
 OUTSIDE = {
     "solvers": {"threadpoolctl"},
+    "preprocessing": {"sklearn"},
     "linear": {"sklearn", "matplotlib", "threadpoolctl", "skl2onnx"},
     "model_selection": {"sklearn"},
     "network": {"sklearn"},

@@ -4,9 +4,9 @@ The data are synthetic colour images in CIFAR's layout (3 x 16 x 16): four kinds
 frequent as the one before. The program prints the accuracy over all test images and over those of the rarest kind (the
 test set is balanced).
 
-On these images close-k gains nothing over the mean; the example shows how to use it and what to watch for. Close-k drops
-examples far on the wrong side of the boundary, so a rare class must be learned before k falls, in the first third of the
-steps. With NOISE = 0.8 that is too short for three of four seeds tried, and close-k gives up the rarest class.
+On these images close-k gains nothing over the mean; the example shows how to use it and what to watch for. Close-k
+drops examples far on the wrong side of the boundary, so a rare class must be learned before k falls, in the first third
+of the steps. With NOISE = 0.8 that is too short for three of four seeds tried, and close-k gives up the rarest class.
 """
 
 import torch

@@ -89,7 +89,7 @@ def test_other_classes_are_refused_before_anything_is_made(plain: Any, make: Cal
     assert done.returncode == cli.BAD_REQUEST, done.stderr[-300:]
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
-    assert "if you trust whoever wrote the file, say --trust sklearn." in done.stderr
+    assert "if you trust the author of the file, pass --trust sklearn." in done.stderr
 
 
 def test_what_is_trusted_must_still_have_finite_scores(plain: Any) -> None:

@@ -52,12 +52,16 @@ def _requested(
     targets: Annotated[
         list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")
     ] = None,
-    suite: Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")] = None,
-    datasets: Annotated[str, typer.Option(help="Only these, separated by commas; names, source:name or files.")] = "",
+    suite: Annotated[
+        str | None, typer.Option(help=f"Suite to use instead of the target's own: {', '.join(SUITES)}.")
+    ] = None,
+    datasets: Annotated[
+        str, typer.Option(help="Only these data sets, separated by commas: names, source:name or files.")
+    ] = "",
     splits: Annotated[
         int | None,
         typer.Option(
-            help=f"Random divisions of each data set; {SPLITS}, or {TRIAL_SPLITS} for networks on the embedded suite."
+            help=f"Random splits of each data set; {SPLITS}, or {TRIAL_SPLITS} for networks on the embedded suite."
         ),
     ] = None,
     max_iter: Annotated[
@@ -125,7 +129,7 @@ def _reproduce(
     scheduler: Annotated[str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...")] = "",
     dask_workers: Annotated[int, typer.Option(help="Run on this many Dask workers started here.")] = 0,
     smallest_first: Annotated[
-        bool, typer.Option("--smallest-first", help="Data set by data set, the cheapest first.")
+        bool, typer.Option("--smallest-first", help="Run one data set after another, the cheapest first.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -254,7 +258,7 @@ def _say_holes(jobs: list[Job], as_json: bool) -> None:
         err.print(f"left out: {plain(hole.dataset)}: {plain(hole.why)}", style="yellow", soft_wrap=True)
     if len(holes) > _HOLES:
         names = ", ".join(title(hole.dataset) for hole in holes[_HOLES:])
-        err.print(f"left out as well, {len(holes) - _HOLES} data sets: {plain(names)}", style="yellow", soft_wrap=True)
+        err.print(f"also left out: {len(holes) - _HOLES} data sets: {plain(names)}", style="yellow", soft_wrap=True)
 
 
 def _say_report(page: Path, as_json: bool) -> None:

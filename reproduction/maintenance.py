@@ -22,11 +22,11 @@ def salvage(output: Out = RESULTS, as_json: Json = False) -> None:
         say({"kind": "salvaged", "kept": found.kept, "lost": found.lost, "aside": str(found.aside)})
     else:
         print(f"{found.kept} records kept, {found.lost} damaged; the damaged store is {shown(found.aside)}")
-        print("`closecall reproduce` with the same arguments runs what is missing")
+        print("`closecall reproduce` with the same arguments runs the missing cells")
 
 
 def export(
-    to: Annotated[Path, typer.Option(help="Folder to write to; files there of cells that the store has are replaced.")],
+    to: Annotated[Path, typer.Option(help="Folder to write to; existing files for cells in the store are replaced.")],
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -42,7 +42,7 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A folder that `closecall export` or `publish` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="A folder written by `closecall export` or `publish`.")],
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
@@ -52,15 +52,15 @@ def import_(
     if as_json:
         say({"kind": "imported", "added": done.added, "known": done.known})
     else:
-        print(f"{done.added} cells added, {done.known} were there already, in {shown(output)}")
+        print(f"{done.added} cells added, {done.known} were already there, in {shown(output)}")
 
 
 def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
-    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table is filled in; repeatable.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table to fill in; may be repeated.")] = None,
     predictions: Annotated[list[str] | None, typer.Option(
-        help="Suite whose chosen settings are solved again for the prediction of every test example; needs the data.")
+        help="Suite for which to write the predictions of every test example; needs the data.")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,

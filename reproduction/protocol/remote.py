@@ -34,7 +34,7 @@ def http_get(url: str) -> bytes | None:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             raw = read_bounded(answer, url, LIMIT)
             if answer.length:  # read in pieces, a connection that breaks off looks like the end
-                raise OSError(f"the download broke off, {answer.length} bytes are missing")
+                raise OSError(f"the download was interrupted; {answer.length} bytes are missing")
             return raw
     except urllib.error.HTTPError as error:
         error.close()
@@ -42,7 +42,7 @@ def http_get(url: str) -> bytes | None:
             return None
         raise
     except http.client.HTTPException as error:
-        raise OSError(f"the server's answer makes no sense ({error!r})") from error
+        raise OSError(f"the server's response is invalid ({error!r})") from error
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
@@ -50,7 +50,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"
-        raise not_at_hand(what, f"{PMLB_GONE[name]}, so that today's PMLB cannot stand in for it", history, place)
+        raise not_at_hand(what, f"{PMLB_GONE[name]}, so today's PMLB cannot replace it", history, place)
     try:
         from pmlb.pmlb import GITHUB_URL, suffix
     except ImportError as error:

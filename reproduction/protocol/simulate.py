@@ -85,7 +85,7 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def _check(X: Array, y: Array, count: int) -> None:
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise DataError(
-            f"X of shape {X.shape} and y of shape {y.shape} do not fit; give (samples, features), (samples,)"
+            f"X of shape {X.shape} and y of shape {y.shape}do not match; pass (samples, features) and (samples,)"
         )
     if set(np.unique(y).tolist()) != {-1, 1}:
         raise DataError(f"the labels must be -1 and +1, both present; got {np.unique(y)[:5].tolist()}")

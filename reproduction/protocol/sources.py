@@ -163,7 +163,7 @@ def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
         return _TASKS_BY_DATA_ID.get(int(name)), int(name)
     task = int(name) if name.isascii() and name.isdigit() else _TASKS_BY_NAME.get(name, -1)
     if task not in OPENML100:
-        raise DataError(f"{name!r} is none of the 54 binary tasks of OpenML100; give an id or name of the suite")
+        raise DataError(f"{name!r} is not one of the 54 binary tasks of OpenML100; pass an id or name from that suite")
     return task, OPENML100[task][0]
 
 
@@ -211,7 +211,7 @@ def _read_task(task: int, data_id: int, path: Path) -> Dataset:
     frame = read_table(path, "target", nominal)
     strange = sorted({row["feature"] for row in types} - set(map(str, frame.columns)))
     if strange:
-        raise DataError(f"{path}: feature_types.csv names columns that are not there: {', '.join(strange[:5])}")
+        raise DataError(f"{path}: feature_types.csv names columns that do not exist: {', '.join(strange[:5])}")
     for row in _rows_of(path.parent / "index.csv", task):
         if str(len(frame)) != row["n"]:
             raise DataError(f"{path} has {len(frame)} rows but index.csv says {row['n']}; fetch it again")
@@ -238,7 +238,7 @@ def _read_meta(place: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
     if not whole:
-        raise DataError(f"{place} is not what was downloaded; delete it and load the data set again")
+        raise DataError(f"{place} differs from the download; delete it and load the data set again")
     return meta
 
 

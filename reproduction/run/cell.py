@@ -54,7 +54,7 @@ def divide(data: Dataset, cell: Cell) -> Division:
     if min(division.sizes) == 0:
         raise ValueError(f"{len(data.y)} rows are too few to divide into three parts")
     if len(np.unique(division.y[0])) < 2:
-        raise ValueError(f"the training part of split {cell.split} has one class only")
+        raise ValueError(f"the training part of split {cell.split} has only one class")
     return division
 
 

@@ -303,7 +303,7 @@ def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 3 rows but index.csv says 4"):
         load_dataset("openml100:31")
     write(directory / "feature_types.csv", "task_id,feature,type\n31,z,nominal\n")
-    with pytest.raises(DataError, match="names columns that are not there: z"):
+    with pytest.raises(DataError, match="names columns that do not exist: z"):
         load_dataset("openml100:31")
 
 

@@ -198,7 +198,9 @@ class Aggregate:
         k_mass = resolve_count(k, total) if "k" in self.takes else min(float(self.sums_to or total), float(total))
         m_mass = resolve_count(0 if m is None else m, total, name="m", low=0) if "m" in self.takes else 0.0
         if "m" in self.takes and m_mass >= k_mass:
-            raise ValueError(f"m={m!r} leaves nothing: it must be below {'k' if 'k' in self.takes else 'n'}={k_mass:g}")
+            raise ValueError(
+                f"m={m!r} leaves no examples: it must be below {'k' if 'k' in self.takes else 'n'}={k_mass:g}"
+            )
         return k_mass, m_mass
 
     def is_average(self, k: float, m: float, total: float) -> bool:
@@ -320,7 +322,7 @@ def _member(name: str) -> Aggregate:
     try:
         return _aggregate_of(name, family.make(*map(float, parts[2].split(","))))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name!r} is no member of its family, such as {family.grid[0]!r}: {error}") from None
+        raise ValueError(f"{name!r} is not a member of its family, such as {family.grid[0]!r}: {error}") from None
 
 
 class _Aggregates(dict[str, Aggregate]):

@@ -161,7 +161,7 @@ class _Losses(dict[str, Loss]):
     def __missing__(self, name: str) -> Loss:
         if name != "generalized_ce":
             raise KeyError(name)
-        message = "the loss 'generalized_ce' is now called 'generalized_cross_entropy'; the old name will be refused"
+        message = "the loss 'generalized_ce' is now called 'generalized_cross_entropy'; the old name will stop working"
         warnings.warn(message, FutureWarning, stacklevel=4)
         return self["generalized_cross_entropy"]
 

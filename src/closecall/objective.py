@@ -92,7 +92,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
         raise ValueError(f"y has shape {y.shape}; expected ({X.shape[0]},), one label for each row of X")
     labels = np.unique(y)
     if labels.size == 1:
-        raise ValueError(f"y contains one class only ({labels[0]!r}); a classifier needs two")
+        raise ValueError(f"y contains only one class ({labels[0]!r}); a classifier needs two")
     if not np.array_equal(labels, [-1, 1]):
         shown = ", ".join(repr(label) for label in labels[:5].tolist())
         raise ValueError(f"labels must be -1 and +1, but y contains {shown}{' ...' if labels.size > 5 else ''}")

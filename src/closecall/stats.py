@@ -90,9 +90,9 @@ def _check_pair(first: Array, second: Array) -> tuple[Array, Array]:
     if first.shape != second.shape or first.ndim == 0:
         raise ValueError(f"both methods need scores on the same splits, not shapes {first.shape} and {second.shape}")
     if first.shape[-1] < 2:
-        raise ValueError(f"a test needs at least two splits, not {first.shape[-1]}")
+        raise ValueError(f"a test needs at least two splits, got {first.shape[-1]}")
     if np.isnan(first).any() or np.isnan(second).any():
-        raise ValueError("the scores contain NaN; compare only data sets whose splits are all there")
+        raise ValueError("the scores contain NaN; compare only data sets with complete splits")
     return first, second
 
 

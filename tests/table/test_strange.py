@@ -138,7 +138,7 @@ def test_a_cut_file_is_called_cut(run: Run) -> None:
     ("data", "words"),
     [
         ("n;Güte\n1;ä\n2;b\n".encode("latin-1"), "is not in UTF-8 (byte 0xfc is no character there)"),
-        ("n,class\n1,ä\n2,b\n".encode("utf-16"), "is in UTF-16; save it in UTF-8"),
+        ("n,class\n1,ä\n2,b\n".encode("utf-16"), "is encoded as UTF-16; save it as UTF-8"),
         (b"PK\x03\x04\x00\x00", "is not a text file; give CSV, TSV or .parquet"),
     ],
 )
@@ -192,7 +192,7 @@ def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
 def test_a_folder_that_cannot_be_is_said_before_the_work(run: Run) -> None:
     Path("taken").write_text("")
     assert run("compare", "monk3", "--report", "taken") == cli.BAD_REQUEST
-    assert "cannot make the folder 'taken'" in run.err
+    assert "cannot create the folder 'taken'" in run.err
     assert run.out == ""
 
 

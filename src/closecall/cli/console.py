@@ -17,9 +17,9 @@ from closecall.report.formats import Row, Table
 from closecall.report.text import shown
 
 RESULTS = Path("closecall-results")
-Out = Annotated[Path, typer.Option("--out", help="Folder of the result store, the tables, figures and the report.")]
-DataDir = Annotated[str | None, typer.Option(help="Data directory; else CLOSECALL_DATA, else the user's cache.")]
-Json = Annotated[bool, typer.Option("--json", help="Events or results as JSON lines on standard output.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
+DataDir = Annotated[str | None, typer.Option(help="Data directory; default: CLOSECALL_DATA, or the user's cache.")]
+Json = Annotated[bool, typer.Option("--json", help="Write events or results to standard output as JSON lines.")]
 
 
 class Console(RichConsole):

@@ -97,7 +97,9 @@ class Survey:
 
     def __add__(self, other: Survey) -> Survey:
         if other.features != self.features:
-            raise ValueError(f"partitions have {self.features} and {other.features} columns; give all the same")
+            raise ValueError(
+                f"partitions have {self.features} and {other.features} columns; they must have the same number"
+            )
         labels = dict(self.labels)
         for name, (rows, mass) in other.labels.items():
             had = labels.get(name, (0, 0.0))

@@ -87,7 +87,7 @@ class OverPartitions(LinearClassifier):
         classes = np.array(sorted(survey.labels))
         if len(classes) > 2 and self.multiclass != "ovr":
             raise ValueError(
-                f"multiclass={self.multiclass!r} with {len(classes)} classes is fitted in one place only: use "
+                f"multiclass={self.multiclass!r} with {len(classes)} classes can only be fitted in one place: use "
                 "multiclass='ovr', or raise max_gathered to at least the entries of X"
             )
         free = bool(self.fit_intercept) and not self.penalize_intercept

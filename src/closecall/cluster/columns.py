@@ -49,7 +49,9 @@ class Columns:
         apart = other.mean - self.mean
         labels = self.labels + other.labels
         if len(labels) > MOST_LABELS:
-            raise ValueError(f"the target has more than {MOST_LABELS} different values; is it the column to predict?")
+            raise ValueError(
+                f"the target has more than {MOST_LABELS} different values; is it really the column to predict?"
+            )
         return Columns(
             self.rows + other.rows, known, self.mean + share * apart,
             self.squares + other.squares + self.known * share * apart**2,

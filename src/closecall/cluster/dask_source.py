@@ -62,12 +62,14 @@ class DaskSource:
         columns = [X, y] if sample_weight is None else [X, y, sample_weight]
         for name, each in zip(("X", "y", "sample_weight"), columns, strict=False):
             if not is_collection(each):
-                raise TypeError(f"{name} is a {type(each).__name__}, not a Dask collection; give all of them as one")
+                raise TypeError(
+                    f"{name} is a {type(each).__name__}, not a Dask collection; pass all of them as Dask collections"
+                )
         columns = [columns[0], *(_aligned(X, each) for each in columns[1:])]
         parts = [parts_of(each) for each in columns]
         if len({len(each) for each in parts}) > 1:
             sizes = ", ".join(str(len(each)) for each in parts)
-            raise ValueError(f"X, y and sample_weight have {sizes} partitions; give all of them the same")
+            raise ValueError(f"X, y and sample_weight have {sizes} partitions; they must have the same number")
         blocks = [delayed(make_block, pure=False)(*each, number=number)
                   for number, each in enumerate(zip(*parts, strict=True))]  # fmt: skip
         self.partitions = len(blocks)

@@ -58,7 +58,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
         masses = np.array([survey.labels[name][1] for name in classes.tolist()])
         factors = class_factors(class_weight, classes, np.arange(len(classes)), masses)
         if not (factors > 0).all():
-            raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
+            raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
     return Frame(mean if centred else np.zeros_like(mean), scale, intercept, classes, factors)
 
 
@@ -71,8 +71,8 @@ def select_by(problem: Problem, total: float) -> Selection:
         return Selection(problem.loss, None, total, total)
     if m > 0 or pull not in (pull_close, pull_largest):
         raise ValueError(
-            f"aggregate={problem.aggregate!r} is fitted in one place only: raise max_gathered to at least the entries "
-            "of X, or fit a sample in memory"
+            f"aggregate={problem.aggregate!r} can only be fitted in one place: raise max_gathered to at least the "
+            "entries of X, or fit a sample in memory"
         )
     return Selection(problem.loss, loss.threshold if pull is pull_close else None, k, total)
 
@@ -160,7 +160,7 @@ def _check(problem: Problem, selection: Selection, size: int) -> None:
         raise ValueError(f"{size} coordinates are more than the {LARGEST_RANK} of a selection over partitions: "
                          f"{advice} reduce the columns")  # fmt: skip
     if loss.kinks and loss.convex and (selection.whole or aggregate.decays):
-        raise ValueError(f"the average of the {problem.loss} loss, which has a kink, is fitted in one place only: "
+        raise ValueError(f"the average of the {problem.loss} loss, which has a kink, can only be fitted in one place: "
                          f"{advice} use a smooth loss such as 'logistic' or 'squared_hinge'")  # fmt: skip
 
 

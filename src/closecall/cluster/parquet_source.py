@@ -163,7 +163,7 @@ class ParquetSource:
         self.features = self.pieces[0].features
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
-            raise ValueError(f"scratch={scratch!r} is no folder; give one with room for the decoded rows, or none")
+            raise ValueError(f"scratch={scratch!r} is not a folder; pass one with room for the decoded rows, or none")
         self.scratch, self.folder = scratch, ""
 
     @property
@@ -204,7 +204,7 @@ class ParquetSource:
                 attempts += 1
                 if attempts == ATTEMPTS:
                     raise ClusterError(
-                        f"reading processes died {ATTEMPTS} times, perhaps of too little memory; use processes=1 or "
+                        f"reading processes died {ATTEMPTS} times, perhaps for lack of memory; use processes=1 or "
                         "smaller partitions (rows=)"
                     ) from error
 

@@ -107,7 +107,7 @@ class Passes:
         self.rows = found_in_all.rows
         if len(found_in_all.labels) < 2:
             only = next(iter(found_in_all.labels))
-            raise ValueError(f"y contains one class only ({only!r}); a classifier needs at least two classes")
+            raise ValueError(f"y contains only one class ({only!r}); a classifier needs at least two classes")
         return found_in_all
 
     def gather(self) -> list[Block]:

@@ -114,7 +114,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore", invalid="ignore"):
             scores = scores_of(self._checked(X), self.coef_, self.intercept_)
         if not np.isfinite(scores).all():
-            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
+            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:

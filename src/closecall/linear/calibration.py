@@ -95,7 +95,7 @@ def calibrate(
     counts = np.bincount(training.codes)
     if counts.min() < 2:
         rare = training.classes[counts.argmin()]
-        raise ValueError(f"class {rare!r} has one example; calibration needs two or more of each class")
+        raise ValueError(f"class {rare!r} has only one example; calibration needs two or more of each class")
     if splits is None:
         splitter = StratifiedKFold(min(FOLDS, int(counts.min())), shuffle=True, random_state=random_state)
         group = np.empty(len(training.codes), dtype=int)

@@ -60,7 +60,7 @@ class _OneSetting(LinearClassifier):
         check_random_state(self.random_state)
         if "m" in get_aggregate(self.aggregate).takes and self.m is None:
             raise ValueError(
-                f"aggregate={self.aggregate!r} needs m, how many of the largest losses to leave out; without it, it is "
+                f"aggregate={self.aggregate!r} needs m, the number of largest losses to leave out; without it, it is "
                 f"{'atk' if 'k' in get_aggregate(self.aggregate).takes else 'average'!r}"
             )
         if self.calibration is not None:

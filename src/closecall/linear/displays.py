@@ -135,7 +135,7 @@ class BoundaryDisplay:
         check_is_fitted(estimator, "coef_")
         values = np.asarray(X, dtype=float)
         if values.ndim != 2 or values.shape[1] != 2:
-            raise ValueError(f"a boundary is drawn over two features, but X has shape {values.shape}")
+            raise ValueError(f"a boundary can be drawn for two features only, but X has shape {values.shape}")
         if estimator.support_.size and estimator.support_.max() >= len(values):
             raise ValueError("X has fewer rows than the estimator was fitted on; pass the training rows")
         low, high = values.min(axis=0), values.max(axis=0)

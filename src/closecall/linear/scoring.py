@@ -59,7 +59,7 @@ class Scorer:
         except AttributeError as error:
             if self.shell.calibration is not None or "predict_proba" not in str(error):
                 raise
-            raise ValueError("scoring asks for probabilities; set calibration='sigmoid' or 'isotonic'") from None
+            raise ValueError("scoring needs probabilities; set calibration='sigmoid' or 'isotonic'") from None
 
     def _scored(self, rows: Array) -> float:
         X, labels = self.training.X[rows], self.training.classes[self.training.codes[rows]]

@@ -87,7 +87,7 @@ class _Search(LinearClassifier):
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         check_random_state(self.random_state)
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
         if self.calibration is not None:
             lookup(CALIBRATIONS, self.calibration, "calibration")
         training = check_training(self, X, y, sample_weight, self.class_weight)
@@ -136,7 +136,7 @@ class _Search(LinearClassifier):
         fits = [(k, m) for k, m in pairs if resolve_count(m or 0, total, name="m", low=0) < resolve_count(k, total)]
         if not fits:
             raise ValueError(
-                f"every m in ms={self.ms!r} leaves nothing of k in ks={self.ks!r}; {aggregate} needs m < k"
+                f"every m in ms={self.ms!r} leaves no examples of k in ks={self.ks!r}; {aggregate} needs m < k"
             )
         return fits
 

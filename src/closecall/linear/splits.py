@@ -73,7 +73,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
             member[len(pairs) + fold, test] = True
         except IndexError as error:
             raise ValueError(
-                f"split {fold} of cv names rows that X, of {len(y)} rows, does not have: {error}"
+                f"split {fold} of cv names rows that X, with {len(y)}rows, does not have: {error}"
             ) from None
     member = member[:, training.rows]
     # Unique columns come sorted, so that the number of a group does not depend on the order of the rows.
@@ -90,7 +90,7 @@ def _check_groups(cv: Any, groups: Any) -> None:
     if not own and not get_routing_for_object(cv).consumes("split", ["groups"]):
         given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
         raise ValueError(
-            f"groups are given, but {given} does not look at them; use a splitter that does, such as "
+            f"groups are given, but {given} ignores them; use a splitter that does not, such as "
             "cv=StratifiedGroupKFold(5) or GroupKFold(5)"
         )
 

@@ -84,11 +84,11 @@ def check_training(
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"y contains one class only ({classes[0]!r}); a classifier needs at least two classes with positive weight"
+            f"y contains only one class ({classes[0]!r}); a classifier needs at least two classes with positive weight"
         )
     factors = class_factors(class_weight, classes, codes, mass)
     if not (factors > 0).all():
-        raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
+        raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
     weight, mass = mass, mass * factors[codes]
     X = _check_range(X, mass)
     return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * column_sizes(X)), rows, weight)
@@ -98,7 +98,9 @@ def _check_range(X: Any, mass: Array) -> Any:
     """X, as float64 if its squares are beyond float32; an error if they are beyond float64, or the weights are."""
     size = largest(X)
     if size > LARGEST:
-        raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
+        raise ValueError(
+            f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}"
+        )
     if mass.max() > LARGEST or mass.min() < 1 / LARGEST:
         raise ValueError(
             f"sample_weight (times class_weight) leaves {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"

@@ -105,7 +105,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
     rare, least = labels.tolist()[counts.argmin()], int(counts.min())
     if least < 2:
         raise ValueError(
-            f"class {rare!r} has one example only; cross-validation needs two or more of each class: drop or merge "
+            f"class {rare!r} has only one example; cross-validation needs two or more of each class: drop or merge "
             "the class, or give a validation split as cv=[(train, test)]"
         )
     groups = first_of(groups)
@@ -202,7 +202,7 @@ def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
     if isinstance(member, Pipeline) and has_fit_parameter(member.steps[-1][1], "sample_weight"):
         return {f"{member.steps[-1][0]}__sample_weight": mass}
     raise ValueError(
-        f"sample_weight was given, but {name} ({type(member).__name__}) takes none in fit; leave the weights out, "
+        f"sample_weight was given, but {name} ({type(member).__name__}) accepts none in fit; omit the weights, "
         "or enable scikit-learn's metadata routing and request them where they are wanted"
     )
 
@@ -240,6 +240,6 @@ def unique_names(names: Sequence[str]) -> None:
     """Complain about names that stand twice or cannot be addressed with ``name__parameter``."""
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"the name {name!r} stands for two classifiers; give each its own")
+            raise ValueError(f"the name {name!r} is used for two classifiers; give each its own")
         if "__" in name:
             raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")

@@ -117,7 +117,7 @@ class GuardedClassifierCV(Referee):
             Handed to every ``fit``, or routed where metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
         X, y, mass = check_input(X, y, sample_weight)
         members = self._members()
         self.classes_ = np.unique(y)
@@ -199,7 +199,9 @@ class GuardedClassifierCV(Referee):
         unique_names([name for name, _ in members])
         for name, member in members:
             if name in ("challengers", "cv", "scoring", "guard", "refit", "n_jobs"):
-                raise ValueError(f"a challenger cannot be called {name!r}, which is a parameter; give it another name")
+                raise ValueError(
+                    f"a challenger cannot be called {name!r}, which is the name of a parameter; choose another name"
+                )
             if not (hasattr(member, "fit") and is_classifier(member)):
                 raise ValueError(f"{name} must be a classifier with fit and predict, not {member!r}")
         return members

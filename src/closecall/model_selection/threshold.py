@@ -114,7 +114,7 @@ class ExactThresholdClassifier(Referee):
             Handed to ``fit``, or routed where metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
         X, y, mass = check_input(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         costs, weights = self._costs(codes, np.ones(len(y)) if mass is None else mass)
@@ -297,8 +297,8 @@ def _check_scores(model: Any, X: Any, method: str) -> None:
     fits = scores.shape[1:] == (len(model.classes_),)
     if not fits or (model.classes_[scores.argmax(axis=1)] != model.predict(X)).mean() > _OTHERS:
         raise ValueError(
-            f"the largest score of {type(model).__name__} is not its prediction: its decision_function must have one "
-            "score for each class; an SVC needs decision_function_shape='ovr'"
+            f"the class with the largest score of {type(model).__name__} is not its prediction: its "
+            "decision_function must have one score for each class; an SVC needs decision_function_shape='ovr'"
         )
 
 

@@ -40,7 +40,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
         self.classes_ = np.unique(y[mass > 0])
         if len(self.classes_) < 2:
-            raise ValueError(f"y contains one class only ({self.classes_[0]!r}); a classifier needs two")
+            raise ValueError(f"y contains only one class ({self.classes_[0]!r}); a classifier needs two")
         return X, np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1), mass
 
     def _train(
@@ -81,7 +81,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = validate_data(self, X, dtype=np.float64, reset=False)
             scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
         if not np.isfinite(scores).all():
-            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
+            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
         return scores
 
     def predict(self, X: Any) -> Array:
@@ -118,7 +118,7 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
     }
     pairs = [pair for pair, (k, m) in masses.items() if m < k]
     if not pairs:
-        raise ValueError(f"every m in ms={ms!r} leaves nothing of k in ks={ks!r}; {name} needs m < k")
+        raise ValueError(f"every m in ms={ms!r} leaves no examples of k in ks={ks!r}; {name} needs m < k")
     return pairs
 
 

@@ -62,7 +62,7 @@ def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any)
         mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])
     low, high = np.finfo(dtype).tiny, np.finfo(dtype).max / len(mass)
     if mass.min() < low or mass.max() > high:
-        raise ValueError(f"sample_weight leaves {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
+        raise ValueError(f"sample_weight is outside {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
     return Data(
         np.ascontiguousarray(table[:, :-1], dtype=dtype),
         table[:, -1].astype(dtype if classes is None else np.int64),

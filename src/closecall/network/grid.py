@@ -145,7 +145,7 @@ def train_grid(
     [[-1, 1, 1, -1], [-1, 1, 1, -1]]
     """
     if max_iter < 1 or not problems:
-        raise ValueError(f"nothing to train: max_iter={max_iter}, {len(problems)} problems")
+        raise ValueError(f"there is nothing to train: max_iter={max_iter}, {len(problems)} problems")
     data = prepare(X, y, sample_weight, classes, dtype)
     held = None if validation is None else prepare(*validation, None, classes, dtype)
     features = data.rows.shape[1]
@@ -166,7 +166,7 @@ def train_grid(
         places = [rows[way] for way in each]
     weights = networks.weights()
     if not np.isfinite(weights).all():
-        raise FloatingPointError("training reached numbers that are not finite; scale the features and the weights")
+        raise FloatingPointError("training produced values that are not finite; scale the features and the weights")
     return NetworkGrid(tuple(problems), Parameters(shape, weights[places]), np.array(steps)[places])
 
 

@@ -72,7 +72,7 @@ class CloseK(Reducer):
         if memory and isinstance(k, int) and data_size is None:
             raise ValueError(f"with memory='global' k={k} counts examples of the data; give data_size, or a fraction k")
         if memory and (self.dim is not None or temperature is not None):
-            raise ValueError("memory='global' ranks hard, among all examples: leave dim and temperature out")
+            raise ValueError("memory='global' uses a hard selection among all examples: omit dim and temperature")
         self.data_size = data_size
         self.memory = KeyMemory(min(memory_size, data_size or memory_size)) if memory else None
 

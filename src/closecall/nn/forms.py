@@ -112,7 +112,7 @@ class LossOptions(NamedTuple):
         ):
             value = getattr(self, option)
             if value is not None and form.margin != margin:
-                raise ValueError(f"{name!r} takes no {option}; it belongs to {margin}")
+                raise ValueError(f"{name!r} takes no {option}; it is an option of {margin}")
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{option}={value!r} must lie between {low:g} and {high:g}")
 

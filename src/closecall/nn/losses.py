@@ -195,8 +195,8 @@ def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
         kept = form.margin if one_logit else f"{TOP_TWO}{form.margin}"
         other = "" if one_logit else f", or {form.reads_as!r} for the loss of the softmax"
         warnings.warn(
-            f"the loss {name!r} {'' if one_logit else 'with a logit for each class '}is now called {kept!r}: write that"
-            f"{other}; the old name will be refused",
+            f"the loss {name!r} {'' if one_logit else 'with a logit for each class '}is now called {kept!r}; use that "
+            f"name{other}; the old name will stop working",
             FutureWarning,
             stacklevel=4,
         )
@@ -255,7 +255,7 @@ def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | 
 def _refuse(name: str, **given: object) -> None:
     for option, value in given.items():
         if value is not None:
-            raise ValueError(f"{name!r} with a logit for each class takes no {option}")
+            raise ValueError(f"{name!r} with a logit for each class has no {option}")
 
 
 def _signs(targets: Tensor) -> Tensor:
@@ -277,7 +277,7 @@ def _class_targets(logits: Tensor, targets: Tensor) -> Tensor:
         )
     classes = logits.shape[1]
     if classes < 2:
-        raise ValueError("one class only; with a single logit for each example drop dimension 1")
+        raise ValueError("there is only one class; with a single logit per example, drop dimension 1")
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"class targets must be integers 0..{classes - 1}, not {targets.dtype}")
     valid = ((targets >= 0) & (targets < classes)).all()

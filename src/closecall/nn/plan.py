@@ -82,10 +82,12 @@ def _check(
     resolve_count(min_kept, math.inf, name="min_kept", low=0)
     largest = name in AGGREGATES and AGGREGATES[name].convex and "k" in AGGREGATES[name].takes
     if min_loss is not None and not (largest and math.isfinite(min_loss)):
-        raise ValueError(f"min_loss={min_loss!r} has to be a number, and belongs to the k largest losses (atk)")
+        raise ValueError(f"min_loss={min_loss!r} must be a number, and applies only to the k largest losses (atk)")
     if temperature is not None:
         if name not in SOFT:
-            raise ValueError(f"{name!r} has no soft form; temperature belongs to atk, close, ranked_range and trimmed")
+            raise ValueError(
+                f"{name!r} has no smooth form; temperature applies to atk, close, ranked_range and trimmed"
+            )
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature={temperature!r} must be a positive number")
 

@@ -196,7 +196,7 @@ def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tupl
         if len(parts) > 1:
             m = between(limited(plan.starts[1], total, 0), m, *parts[1])
     if m >= k and isinstance(plan.k, int) and isinstance(plan.m, float):
-        raise ValueError(f"m={plan.m!r} leaves nothing: it must be below k={k:g}")
+        raise ValueError(f"m={plan.m!r} leaves no examples: it must be below k={k:g}")
     if plan.min_loss is not None:
         hard = losses > plan.min_loss
         above = float(np.count_nonzero(hard)) if mass is None else float(mass[hard].sum(dtype=float))

@@ -173,7 +173,7 @@ class _Refused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError(
-            "there are no second derivatives of superquantiles, nor of smooth selections over a group of processes; "
+            "superquantiles, and smooth selections over a group of processes, have no second derivatives; "
             "Tilted and temperature= have them in one process"
         )
 

@@ -31,7 +31,7 @@ def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
     try:
         values, masses = (each.double().cpu().numpy() for each in (losses, mass))
     except RuntimeError:
-        raise ValueError(f"{plan.name!r} is weighed by NumPy; it cannot be traced by torch.compile or vmap") from None
+        raise ValueError(f"{plan.name!r} is computed by NumPy; it cannot be traced by torch.compile or vmap") from None
     aggregate, weights = get_aggregate(plan.name), np.zeros_like(values)
     excess = np.zeros(len(values))
     for row in np.flatnonzero(masses.sum(axis=1) > 0):
@@ -69,7 +69,7 @@ class Spectrum(Reducer):
     def __init__(self, name: str, **options: Any) -> None:
         known = get_aggregate(name)
         if known.takes or known.close:
-            raise ValueError(f"{name!r} takes {' and '.join(known.takes)}; it has a reducer of its own")
+            raise ValueError(f"{name!r} takes {' and '.join(known.takes)}; it has its own reducer")
         self.aggregate = name  # type: ignore[misc]
         super().__init__(**options)
 

@@ -95,7 +95,8 @@ def check_room() -> None:
     limit = address_space()
     if limit is not None and limit < ADDRESS_SPACE:
         raise ValueError(
-            f"charts cannot be drawn with an address space of {limit >> 20} MiB: lift the limit (ulimit -v unlimited)"
+            f"charts cannot be drawn with the address space limited to {limit >> 20} MiB: lift the limit "
+            "(ulimit -v unlimited)"
         )
 
 

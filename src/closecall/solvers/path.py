@@ -194,7 +194,7 @@ def _call(function: Any, rows: DenseRows, loss: str, *given: Any) -> None:
     addresses = [part.ctypes.data if isinstance(part, np.ndarray) else part for part in given]
     if function(rows.across.ctypes.data, padded, size, LOSSES[loss], get_loss(loss).threshold, KINK,
                 rows.penalized.ctypes.data, *addresses):  # fmt: skip
-        raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")
+        raise MemoryError(f"not enough memory for a path of {padded} rows and {size} coordinates")
 
 
 def _compiled(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:

@@ -38,7 +38,7 @@ class Order:
     def of(cls, table: Sheet, groups: str = "", time: str = "") -> tuple[Order, Sheet]:
         """The order that a column gives, and the table without that column among its features."""
         if groups and time:
-            raise DataError("--groups and --time cannot both divide the rows; give one of them")
+            raise DataError("--groups and --time cannot be combined; use one of them")
         name, option = (groups, "--groups") if groups else (time, "--time")
         if not name:
             return cls(), table
@@ -94,7 +94,7 @@ class Order:
             if len(found) == splits:
                 break
         if len(found) < 2:
-            raise DataError("--groups: the groups can be divided in one way only; name a column of more groups")
+            raise DataError("--groups: there is only one way to split these groups; choose a column with more groups")
         return list(found.values())
 
     def _by_groups(self, codes: Array, seed: int) -> Parts:
@@ -190,7 +190,7 @@ def _three(parts: list[Array]) -> Parts:
 def _moments(table: Sheet, name: str) -> Array:
     columns, _ = columns_of(table.frame, [name], keep=[name])
     if not columns or columns[0].kind == "nominal":
-        raise DataError(f"--time {name!r} holds neither numbers nor dates; write dates as 2024-12-31")
+        raise DataError(f"--time {name!r} contains neither numbers nor dates; write dates as 2024-12-31")
     values = numbers(table.frame[name], columns[0])
     if np.isnan(values).any():
         raise DataError(f"--time {name!r}: {int(np.isnan(values).sum())} values are no {columns[0].kind}s; mend them")

@@ -55,14 +55,14 @@ class Stored:
     def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
         """The numbers or the text of a node, of that type if one is given."""
         if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
-            raise ValueError("an array of it is none")
+            raise ValueError("one of its arrays is not an array")
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
 
     def numbers(self, node: Any, *shape: int) -> Array:
         """Finite numbers (of 64 bits) of that shape."""
         found = self.array(node, _FLOAT)
         if found.shape != shape or not np.isfinite(found).all():
-            raise ValueError("numbers of it are missing or not finite")
+            raise ValueError("some of its numbers are missing or not finite")
         return found
 
     def nodes(self, node: Any, dtype: np.dtype[Any]) -> Array:
@@ -77,7 +77,7 @@ class Stored:
         if node["__loader__"] == "ListNode":
             return [self.plain(each) for each in node["content"]]
         if node["__loader__"] != "JsonNode":
-            raise ValueError("a setting of it is neither a number nor text")
+            raise ValueError("one of its settings is neither a number nor text")
         return self.budget.parse(node["content"])
 
 
@@ -85,14 +85,14 @@ def parts(node: Any) -> dict[str, Any]:
     """The named parts of a dictionary or an object."""
     inner = node if node["__loader__"] == "DictNode" else node["content"]
     if node["__loader__"] not in ("DictNode", "ObjectNode", "TreeNode") or inner["__loader__"] != "DictNode":
-        raise ValueError("a part of it has no parts")
+        raise ValueError("one of its parts is empty")
     return dict(inner["content"])
 
 
 def items(node: Any) -> list[Any]:
     """The items of a list."""
     if node["__loader__"] != "ListNode":
-        raise ValueError("a part of it is no list")
+        raise ValueError("one of its parts is not a list")
     return list(node["content"])
 
 
@@ -171,7 +171,7 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
 def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
     """How many there are, if that is what the model was asked for."""
     if stored.plain(node) != len(found) or not found:
-        raise ValueError("it has not as many trees as its settings say")
+        raise ValueError("its number of trees does not match its settings")
     return len(found)
 
 
@@ -185,7 +185,7 @@ def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int
     model._predictors = []
     for each in map(items, items(given["_predictors"])):
         if len(each) != scores:
-            raise ValueError("a round of it has too many trees, or too few")
+            raise ValueError("one of its rounds has too many or too few trees")
         model._predictors.append([])
         for state in map(parts, each):
             nodes = stored.nodes(state["nodes"], pattern.nodes.dtype)
@@ -207,7 +207,7 @@ def _neighbours(stored: Stored, given: dict[str, Any], classes: int, features: i
     count = stored.plain(given["n_neighbors"])
     rows = stored.numbers(given["_fit_X"], len(codes), features)
     if count not in NEIGHBOURS or count > len(rows) or not np.array_equal(np.unique(codes), np.arange(classes)):
-        raise ValueError("its neighbours do not fit its rows and classes")
+        raise ValueError("its neighbours do not match its rows and classes")
     return KNeighborsClassifier(count, algorithm="brute").fit(rows, codes)
 
 
@@ -234,9 +234,9 @@ def rebuilt(stored: Stored, node: Any, features: int) -> Any:
     given = parts(node)
     labels = stored.array(given["classes_"])
     if labels.dtype.kind != "U" or labels.ndim != 1 or len(labels) < 2 or (labels[1:] <= labels[:-1]).any():
-        raise ValueError("its classes are no labels")
+        raise ValueError("its classes are not labels")
     if stored.plain(given["n_features_in_"]) != features:
-        raise ValueError("it has another number of features than its table")
+        raise ValueError("its number of features differs from its table's")
     _, make = KINDS[f"{node['__module__']}.{node['__class__']}"]
     model = make(stored, given, len(labels), features)
     stored.budget.spend(TEXT_OBJECT * len(labels) + labels.nbytes)

@@ -59,9 +59,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
         return read_file(source, target, reading)
     named = _named(source, data_dir)
     if target and target != named.target:
-        raise DataError(
-            f"the target of the data set {source!r} is {named.target!r}, not {target!r}; leave --target out"
-        )
+        raise DataError(f"the target of the data set {source!r} is {named.target!r}, not {target!r}; omit --target")
     asked = (*reading.drop, *reading.keep, *reading.numeric, *reading.nominal)
     check_names(asked, [column.name for column in named.columns], source)
     kinds = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}

@@ -59,7 +59,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     with np.errstate(over="ignore"):
         beyond = not np.isfinite(4 * np.abs(rows).max()) or not np.isfinite(4 * masses.sum(axis=1)).all()
     if beyond:
-        raise ValueError("scores or masses are next to the largest float, where no gap can be told; rescale them")
+        raise ValueError("scores or masses are close to the largest float, where gaps cannot be resolved; rescale them")
     narrow = np.broadcast_to(np.asarray(resolution, dtype=float), rows.shape[:1])
     intercepts = -best_cuts(rows, y, masses, narrow[:, None])
     errors = (masses * (y * (rows + intercepts[:, None]) <= 0)).sum(axis=1)

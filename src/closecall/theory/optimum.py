@@ -152,7 +152,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
     # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
     far = np.abs(lows) > np.finfo(float).max / 4
     if far.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
-        raise ValueError("a column of X spans more than the float range, or next to nothing; rescale it first")
+        raise ValueError("a column of X spans more than the float range, or almost nothing; rescale it first")
     if not np.isfinite(total_mass):
         raise ValueError("the masses sum to more than the float range; rescale them")
     # Powers of two scale without rounding: whole numbers stay exact.

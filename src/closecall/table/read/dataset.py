@@ -113,7 +113,7 @@ class Dataset:
         if len(counts) != len(self.classes) or not counts.all():
             return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
         if len(self.classes) < 2:
-            return f"the target has one class only ({self.classes[0]!r}); a classifier needs two"
+            return f"the targethas only one class ({self.classes[0]!r}); a classifier needs two"
         # fmax and fmin pass over NaN without nanmax's warning; an all-missing column says as little as a constant one.
         if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
             return "every feature is constant: there is nothing to learn from; check the columns"

@@ -105,7 +105,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
         text = {name: str for name in header if name == target or name in nominal}
         twice = [name for name, count in Counter(header).items() if count > 1]
         if twice:
-            raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
+            raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
         check_columns(len(header), what)
         # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
         exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
@@ -119,7 +119,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{what} is not a table of equal rows in UTF-8 ({str(error).strip()})") from error
+        raise DataError(f"{what} is not a UTF-8 table with rows of equal length ({str(error).strip()})") from error
 
 
 def _version(pd: Any) -> tuple[int, int]:

@@ -69,10 +69,10 @@ def _check(file: Any, what: str, limit: int) -> Any:
     schema, rows = file.schema_arrow, file.metadata.num_rows
     twice = [name for name, count in Counter(schema.names).items() if count > 1]
     if twice:
-        raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
+        raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
     nested = [field.name for field in schema if field.type.num_fields and not pyarrow.types.is_dictionary(field.type)]
     if nested:
-        raise DataError(f"{what}: the column {nested[0]!r} holds lists or structures; make plain columns of them")
+        raise DataError(f"{what}: the column {nested[0]!r} contains lists or structures; convert it to plain columns")
     check_columns(len(schema), what)
     widths = [
         CELL_BYTES + (field.type.byte_width if pyarrow.types.is_fixed_size_binary(field.type) else 0)

@@ -70,12 +70,12 @@ class Text(_Rejoined):
     def take(self, size: int) -> bytes:
         piece = super().take(size)
         if b"\0" in piece:
-            raise DataError(f"{self.what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
+            raise DataError(f"{self.what} contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet")
         cells = piece.count(self.separator.encode()) + piece.count(b"\n") if self.separator else 0
         try:
             self.budget.spend(len(piece) + CELL_BYTES * cells)
         except BudgetError as error:
-            raise DataError(f"{self.what}: {error}. Take a sample of its rows; is a quote not closed?") from None
+            raise DataError(f"{self.what}: {error}. Use a sample of its rows, or check for an unclosed quote") from None
         return piece
 
 
@@ -104,4 +104,4 @@ def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
 def check_columns(count: int, what: object) -> None:
     """Refuse a table of very many columns: pandas takes minutes and gigabytes for a million of nothing."""
     if count > MAX_COLUMNS:
-        raise DataError(f"{what} has {count} columns; {MAX_COLUMNS} are the most that are read")
+        raise DataError(f"{what} has {count} columns; at most {MAX_COLUMNS} can be read")

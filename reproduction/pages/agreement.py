@@ -105,10 +105,10 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
         for (table, model, protocol), group in groups.items()
     ]  # fmt: skip
     notes = (
-        "A cell agrees if its difference from the published one is within sampling error (p >= 0.05); with Holm's "
-        "correction, if it is so among all cells of its table. One cell in twenty may disagree by chance. Fractions in "
-        "Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; sound has other "
-        "splits, scaling and tests, and may differ for that reason alone.",
+        "A cell agrees if its difference from the published one is within sampling error (p >= 0.05), with or "
+        "without Holm's correction over all cells of its table. One cell in twenty may disagree by chance. "
+        "Fractions in Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; "
+        "the sound one has other splits, scaling and tests, and may differ for that reason alone.",
     )
     columns: dict[str, Column] = {
         "table, model, protocol": lambda r: f"{_name(r['table'])}, {r['model']}, {r['protocol']}",

@@ -103,7 +103,7 @@ def _counted(records: Sequence[Row]) -> str:
         for suite in suites
         for rows in [[row for row in records if row["suite"] == suite]]
     ]
-    return f"Available were {'; '.join(parts)}."
+    return f"Available: {'; '.join(parts)}."
 
 
 def _chosen(records: Sequence[Row]) -> str:
@@ -122,9 +122,7 @@ def _simulated(records: Sequence[Row]) -> str:
     ]  # fmt: skip
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
     parts = [f"{row['gain']:+.1f} points with {row['level']} of {kind}" for kind, row in most.items()]
-    return (
-        f"What close decay gains over average at the highest level: {', '.join(parts)} (logistic loss, paper protocol)."
-    )
+    return f"Gain of close decay over average at the highest level: {', '.join(parts)} (logistic loss, paper protocol)."
 
 
 def _examples(records: Sequence[Row]) -> str:

@@ -56,11 +56,11 @@ def exact01_shown(found: Found, max_iter: int) -> Table:
         "above the proven bound": "{above_bound}",
     }
     notes = (
-        f"Training errors on all rows of the standardised set, {max_iter} steps: nothing is drawn at random, so that "
-        "there is no interval but that between the proven bound and the errors found. Average has alpha 1, which is "
-        "scikit-learn's C = 1; every other method has the fewest errors over its counts "
+        f"Training errors on all rows of the standardised set, {max_iter} steps. Nothing is random, so the only "
+        "uncertainty is between the proven bound and the errors found. Average has alpha 1, which is scikit-learn's "
+        "C = 1; every other method has the fewest errors over its counts "
         f"(k of {', '.join(f'{k:g}' for k in EXACT_KS)} of the rows, m of {', '.join(f'{m:g}' for m in EXACT_MS)}) "
-        f"and alphas {', '.join(f'{alpha:g}' for alpha in EXACT_ALPHAS)}. A row on the boundary is an error.",
+        f"and alphas {', '.join(f'{alpha:g}' for alpha in EXACT_ALPHAS)}. A row on the boundary counts as an error.",
         *(sentence for record in records for sentence in _sentence(record)),
     )
     return table_of("exact01", "Exact 0-1 minima and what is above them", columns, records, notes)
@@ -86,7 +86,7 @@ def _sentence(record: Row) -> Iterator[str]:
     yield (
         f"{record['set']}, {_label(record)}: the published {record['published']:.1f} % is {theirs:.0f} errors, "
         f"{abs(theirs - record['errors']):.0f} {'fewer' if theirs < record['errors'] else 'more'} than here"
-        + (", less than is possible for a classifier for which a row on the boundary is an error." if below else ".")
+        + (", which is impossible if a row on the boundary counts as an error." if below else ".")
     )
 
 

@@ -34,28 +34,26 @@ def predictions_page(folder: Path) -> list[Block]:
         "kB": lambda row: f"{row['bytes'] / 1000:.0f}", "counts that differ": "{differs}", "SHA-256 begins": "{sha256}",
     }  # fmt: skip
     left_out = [
-        f"{name} leaves out what has more than {MOST_VALUES:,} values (rows x encoded columns): "
+        f"{name} leaves out data sets with more than {MOST_VALUES:,} values (rows x encoded columns): "
         f"{', '.join(map(title, facts['left_out']))}"
         for name, facts in files.items()
         if facts.get("left_out")
     ]
     blocks: list[Block] = [
-        Heading("Predictions of every test example", 1),
+        Heading("Predictions for every test example", 1),
         Paragraph(
-            "For every test example: what the chosen average and close decay predict, for tests of your own.",
+            "What the chosen average and close decay predict for every test example, for your own tests.",
             strong=True,
         ),
         Paragraph(
-            "A line of a file is a test example of a split: the data set, the "
-            "split, the row of the data set, whether its class is +1, and whether each of the four chosen "
-            "classifiers says so."
+            "Each row of a file is a test example of a split: the data set, the split, the row of the data set, "
+            "whether its class is +1, and whether each of the four chosen classifiers predicts +1."
         ),
         Tabled(table_of("predictions", "Files in predictions/", columns, records)),
         Paragraph(
-            "Cells keep counts, so the chosen settings were solved again for these files, each by itself; rounding "
-            "then differs from that of the whole grid. Where the right predictions of a split are not as many as its "
-            "cell has, it is listed below and in index.json. The reader refuses a file whose SHA-256 is not the "
-            "index's."
+            "Cells store only counts, so the chosen settings were solved again for these files, one by one, which "
+            "rounds differently from the whole grid. Splits whose number of correct predictions differs from their "
+            "cell are listed below and in index.json. The reader rejects a file whose SHA-256 differs from the index."
         ),
         *([Items(tuple(left_out))] if left_out else []),
         Code(tuple(line.format_map(next(iter(files.values()))) if "{" in line else line for line in _READ)),

@@ -169,11 +169,11 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
     lines += [{**r, "way": MINIMISERS} for r in records if r["draw"] == 0 and r["alpha"] == FIGURE1_ALPHAS[0]]
     draws = len({r["draw"] for r in records})
     notes = [
-        f"Training errors above the best possible (last column), means over {draws} draws. Logistic loss; with an "
-        f"alpha the k with the fewest training errors, {max_iter} steps.",
+        f"Training errors above the best possible (last column), means over {draws} draws. Logistic loss; for a "
+        f"given alpha, the k with the fewest training errors; {max_iter} steps.",
         *(_descent_notes(lines, max_iter) if descent else ()),
         "A penalty of 1 moves average away from the best on easy and imbalance too. Outliers and ambiguous examples "
-        "defeat it in any case.",
+        "defeat average in any case.",
     ]
     header = ("set", *(LABELS[method] for method in METHODS), "best")
     title = "Figure 1: training errors above the best possible"
@@ -194,9 +194,9 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
     for name in ("easy", "imbalance"):
         early, late = of(name, DESCENT, "average"), of(name, MINIMISERS, "average")
         yield (
-            f"On the draw of the picture it leaves average with {early['errors']:.0f} errors on {name} and close with "
-            f"{of(name, DESCENT, 'close')['errors']:.0f}; {early['best_possible']:.0f} is the best. Its average is not "
-            f"trained to the end: the slope is {abs(early['slope']):.3g} where the minimiser's is "
+            f"On the draw shown it leaves average with {early['errors']:.0f} errors on {name} and close with "
+            f"{of(name, DESCENT, 'close')['errors']:.0f}; {early['best_possible']:.0f} is the best. Its average has "
+            f"not converged: the slope is {abs(early['slope']):.3g} where the minimiser's is "
             f"{abs(late['slope']):.3g}, and the minimiser makes {late['errors']:.0f} errors."
         )
 
@@ -236,13 +236,13 @@ def examples_shown(content: Content, max_iter: int) -> Table:
         f"Logistic loss, alpha {EXAMPLES_ALPHA:g}, {max_iter} steps. Example 1: n = {EXAMPLE1_SIZE} points a side and "
         f"two outliers at {EXAMPLE1_FAR:g}; theory: 2 errors for close, {2 * EXAMPLE1_SIZE} for average. Example 2: "
         f"{EXAMPLE2_SIZE} points a class; theory: accuracy 0.75 at best, about 0.68 for average. The theory is about "
-        "minimisers of the whole objective; what is shown is where a descent ends, from the least-squares start and "
+        "minimisers of the whole objective; the table shows where a descent ends, from the least-squares start and "
         "from w = 1, b = 0.",
-        f"Why close makes {EXAMPLE1_SIZE} errors in Example 1: the two outliers turn the least-squares start round "
-        "(its slope is negative), and with a feature of that size it is the intercept that moves. It grows until the "
-        "closest examples, those of one class, are right; the other class is then wrong and too far away to be looked "
-        "at. The term M of the close-k loss charges for those, but no gradient sees it. From w = 1 close stays where "
-        "it makes 2 errors. Close decay begins as average, which turns it round again whatever the start.",
+        f"Why close makes {EXAMPLE1_SIZE} errors in Example 1: the two outliers reverse the least-squares start (its "
+        "slope is negative), and with features of that size only the intercept moves. It grows until the closest "
+        "examples, those of one class, are right; the other class is then wrong and too far away to be selected. "
+        "The term M of the close-k loss charges for them, but does not affect the gradient. From w = 1 close stays "
+        "where it makes 2 errors. Close decay begins as average, which reverses it again from any start.",
     )
     columns: dict[str, Column] = {
         "example and method": lambda r: f"{r['example']}: {LABELS[r['method']]}, k = {r['k']} of {r['n']}",

@@ -91,8 +91,8 @@ def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
                 found = _most([row for row in mine if row["contamination"] == name])
                 rows += [(f"{LABELS[method]}, {loss}, {name}", *found)] if found else []
     notes = (
-        "Points of test accuracy over average where most is added, with the standard error of the paired differences "
-        "over the splits; then at how many of the levels the method is ahead at all.",
+        "Gain in test accuracy over average at the highest level, in points, with the standard error of the paired "
+        "differences over the splits; then the number of levels at which the method is ahead.",
         *_outlier_notes(records),
     )
     heading = f"Figure 5, gain over average: {records[0]['model']}, protocol {records[0]['protocol']}"
@@ -130,10 +130,10 @@ def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
     words = [f"{LABELS[method]} {drop:.1f} ({loss})" for (loss, method), drop in others.items()]
     yield (
         f"The paper says that with outliers all methods but close-k lose more than {CLAIMED_DROP} points. "
-        f"Lost here, from none to {most}: {', '.join(words)}."
+        f"Losses here, from none to {most}: {', '.join(words)}."
     )
     if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in others.items()):
         yield (
-            "Top looks at the k-th largest loss alone: where validation chooses a k above the number of outliers in "
-            "the training part, it does not see them."
+            "Top uses only the k-th largest loss: if validation chooses a k above the number of outliers in the "
+            "training part, it ignores them."
         )

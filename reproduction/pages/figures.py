@@ -211,7 +211,7 @@ def _look(channel: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
 
 
 def critical_difference(scores: Scores, loss: str) -> Any:
-    """Average ranks of the five methods; bars join those that cannot be told apart (Nemenyi, 0.05)."""
+    """Average ranks of the five methods; bars join those that do not differ significantly (Nemenyi, 0.05)."""
     ranks = stats.average_ranks(scores.test(loss).mean(axis=-1))
     distance = stats.critical_difference(len(METHODS), len(scores.datasets))
     order = np.argsort(ranks, kind="stable")

@@ -32,7 +32,7 @@ HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
     "level": "No clear difference between close decay and average over all data sets",
-    "lifted": "Close decay gains on average, but a few data sets carry the gain",
+    "lifted": "Close decay gains on average, but the gain comes from a few data sets",
     "pulled": "Close decay loses on average, but a few data sets carry the loss",
     "few": "Too few data sets for a verdict",
 }
@@ -169,7 +169,7 @@ def _best(scores: Scores, loss: str) -> str:
     named = [f"{LABELS[scores.methods[i]]} {means[i]:.2f}%" for i in order[:SHOWN]]
     place = order.tolist().index(scores.methods.index("close_decay")) + 1
     return (
-        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay is number {place} "
+        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay ranks {place} "
         f"({means[order[place - 1]]:.2f}%)."
     )
 
@@ -279,9 +279,9 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
     header = ("protocol", "splits", "test", "model", "loss", "better", "worse", "paper")
     notes = (
         "Data sets on which close decay is significantly better or worse than average (p < 0.05), with exact 95 % "
-        "intervals that take the data sets as independent (some are versions of one another). The paper's test "
-        "takes the splits for independent samples; the sound test does not, and is "
-        "corrected for the number of data sets.",
+        "intervals that treat the data sets as independent (some are versions of one another). The paper's test "
+        "treats the splits as independent samples; the sound test does not, and is corrected for the number of data "
+        "sets.",
     )
     return Table(f"headline-{suite}", heading, header, shown, tuple(mine), notes)
 

@@ -96,8 +96,8 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
     if left:
         missing = sum(row["cells"] - row["cells_done"] for row in left)
         yield Paragraph(
-            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells are "
-            "still to be run. Every table counts the data sets whose splits are all there, and says how many."
+            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells have "
+            "not been run yet. Every table uses the data sets with all their splits, and says how many there are."
         )
 
 
@@ -115,8 +115,8 @@ def _lead(first: Sequence[Row]) -> Iterator[Block]:
             )
     if sentences:
         yield Paragraph(
-            "Close decay against the average loss: significant differences on the PMLB sets that are complete, linear "
-            "models, exact 95 % intervals (which treat the data sets as independent).",
+            "Close decay against the average loss: significant differences on the complete PMLB sets, for linear "
+            "models, with exact 95 % intervals (which treat the data sets as independent).",
             strong=True,
         )
         yield Items(tuple(sentences))
@@ -174,7 +174,7 @@ def _cost(campaign: Campaign) -> Iterator[Block]:
         }  # fmt: skip
         notes = (
             "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
-            "baselines. Seconds are those in the worker, one core each.",
+            "baselines. Seconds are measured in the worker, on one core.",
         )
         yield Tabled(table_of("cost", "What it cost", columns, rows, notes))
 
@@ -198,8 +198,8 @@ def _made(campaign: Campaign) -> Iterator[Block]:
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
     yield Paragraph(
         f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
-        "these pages are the CSV files beside them, the cells those in cells/; `closecall import` puts them into a "
-        "store, so that no finished cell is run again.",
+        "these pages are in the CSV files next to them, the cells in cells/; `closecall import` adds them to a "
+        "store, so no finished cell is run again.",
         code=True,
     )
 

@@ -149,8 +149,8 @@ def _suite_charts(section: Section, scores: Scores) -> None:
         section.draw(
             f"ranks-{stem}",
             charts.side_by_side([figures.critical_difference(scores, loss) for loss in LOSSES]),
-            f"Average rank of each method over the data sets, further left is better ({where}). Grey bars join methods "
-            "whose ranks cannot be told apart (Nemenyi, 0.05).",
+            f"Average rank of each method over the data sets; further left is better ({where}). Grey bars join methods "
+            "whose ranks do not differ significantly (Nemenyi, 0.05).",
         )
 
 
@@ -199,7 +199,7 @@ def _chosen(section: Section, job: Job, archive: Archive) -> None:
         section.draw(
             f"chosen-k-{scores.protocol}-{scores.model}",
             figures.chosen_k(scores),
-            f"(a) Which share k*/n of the training examples validation chose for close decay, and (b) the gain over "
+            f"(a) The share k*/n of the training examples that validation chose for close decay, and (b) the gain over "
             f"average against that share ({_where(scores)}).",
         )
         section.tables.append(_chosen_table(scores))
@@ -239,15 +239,15 @@ def _figure1(section: Section, job: Job, archive: Archive) -> None:
     section.draw(
         "figure1",
         figures.boundaries(points, lines),
-        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best place is 0 in all "
-        f"four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
-        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k of the fewest training errors. Each method has a lane of its "
-        "own, so that equal boundaries show; one beyond -1 or 1 is not in the picture.",
+        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best position is 0 in "
+        f"all four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
+        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k that gives the fewest training errors. Each method has its "
+        "own lane, so equal boundaries remain visible; boundaries beyond -1 or 1 are not shown.",
     )
 
 
 _WAYS = (
-    f"First row: the descent by which the paper's picture was drawn (no penalty, from zero, rate {figure1.RATE:g}, "
+    f"First row: the descent used for the paper's figure (no penalty, from zero, rate {figure1.RATE:g}, "
     f"k = {figure1.DESCENT_K}), which ends before average is trained. Second row:"
 )
 
@@ -290,9 +290,7 @@ def _figure2(section: Section, job: Job, archive: Archive) -> None:
     if not records:
         section.notes.append("None of the data sets is available locally.")
         return
-    section.draw(
-        "figure2", figures.sizes(records), "Examples and features of the data sets that were available, on log scales."
-    )
+    section.draw("figure2", figures.sizes(records), "Examples and features of the available data sets, on log scales.")
     rows = []
     for suite in job.suites:
         chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
@@ -318,7 +316,7 @@ def _figure5(section: Section, job: Job, archive: Archive) -> None:
                     stem,
                     figures.simulations(records),
                     f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
-                    f"({model} model, {protocol} protocol); the levels are at equal distances. Dotted: always saying "
+                    f"({model} model, {protocol} protocol); the levels are equally spaced. Dotted: always predicting "
                     "the larger class.",
                 )
                 note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."

@@ -77,12 +77,12 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
         "difference": lambda r: "" if r["published"] is None else f"{r['difference']:+.2f}{'*' * r['differs']}",
     }
     notes = (
-        f"Means over {max(r['splits'] for r in records)} splits by class, half for training, a quarter each for "
-        f"validation, which chooses, and test; {max_iter} steps. Alphas {_listed(RANGE_ALPHAS)}; k of "
-        f"{_listed(RANGE_KS)} of the training rows; ranked ranges with m of {_listed(RANGE_MS)} and k of 0.5 or 1. The "
-        "paper's steps, grids and divisions are others; its ranked ranges are below its other figures on all four "
-        "sets. Intervals are corrected for splits that share rows; a star is a difference of more than two standard "
-        "errors over our splits, the paper's own spread left aside.",
+        f"Means over {max(r['splits'] for r in records)} stratified splits: half for training, a quarter for "
+        f"validation and a quarter for testing; {max_iter} steps. Alphas {_listed(RANGE_ALPHAS)}; k of "
+        f"{_listed(RANGE_KS)} of the training rows; ranked ranges with m of {_listed(RANGE_MS)} and k of 0.5 or 1. "
+        "The paper uses other steps, grids and splits; its ranked ranges have the lowest errors on all four sets. "
+        "Intervals are corrected for overlapping splits; a star marks a difference of more than two standard errors "
+        "over our splits, ignoring the paper's own spread.",
         *_sentences(records),
     )
     return table_of("sorr", "Ranked ranges and their relatives: test errors", columns, records, notes)

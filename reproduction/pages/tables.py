@@ -152,7 +152,7 @@ def _claim(scores: Scores, loss: str) -> str:
             found["equal"].append(name)
     words = [f"{outcome} on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
     return (
-        "The mark + says that close decay differs from atk. The paper: equal on six sets, better on two, on monk by "
+        "A + marks errors where close decay differs from atk. The paper: equal on six sets, better on two, on monk by "
         "more than 6 points. "
         f"Here: {'; '.join(words)}."
     )
@@ -207,7 +207,7 @@ def method_table(scores: Scores, loss: str) -> Table:
     notes = [
         "Accuracy: mean over data sets, in percent. Gap: training minus test accuracy, in points. Wins-losses are data "
         "sets against average: p < 0.05, then also at least 2 points.",
-        f"Ranks that differ by less than {distance:.2f} cannot be told apart (Nemenyi, 0.05).",
+        f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi, 0.05).",
     ]
     return _table("methods", "All methods", scores, loss, columns, records, notes)
 

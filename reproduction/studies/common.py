@@ -271,5 +271,5 @@ def made_by(name: str, extra: str = "") -> str:
     """The last line of a page: how it was made, and from what."""
     return (
         f"\n---\n\nMade by `python -m reproduction.studies {name}{extra}` from "
-        f"[beyond/{name}.csv](beyond/{name}.csv); `--page` makes this page again from that table alone.\n"
+        f"[beyond/{name}.csv](beyond/{name}.csv); `--page` regenerates the page from that table.\n"
     )

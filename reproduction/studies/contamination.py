@@ -300,12 +300,12 @@ def _verdicts(found: list[Row]) -> list[str]:
             if all(row["mean"] >= other["mean"] for other in mine if other["spoiled"] == s)
         ]
         words = [f"{word} with {', '.join(names)}" for word, names in clear.items() if names]
-        told = "; ".join(words) or "neither gains nor loses beyond doubt"
+        told = "; ".join(words) or "neither gains nor loses significantly"
         each = [row for row in found if (row["model"], row["method"]) == (model, method) and row["set"] != "all"]
         lines.append(
             f"- **{model}**: {method} {told} (95 % interval over the sets). It is the best of all methods on average "
             f"with {', '.join(ahead) if ahead else 'none of them'}. Set by set (intervals over the seeds, corrected "
-            f"for overlapping splits) it gains beyond doubt in {sum(row['low'] > 0 for row in each)} of {len(each)} "
+            f"for overlapping splits) it gains significantly in {sum(row['low'] > 0 for row in each)} of {len(each)} "
             f"cases and loses in {sum(row['high'] < 0 for row in each)}."
         )
     return lines
@@ -329,7 +329,7 @@ def _answer(found: list[Row]) -> str:
             if (row["model"], row["set"]) == (model, "all") and "close decay" in row["method"] and row["low"] > 0
         ]
         parts.append(f"{model}: {', '.join(dict.fromkeys(gains)) or 'nowhere'}")
-    return f"**Where close decay gains over average beyond doubt, in points. {'; '.join(parts).capitalize()}.**\n"
+    return f"**Significant gains of close decay over average, in points. {'; '.join(parts).capitalize()}.**\n"
 
 
 def page(found: list[Row], figure: Path) -> str:
@@ -345,18 +345,19 @@ def page(found: list[Row], figure: Path) -> str:
             *_verdicts(found),
             "",
             "## Test accuracy over that of average, in points\n",
-            "Means over the sets with 95 % intervals over the sets; bold: the interval leaves out 0.\n",
+            "Means over the sets with 95 % intervals over the sets; bold: the interval excludes 0.\n",
             *(f"{_over(found, model)}\n" for model in models),
             f"![Points over average](beyond/{figure.name})\n",
             "The table behind this page has them set by set, with intervals over the seeds.",
             "\n## How it was measured\n",
             f"{len({row['set'] for row in found} - {'all'})} sets that need no download ({', '.join(SETS)}), "
-            f"{_words(found)}; each seed is a stratified division 50/25/25. Training and validation part are spoiled "
-            "alike, the test part is clean. Linear models are solved with the logistic loss; the network is "
-            f"the paper's, {NETWORK_STEPS} full steps of Adam. There every method chooses its setting (close decay "
-            f"k/n of {SHARES}, trimming {TRIMS}, smoothing {SMOOTHING}, the exponent of the generalised cross-entropy "
-            f"{EXPONENTS}) and the penalty by the spoiled validation part. In mini-batches (400 steps of 64) each has "
-            "one: k/n 0.5, by the batch or among the last 1,024 examples; trimming 0.2, smoothing 0.2, exponent 0.7.\n",
+            f"{_words(found)}; each seed is one stratified 50/25/25 split. The training and validation parts are "
+            "contaminated in the same way; the test part is clean. Linear models are solved with the logistic loss; "
+            f"the network is the paper's, {NETWORK_STEPS} full steps of Adam. Every method chooses its setting "
+            f"(close decay k/n of {SHARES}, trimming {TRIMS}, smoothing {SMOOTHING}, the exponent of the generalised "
+            f"cross-entropy {EXPONENTS}) and the penalty on the contaminated validation part. In mini-batches (400 "
+            "steps of 64) each has one: k/n 0.5, by the batch or among the last 1,024 examples; trimming 0.2, "
+            "smoothing 0.2, exponent 0.7.\n",
             made_by("contamination"),
         ]
     )

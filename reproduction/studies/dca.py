@@ -184,17 +184,17 @@ def page(rows: list[Row], figure: Path) -> str:
             "# Ranked ranges: our steps and differences of convex functions\n",
             f"**Our steps end lower on {ours:.0f} of {problems:.0f} problems, the difference-of-convex algorithm on "
             f"{theirs:.0f}; it takes "
-            f"{rows[0]['seconds_ratio']:.1f} times the processor time.**\n",
+            f"{rows[0]['seconds_ratio']:.1f} times as much CPU time.**\n",
             markdown(header, lines),
             "",
             markdown(["set", "k", "m", *header[1:]], each),
             "\n## How it was measured\n",
             "Hu et al. minimise a ranked range by the difference-of-convex algorithm: the m largest losses by their "
             "tangent, then a convex problem (here L-BFGS, the k-th place rounded over ever smaller widths), until a "
-            f"round gains nothing. Both begin at least squares; ours has {STEPS} steps and settles, as the classifiers "
-            f"do. {len(GENERATED)} kinds of generated sets and the training parts of {len(TABLES)} PMLB sets, alpha "
-            f"{' and '.join(f'{a:g}' for a in ALPHAS)}. *Lower*: the objective is lower by a thousandth. *Excess*: "
-            "above the lower of the two.\n",
+            f"round brings no gain. Both start from least squares; ours takes {STEPS} steps and ends with a "
+            f"certificate, as the classifiers do. {len(GENERATED)} kinds of generated sets and the training parts of "
+            f"{len(TABLES)} PMLB sets, alpha {' and '.join(f'{a:g}' for a in ALPHAS)}. *Lower* means that the "
+            "objective is lower by at least a thousandth. *Excess* is the difference from the lower of the two.\n",
             made_by("dca"),
         ]
     )

@@ -291,25 +291,25 @@ def page(rows: list[Row], figure: Path) -> str:
     run_clean = {row["set"] for row in rows if row["trouble"] == CLEAN and row["measure"] == "accuracy"}
     left_out = [title(name) for name in SUITES["pmlb94"] if title(name) not in run_clean]
     facts = {
-        "troubles": "5 % of the rows added far beyond the other class, with the wrong label; 20 % of the labels "
-        "flipped; 30 % of the labels of the class +1 flipped; four in five rows of the smaller class gone; every "
-        "fifth row doubled with the other label (copies of negatives, at most half of them). "
-        f"These are the sets of at least {FEWEST_ROWS} rows and at most {MOST_SPOILED:,} values; neither sets nor "
-        "settings were chosen by results.",
-        "settings": f"Every member has {len(FINE)} settings, {STEPS} steps and the logistic loss unless it says "
-        f"otherwise: {len(ALPHAS)} alphas from {ALPHAS[-1]:g} to {ALPHAS[0]:g} for each of three shapes ({_shapes()}), "
-        f"or {len(FINE)} alphas of the same range where there is no shape. So have the yardsticks: "
-        f"{LDA} with {len(FINE)} shrinkages, {HUBER} (logistic regression in which a row counts by c / loss where its "
-        f"loss exceeds c, the {', '.join(f'{q:g}' for q in QUANTILES)} quantile, found {ROUNDS} times), and columns "
-        "clipped at three robust deviations of the training part before average and before close decay. The "
-        "validation part chooses; of equals the mildest. The guard over close-k is `CloseKClassifierCV`, that over the "
-        f"family `AggregateLossClassifierCV` over {', '.join(GUARDED)} with k of {', '.join(map(str, KS))} and m of "
-        f"{', '.join(map(str, MS))}, both with {len(ALPHAS)} alphas and the default guard; so has {PEER}.",
+        "troubles": "5 % mislabelled outliers added far beyond the other class; 20 % of the labels "
+        "flipped; 30 % of the labels of the class +1 flipped; four out of five rows of the smaller class removed; "
+        "every fifth row copied with the other label (copies of negatives, at most half of them). These are the "
+        f"sets of at least {FEWEST_ROWS} rows and at most {MOST_SPOILED:,} values; neither sets nor settings were "
+        "chosen by their results.",
+        "settings": f"Every member has {len(FINE)} settings, {STEPS} steps and the logistic loss unless "
+        f"stated otherwise: {len(ALPHAS)} alphas from {ALPHAS[-1]:g} to {ALPHAS[0]:g} for each of three shapes "
+        f"({_shapes()}), or {len(FINE)} alphas of the same range where there is no shape. So have the baselines: "
+        f"{LDA} with {len(FINE)} shrinkages, {HUBER} (logistic regression in which a row counts by c / loss where "
+        f"its loss exceeds c, the {', '.join(f'{q:g}' for q in QUANTILES)} quantile, recomputed {ROUNDS} times), and "
+        "columns clipped at three robust deviations of the training part before average and before close decay. "
+        "Validation picks the setting; ties go to the mildest. The guard over close-k is `CloseKClassifierCV`, that "
+        f"over the family `AggregateLossClassifierCV` over {', '.join(GUARDED)} with k of {', '.join(map(str, KS))} "
+        f"and m of {', '.join(map(str, MS))}, both with {len(ALPHAS)} alphas and the default guard; so has {PEER}.",
         "count": str(len(FINE)),
         "not_run": f"Clean sets without {SPLITS} splits: {', '.join(left_out) or 'none'} (sets of more than "
-        f"{MOST_VALUES:,} values are not asked for). The superquantile without smoothing is average top-k. Not in the "
-        "guard over the family: the superquantile, the human-aligned risk and losses other than the logistic one. No "
-        "trees, no networks: [their pages](index.md).",
+        f"{MOST_VALUES:,} values are excluded). The superquantile without smoothing is average top-k. Not in "
+        "the guard over the family: the superquantile, the human-aligned risk and losses other than the logistic "
+        "one. Trees and networks have [their own pages](index.md).",
     }
     return write_page(rows, figure, members=(*MEMBERS, *YARDSTICKS), searches=SEARCHES, base=BASE, facts=facts)
 

@@ -134,22 +134,22 @@ def chart(rows: Sequence[Row]) -> Any:
 
 
 def verdict(contest: Contest) -> str:
-    """Of a trouble: who gains beyond doubt, who is best, and whether average or trimming is enough."""
+    """Of a trouble: what gains significantly, what is best, and whether average or trimming is enough."""
     rows = {row["method"]: row for row in contest.summary()}
     sure = [row for row in rows.values() if row["low"] > 0 and row["holm"] < 0.05 and row["mean"] > 0]
     hurt = [row for row in rows.values() if row["high"] < 0 and row["holm"] < 0.05]
     names = ", ".join(f"{row['method']} ({signed(row['mean'], digits=1)})" for row in _by_mean(sure))
     words = [
-        f"gaining beyond doubt (interval above 0, Holm's p below 0.05): {names}."
+        f"significant gains (interval above 0, Holm's p below 0.05): {names}."
         if sure
-        else "nobody gains beyond doubt: **average is enough**."
+        else "nothing gains significantly: **average is enough**."
     ]
     if sure and max(row["mean"] for row in sure) < POINT:
-        words.append("No such gain reaches a point, so that average is enough for most purposes.")
+        words.append("No gain reaches a point, so average is enough for most purposes.")
     elif sure:
         words.append(_trimming(contest, _by_mean(sure)[0]["method"]))
     if hurt:
-        words.append(f"Losing beyond doubt: {', '.join(row['method'] for row in _by_mean(hurt))}.")
+        words.append(f"Significant losses: {', '.join(row['method'] for row in _by_mean(hurt))}.")
     return f"- **{contest.trouble}**: " + " ".join(words)
 
 
@@ -166,7 +166,7 @@ def _trimming(contest: Contest, best: str) -> str:
     apart = f"{best} minus trimmed is {signed(mean)} points ({signed(low)} to {signed(high)})"
     if low > 0:
         return f"Trimming is not enough: {apart}."
-    return f"**Trimming is enough**: {apart}, which is not beyond doubt."
+    return f"**Trimming is enough**: {apart}, which is not significant."
 
 
 def _answer(found: dict[str, list[Row]]) -> str:
@@ -176,7 +176,7 @@ def _answer(found: dict[str, list[Row]]) -> str:
         for trouble, rows in found.items()
         for row in _by_mean(rows)[:1]
     ]
-    return f"**The best member on each kind of table, in points over average: {'; '.join(best)}.**\n"
+    return f"**The best method on each kind of table, with its gain over average in points: {'; '.join(best)}.**\n"
 
 
 def ranks_table(contest: Contest) -> str:
@@ -213,37 +213,37 @@ def write_page(
     largest = clean.seconds | guarded[clean.trouble].seconds
     return "\n".join(
         [
-            "# The whole family: who wins where\n",
+            "# The whole family: which aggregate wins where\n",
             _answer(found),
             "## In short\n",
             *(verdict(contest) for contest in family.values()),
             *(_guard_line(contest) for contest in guarded.values()),
             "\n## The map: points over average\n",
-            "Mean gain in test accuracy over average, 95 % bootstrap interval over the sets; bold where it leaves out "
-            "0. The line of average is its accuracy. The searches of the second table have training and validation "
-            f"part together and choose by cross-validation ({guarded[clean.trouble].splits} splits); they are compared "
-            f"with {searches[0]}, whose line is its accuracy.\n",
+            "Mean gain in test accuracy over average, 95 % bootstrap interval over the sets; bold where it excludes "
+            "0. The row of average shows its accuracy. The searches in the second table use the training and "
+            f"validation parts together and choose by cross-validation ({guarded[clean.trouble].splits} splits); "
+            f"they are compared with {searches[0]}, whose line is its accuracy.\n",
             map_table(found, _gain),
             "\n" + map_table(searched, _gain),
             f"\n![The map](beyond/{figure.name})\n",
-            "*Colours end at 8 points; grey numbers: the interval holds 0.*\n",
+            "*The colour scale ends at 8 points; grey numbers: the interval includes 0.*\n",
             "## Sets a point better / a point worse than average\n",
             map_table(found, _shares),
             "\n" + map_table(searched, _shares),
             "\n## Ranks\n",
-            "Members and yardsticks by mean rank (1 is best) over the sets.",
+            "Methods and baselines by mean rank over the sets (1 is best).",
             *(ranks_table(contest) for contest in family.values()),
             "\n## What it costs\n",
-            f"Mean processor time of all {facts['count']} settings of a split of the clean sets, and of a whole "
-            "search.\n",
+            f"Mean CPU time of all {facts['count']} settings of a split of the clean sets, and of a whole search.\n",
             markdown(
                 ["", "milliseconds", f"over {base}"],
                 [[m, f"{1000 * s:.0f}", f"{s / largest[base]:.1f}"] for m, s in largest.items()],
             ),
             "\n## How it was measured\n",
             f"{len(clean.accuracies)} PMLB sets as they are ({clean.splits} splits of the sound protocol), and "
-            f"{len(spoiled[0].accuracies)} of them with five troubles ({spoiled[0].splits} splits): "
-            f"{facts['troubles']} Training and validation part are spoiled alike, the test part is clean. "
+            f"{len(spoiled[0].accuracies)} of them with five kinds of contamination ({spoiled[0].splits} splits): "
+            f"{facts['troubles']} The training and validation parts are contaminated in the same way; the "
+            "test part is clean. "
             f"{facts['settings']}",
             "\n## What was not run\n",
             facts["not_run"],

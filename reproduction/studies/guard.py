@@ -125,31 +125,30 @@ def page(rows: list[Row], figure: Path) -> str:
             f"average and is a point or more worse on {at[default]['down']:.0f} of {found[0]['sets']:.0f} sets; "
             f"without a guard it gains {signed(at[free]['mean'])} and is a point or more worse on "
             f"{at[free]['down']:.0f}.** "
-            f"With the default the search leaves average in {prices[default]['left']:.0%} of the fits and is "
+            f"With the default guard the search leaves average in {prices[default]['left']:.0%} of the fits and is "
             f"{_said(at[default])}; with no guard, in {prices[free]['left']:.0%}, and is {_said(at[free])}. The worst "
             f"set loses {-prices[default]['worst']:.2f} points with the guard and {-prices[free]['worst']:.2f} "
-            "without. So the guard buys safety and pays for it: the default minus no guard is "
+            "without. The guard buys safety at a price: the default minus no guard is "
             f"{_duel(rows, default, free)}."
             "\n",
             overall_table(found, LABELS, BASE),
             f"\n![Mean gain over tuned average](beyond/{figure.name})\n",
-            "Times are processor seconds of one fit; with `guard=0` the whole grid runs on all folds, else a race.\n",
+            "Times are CPU seconds of one fit; with `guard=0` the whole grid runs on all folds, otherwise only its "
+            "best settings do.\n",
             "## What it lets through\n",
-            "*Gained* and *lost* are the parts of the mean gain that come from the sets with a gain and from those "
-            "with a loss, in points.\n",
+            "*Gained* and *lost* are the contributions to the mean gain, in points, of the sets with a gain and of "
+            "those with a loss.\n",
             markdown(["guard", "fits that leave average", "gained", "lost", "worst set", "which"], lines),
             "\n## Each data set\n",
             "Accuracy (%) of tuned average and gains over it in points, ± one standard error over splits.\n",
             per_set_table(rows, METHODS, LABELS, BASE),
             "\n## How it was measured\n",
             "`CloseKClassifierCV` leaves tuned logistic regression only if a setting beats it by `guard` standard "
-            "errors, on rows that did not choose it. Here are the "
-            f"{found[0]['sets']:.0f} smallest PMLB sets "
-            f"of at least 100 rows, {splits} or more stratified splits of 75/25, everything else at its default. "
-            "*Tuned "
-            f"average* is the same search with a guard that nothing passes (`guard={NEVER:g}`). How strong a guard "
-            "should be is asked of generated tables and of half of these sets, with splits of "
-            "their own; on that half this page is a description, not a test.\n",
+            f"errors, on rows that did not choose it. The data are the {found[0]['sets']:.0f} smallest PMLB sets of "
+            f"at least 100 rows, {splits} or more stratified splits of 75/25, everything else at its default. *Tuned "
+            f"average* is the same search with a guard that nothing passes (`guard={NEVER:g}`). The strength of the "
+            "guard was chosen on generated tables and half of these sets, with other splits; on that half this page "
+            "is a description, not a test.\n",
             made_by("guard"),
         ]
     )

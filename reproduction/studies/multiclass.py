@@ -270,7 +270,7 @@ def page(rows: list[Row], figure: Path) -> str:
     splits = int(min(row["splits"] for row in rows if row["method"] == "cv_top_two"))
     return "\n".join(
         [
-            "# More than two classes: top two, one against the rest, softmax\n",
+            "# More than two classes: top-two margin, one-vs-rest, softmax\n",
             f"**{_short(duels[0])}**\n",
             *(f"- {text}" for text in duels),
             "",
@@ -282,14 +282,14 @@ def page(rows: list[Row], figure: Path) -> str:
             "\nThe sets: iris, wine, digits and diabetes (progression in thirds and fifths: ordered classes) are "
             "scikit-learn's; balance-scale is the full enumeration; waveform and led7 are Breiman et al.'s generators; "
             "blobs, clusters (four to twenty classes) and friedman (in quarters) are scikit-learn's generators; graded "
-            "has six ordered grades of very different size; noise has no structure at all; titanic-class predicts "
+            "has six ordered grades of very different sizes; noise has no structure at all; titanic-class predicts "
             "class or crew. *+outliers* adds 10 % of the paper's outliers, *+imbalance* keeps 0.7^c of class c, "
             "*+mislabelled* draws a fifth of the labels at random.",
             "\n## How it was measured\n",
-            f"{len({row['set'] for row in rows})} data sets, {splits} or more stratified splits of 75/25 (what is "
-            f"there for comparison only: {FEW_SPLITS}), features scaled on the training part, "
-            "defaults throughout (`CloseKClassifier`: k = 0.1, alpha = 1). Times are processor seconds of one fit. "
-            "Significance by Nadeau and Bengio's test, Holm over the sets.\n",
+            f"{len({row['set'] for row in rows})} data sets, {splits} or more stratified splits of 75/25 "
+            f"({FEW_SPLITS} for methods included only for comparison), features scaled on the training part, "
+            "defaults throughout (`CloseKClassifier`: k = 0.1, alpha = 1). Times are CPU seconds of one fit. "
+            "Significance is by Nadeau and Bengio's test, with Holm's correction over the sets.\n",
             made_by("multiclass"),
         ]
     )

@@ -132,11 +132,12 @@ def page(rows: list[Row], figure: Path) -> str:
             f"\n![Gaps](beyond/{figure.name})\n",
             markdown(("set", "rows x columns", "fewest errors", *map(_label, SHOWN)), shown),
             "\n## How it was measured\n",
-            f"The training half of one division of the {count} smallest PMLB sets with at most {COLUMNS} columns. The "
-            f"fewest errors that any linear classifier makes there are proven for {of_sets(len(proven), count)} sets; "
-            "for the others the bound is what was proven when a minute was over, and all gaps are to the bound. A row "
-            "on the boundary is an error. Average has alpha = 1; the others have the fewest training errors over their "
-            "counts and two alphas, which is what they can reach, not what one would choose.\n",
+            f"The data are the training half of one split of the {count} smallest PMLB sets with at most {COLUMNS} "
+            "columns. The fewest errors that any linear classifier makes there are proven for "
+            f"{of_sets(len(proven), count)} sets; for the others the bound is what was proven within a minute, and "
+            "all gaps are relative to the bound. A row on the boundary is an error. Average has alpha = 1; the "
+            "others have the fewest training errors over their counts and two alphas, which shows what they can "
+            "reach, not what one would choose.\n",
             made_by("optimality"),
         ]
     )

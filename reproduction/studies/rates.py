@@ -138,14 +138,14 @@ def page(rows: list[Row], figure: Path) -> str:
         [
             *parts,
             "## How it was measured\n",
-            "The paper's text does not say with which rate and for how many steps its networks were trained; its "
-            "released code does ([its descent](beyond-network-starts.md)). Ours are [chosen on generated "
-            f"sets](beyond-steps.md). Here {rows[0]['sets']:.0f} PMLB sets (at most {MAX_VALUES:,} values), "
-            f"{rows[0]['splits']:.0f} splits, the paper's protocol and test; division, start and grid of every cell "
-            "are the tables' own. Fractions of sets on which one method is significantly better than the other, with "
-            f"exact 95 % intervals; the published ones are of {TABLE.denominators['network'][0]} sets. In bold: "
-            "differs from the published one (p < 0.05, as in [the comparison](comparison.md), not corrected for "
-            "how many are tested).\n",
+            "The paper's text gives neither the rate nor the number of steps of its networks; its released code "
+            "does ([its descent](beyond-network-starts.md)). Ours are [chosen on generated sets](beyond-steps.md). "
+            f"Here {rows[0]['sets']:.0f} PMLB sets (at most {MAX_VALUES:,} values), {rows[0]['splits']:.0f} splits, "
+            "the paper's protocol and test; the split, start and grid of every cell are those of the tables. "
+            "Fractions of sets on which one method is significantly better than the other, with exact 95 % "
+            f"intervals; the published ones are for {TABLE.denominators['network'][0]} sets. Bold fractions differ "
+            "from the published ones (p < 0.05, as in [the comparison](comparison.md), not corrected for multiple "
+            "tests).\n",
             made_by("rates"),
         ]
     )
@@ -167,11 +167,11 @@ def _words(rows: list[Row], at: dict[Any, Row]) -> list[str]:
     )
     return [
         f"**Close decay is better than average on {_range(row['wins'] for row in helps)} of {sets:.0f} sets and worse "
-        f"on {_range(row['wins'] for row in hurts)}, whatever the setting and loss; its mean gains are "
+        f"on {_range(row['wins'] for row in hurts)}, for every setting and loss; its mean gains are "
         f"{min(gains):+.2f} to {max(gains):+.2f} points.**\n",
         f"`top`: average beats it on {tables} of the sets (logistic and hinge) as in the tables, on {there} with "
-        f"rate {best[0]:g} and {best[1]} steps, the best of these settings for it; published {theirs}. Its "
-        f"error changes by {_changes(at, best, 'top')} points from the one to the other, that of average by "
+        f"rate {best[0]:g} and {best[1]} steps, which is its best setting here; published {theirs}. Its "
+        f"error changes by {_changes(at, best, 'top')} points between the two, that of average by "
         f"{_changes(at, best, 'average')}.\n",
     ]
 

@@ -228,10 +228,11 @@ def page(found: list[Row], figure: Path) -> str:
         [
             "# Steps and rate of the networks\n",
             f"**Chosen: rate {chosen['rate']:g} and {chosen['steps']:.0f} steps, {signed(chosen['behind'])} points "
-            f"from the lowest (rate {best['rate']:g}, {best['steps']:.0f} steps); networks in tables use it.**\n",
-            f"The choice is fragile. With other draws of the same sets (bootstrap, {RESAMPLES} times) the rule "
+            f"above the lowest (rate {best['rate']:g}, {best['steps']:.0f} steps). The networks in the tables use "
+            "it.**\n",
+            f"The choice is fragile: with other draws of the same sets (bootstrap, {RESAMPLES} times) the rule "
             f"chooses {_shares(found)}. When {BEFORE[0]} of the draws were finished it chose {BEFORE[1]} steps. "
-            f"And {RATES[-1]:g} is the largest rate that was tried; the errors still fall towards it.\n",
+            f"{RATES[-1]:g} is also the largest rate tried, and errors still fall towards it.\n",
             markdown(
                 [
                     "setting",
@@ -244,9 +245,9 @@ def page(found: list[Row], figure: Path) -> str:
             ),
             f"\n![Test error against steps](beyond/{figure.name})\n",
             "## How it was measured\n",
-            f"{found[0]['sets']:.0f} generated sets, none of them in a table: {'; '.join(SETS)}. "
-            f"{found[0]['draws']:.0f} draws, each divided 50/25/25; alpha (every second power of ten) and k chosen on "
-            "the validation part, for each loss; Adam, the rate constant and falling to zero over the last third. "
+            f"{found[0]['sets']:.0f} generated sets, none of them used in the tables: {'; '.join(SETS)}. "
+            f"{found[0]['draws']:.0f} draws, each split 50/25/25; alpha (every second power of ten) and k chosen on "
+            "the validation part, for each loss; Adam, with a constant rate that falls to zero over the last third. "
             "Errors on the test part in %, means over draws and both losses. The rule, stated before the run: of the "
             "settings whose mean error over `average` and close decay together lies within one standard error (paired "
             "by draw) of the lowest, the one with the fewest steps; one setting for every aggregate.\n",

@@ -94,7 +94,7 @@ def page(rows: list[Row], figure: Path) -> str:
     return "\n".join(
         [
             "# Moving the threshold\n",
-            "**The exact threshold loses a point less often than the tuned one.**\n"
+            "**The exact threshold is a point worse than the model's own threshold less often than the tuned one.**\n"
             if lost["exact"] < lost["tuned"]
             else "**The exact threshold loses a point as often as the tuned one, or more often.**\n",
             "\n".join(f"- {line}" for line in said),

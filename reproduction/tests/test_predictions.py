@@ -1,4 +1,4 @@
-"""Predictions of every test example: made, resumed and read back, and asked a new question."""
+"""Predictions for every test example: made, resumed and read back, and asked a new question."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ PAGE_PARTS = {
     "summary": "Summary",
     "ranking": "Ranking",
     "calls": "The close calls",
-    "mistakes": "Who is mistaken for whom",
+    "mistakes": "Confusion matrices",
     "diagnosis": "What the data shows",
     "results": "All results",
     "columns": "Columns",

@@ -2,7 +2,7 @@
 
 ``save`` writes every fitted attribute and every parameter that is plain data. ``load`` verifies the format, the
 version, the class name against a fixed list and a SHA-256 over the whole content before it builds anything, and then
-that the parts fit each other. The checksum tells accidents, not forgeries: a forged file predicts what its author
+that the parts are consistent. The checksum detects accidents, not forgeries: a forged file predicts what its author
 wants, but runs nothing.
 """
 
@@ -59,7 +59,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 
 
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """Read a saved model; a damaged, tampered or foreign file raises ``ValueError`` and executes nothing.
+    """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and nothing is executed.
 
     So does a file of ``closecall fit``: its classifier alone, without the preprocessing of the table, would predict
     wrongly. ``closecall.table.model.TableModel.load`` reads both.
@@ -84,7 +84,7 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
 
 
 def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """The model of a file as :func:`load_model` reads it, with the recipe of a table as ``table_`` if there is one."""
+    """The model in a file, as read by :func:`load_model`, with the recipe of a table as ``table_`` if there is one."""
     budget = Budget()
     stored = _read(path, budget)
     given = stored.pop("checksum", None)
@@ -112,7 +112,7 @@ def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The arrays of a file, and what may still be made of them: one that is asked for again is made again."""
+    """The arrays of a file, and the budget left for them: an array requested twice counts twice."""
 
     arrays: dict[str, Array]
     budget: Budget
@@ -138,7 +138,7 @@ def _build(kind: Any, header: dict[str, Any], stored: _Stored) -> Any:
 
 
 def _check_fitted(model: Any) -> None:
-    """Whether the parts of a loaded model fit each other, so that a prediction cannot fail on them."""
+    """Check that the parts of a loaded model are consistent, so a prediction cannot fail on them."""
     coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
     rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]
     names = getattr(model, "feature_names_in_", None)
@@ -182,7 +182,7 @@ def _checksum(stored: dict[str, Array]) -> bytes:
 
 
 def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """JSON for plain data; arrays go aside and leave their name; containers carry their kind."""
+    """JSON for plain data; arrays are stored separately and leave their name; containers record their type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):

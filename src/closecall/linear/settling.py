@@ -1,8 +1,8 @@
-"""Joint problems settle as others do: the losses of several classes as a surface of :mod:`closecall.solvers.soft`.
+"""Certificates of joint problems: the losses of several classes as a surface of :mod:`closecall.solvers.soft`.
 
 With the top-two margin the best other score is a maximum too. It is softened over the same width: the rivals share by a
 softmax of so low a temperature that no loss changes by more than half the width. Any such shares give a bound: the
-margin to a mean of the other scores is at least that to the largest of them, and the loss falls.
+margin to a mean of the other scores is at least that to the largest of them, and the loss is decreasing.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class ClassScores:
     def gap(self, c: Array, view: ClassView, weights: Array, touch: ClassView) -> float:
         """The certificate for held weights, by tangents at ``touch`` (see :mod:`closecall.solvers.certificate`).
 
-        Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
-        the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
+        Free intercepts require that the pulls on every class sum to zero. Sum the pulls of each class's own examples:
+        off the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
         Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
         """
         used = np.flatnonzero(weights)
@@ -161,7 +161,7 @@ def stationary(generator: Array) -> Array:
 
 
 def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
-    """Coordinates (classes, rank) that hold their certificate, if these or others near them do, and the gap."""
+    """Coordinates (classes, rank) that have a certificate, if these or nearby ones do, and the gap."""
     c = C.ravel()
     view = surface.see(c, 1e-12)  # so narrow that only equals share
     weights = own_weights(surface.problem, view.losses, surface.choice, surface.threshold)

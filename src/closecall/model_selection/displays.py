@@ -1,4 +1,4 @@
-"""Pictures of a verdict, in scikit-learn's Display convention; matplotlib is needed when one is drawn, not before."""
+"""Plots of a verdict, in scikit-learn's Display convention; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..linear.displays import _axes
 
 
 class GuardDisplay:
-    """Mean score of every contender with its spread over the folds; the choice stands out.
+    """Mean score of every contender with its spread over the folds; the chosen one is highlighted.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """The mean cost of every cut-off, with the classifier's own threshold, the optimum and its interval.
+    """The mean cost of every threshold, with the classifier's own threshold, the optimum and its interval.
 
     Parameters
     ----------

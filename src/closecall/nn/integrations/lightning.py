@@ -1,4 +1,4 @@
-"""Lightning: a callback that moves the schedules of a module's reducers and logs what they take."""
+"""Lightning: a callback that advances the schedules of a module's reducers and logs their counts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Make = Callable[[Any, Any], Any]
 
 
 class LightningSchedule(Callback or object):  # type: ignore[misc]
-    """Step a schedule once for each step of the optimiser, not of the loader, and log the reducer's k.
+    """Advance a schedule once per optimiser step, not per batch, and log the reducer's k.
 
-    The reducer belongs into the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
+    The reducer should be part of the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
     Lightning's checkpoint, and ``ckpt_path=`` resumes both.
 
     Parameters

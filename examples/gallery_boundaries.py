@@ -11,9 +11,9 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from closecall import Problem
-from closecall.data.synthetic import figure1
 from closecall.solvers import solve
 from closecall.theory import minimum_errors
+from reproduction.protocol.synthetic import figure1
 
 METHODS = {
     "average": (Problem("logistic", "average", alpha=0.01), "tab:gray", ":"),

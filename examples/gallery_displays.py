@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.preprocessing import StandardScaler
 
 from closecall import BoundaryDisplay, CloseKClassifier, CloseKClassifierCV, KPathDisplay
-from closecall.data import load_dataset
+from reproduction.protocol import load_dataset
 
 
 def draw() -> Figure:

@@ -11,8 +11,8 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem
-from closecall.data import load_dataset
 from closecall.solvers import solve
+from reproduction.protocol import load_dataset
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 

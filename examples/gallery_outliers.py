@@ -12,10 +12,10 @@ from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem
-from closecall.data import load_dataset
-from closecall.data.simulate import outliers
-from closecall.evaluate.splits import shares
 from closecall.solvers import solve
+from closecall.table.splits import shares
+from reproduction.protocol import load_dataset
+from reproduction.protocol.simulate import outliers
 
 STYLES = {"average": ("tab:gray", ":"), "atk": ("tab:olive", "--"), "close_decay": ("tab:red", "-")}
 COUNTS = (0, 2, 4, 8, 16, 32)

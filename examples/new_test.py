@@ -15,8 +15,8 @@ from pathlib import Path
 import pandas as pd
 from scipy.stats import binomtest
 
-from closecall.evaluate.stats import holm
-from closecall.paper.predictions import read_predictions
+from closecall.stats import holm
+from reproduction.run.predictions import read_predictions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results" / "predictions"
 

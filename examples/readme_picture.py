@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 from closecall import AggregateLossClassifier, CloseKClassifier
-from closecall.data.synthetic import figure1
+from reproduction.protocol.synthetic import figure1
 
 TITLES = {"outlier": "a rare class and one outlier", "ambiguous": "examples that nobody can get right"}
 

@@ -1,7 +1,5 @@
 """What all tests share: hypothesis profile, the benchmark data directory, a browser."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -7,8 +7,6 @@ python -m gate.soak --rows 10000000       # rows through fit and predict; time a
 python -m gate.soak --short               # a little of everything, in about a minute of one core
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Random bytes of a store changed: whether it is noticed, and how many records ``closecall salvage`` saves."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`closecall reproduce` without the pages at its end, for the soak: with a clock that jumps if SOAK_CLOCK is set."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

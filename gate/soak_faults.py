@@ -1,7 +1,5 @@
 """The faults form of the soak: break `closecall reproduce` in every way at random points, count what is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """What the faults of the soak share: drivers as processes, what they announced, clusters of Dask, and the audit."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What SECURITY.md says is bounded, and by how much, is the constant that the code uses."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

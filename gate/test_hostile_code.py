@@ -1,7 +1,5 @@
 """Nothing in the source executes what it reads: no pickle, eval, exec, yaml.load, unsafe torch.load or shell."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

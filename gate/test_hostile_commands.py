@@ -1,8 +1,6 @@
 """Every command with every kind of bad file, hostile names, signals, closed streams and low limits: words, never a
 traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

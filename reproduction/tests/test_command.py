@@ -1,7 +1,5 @@
 """The command: exit codes, messages, JSON, and a whole small run with its report."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

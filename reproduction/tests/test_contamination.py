@@ -1,7 +1,5 @@
 """The study of noise, outliers and ambiguity: spoiled as said, rivals' losses as published, intervals as computed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

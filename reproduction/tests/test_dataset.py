@@ -1,7 +1,5 @@
 """`Dataset`: its laws, its encodings against scikit-learn's, and what it refuses."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from typing import Any

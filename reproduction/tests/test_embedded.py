@@ -1,7 +1,5 @@
 """The embedded sets against their definitions and, where the data are at hand, against PMLB's."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

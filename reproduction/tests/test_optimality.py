@@ -1,7 +1,5 @@
 """The gap to the fewest training errors: nobody is below it, and the page counts what the table has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Predictions of every test example: made, resumed and read back, and asked a new question."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

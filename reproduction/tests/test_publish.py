@@ -1,7 +1,5 @@
 """What is published is what the files say: coverage, agreement with the paper, headline, pages, numbers in pages."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import re

@@ -1,7 +1,5 @@
 """The published tables: held against the paper's text where it is at hand, against checksums everywhere."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

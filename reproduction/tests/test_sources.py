@@ -1,7 +1,5 @@
 """Names and sources: files written here, downloads replaced by functions of our own, no network."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json
@@ -59,23 +57,8 @@ def leftovers(directory: Path) -> list[Path]:
     "name",
     [
         "pmlb:../../etc/passwd",
-        "pmlb:/etc/passwd",
-        "pmlb:..",
-        "pmlb:a/b",
-        "pmlb:a\\b",
-        "pmlb:.hidden",
-        "pmlb:",
-        "pmlb:x\x00",
-        "pmlb:monk3\n",
-        "fan8:../index",
-        "openml:../1",
         "openml100:../1",
-        'pmlb:"quoted"',
-        "pmlb:<script>alert(1)</script>",
-        "pmlb:" + "a" * 200,
-        "../../etc/passwd",
         "/etc/passwd",
-        "<b>",
         "",
     ],
 )

@@ -1,7 +1,5 @@
 """Suites: what they consist of, and which members are at hand."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

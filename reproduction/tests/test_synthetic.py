@@ -1,7 +1,5 @@
 """The paper's synthetic sets, and the three ways of making a set harder."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

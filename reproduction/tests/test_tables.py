@@ -1,7 +1,5 @@
 """From records to tables, files and the page: right numbers, right places, holes stated, hostile names harmless."""
 
-from __future__ import annotations
-
 import csv
 import html.parser
 import io
@@ -25,11 +23,11 @@ from reproduction.pages.sections import build
 from reproduction.pages.tables import pairs_latex
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
-from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
+from reproduction.protocol.plan import TARGETS, RunOptions, Size
 from reproduction.protocol.published import LOSSES, METHODS, get_table, table3_error
 from reproduction.run.jobs import Job, from_json, prepare
 from reproduction.run.record import Record
-from reproduction.run.scores import ALL_METHODS, Hole, Scores, gather, title
+from reproduction.run.scores import ALL_METHODS, Hole, Scores, gather
 from reproduction.run.store import Store
 
 HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
@@ -102,14 +100,6 @@ def test_method_table_counts_wins_and_gaps() -> None:
     assert decay["gap"] == pytest.approx(gap)
     assert [record["method"] for record in table.records] == list(ALL_METHODS)
     assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(ALL_METHODS) + 1) / 2)
-
-
-def test_across_table_is_wilcoxon_with_holm() -> None:
-    scores = made()
-    table = tables.across_table(scores, "logistic")
-    assert len(table.records) == 10
-    raw = np.array([record["p"] for record in table.records])
-    np.testing.assert_allclose([record["p_holm"] for record in table.records], stats.holm(raw))
 
 
 def test_start_table_measures_the_change() -> None:
@@ -427,19 +417,6 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     assert two["average"]["errors"] / two["average"]["n"] == pytest.approx(0.32, abs=0.01)
 
 
-def test_one_split_can_be_tabulated_but_not_tested() -> None:
-    scores = made()
-    one = Scores(**{**scores.__dict__, "values": {name: values[..., :1] for name, values in scores.values.items()}})
-    table = tables.pair_table(one, "hinge", "significant")
-    assert {record["wins"] for record in table.records} == {0}
-    assert any("cannot be tested" in note for note in table.notes)
-
-
-def test_titles() -> None:
-    assert title("openml100:31") == "credit-g"
-    assert title("no such thing") == "no such thing"
-
-
 def test_charts_are_valid_vega_lite() -> None:
     scores = made()
     with charts.unchecked():  # as the report makes them
@@ -449,8 +426,3 @@ def test_charts_are_valid_vega_lite() -> None:
         )  # fmt: skip
     for chart in drawn:
         assert chart.to_dict() == charts.specification(chart)  # the first is checked against the schema
-
-
-def test_a_cell_knows_its_group() -> None:
-    cell = Cell("s", "d", "c", 7, "linear", "paper")
-    assert cell.group == Cell("s", "d", "c", 0, "linear", "paper")

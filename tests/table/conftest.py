@@ -1,7 +1,5 @@
 """The command line in this process, in a folder of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

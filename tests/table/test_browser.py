@@ -1,7 +1,5 @@
 """The page of ``closecall compare`` in a real browser: it draws, sorts and filters, asks nobody, shows text as text."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path

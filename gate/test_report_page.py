@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from closecall.report import charts
+from gate.browser import CHROMIUM, Page, column, playwright, visit
 from reproduction.pages.report import to_html
 from reproduction.pages.sections import build
 from reproduction.protocol.grid import ROW
@@ -16,7 +17,6 @@ from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
 from reproduction.run.scores import Hole
 from reproduction.run.store import Store
-from tests.report.browser import CHROMIUM, Page, column, playwright, visit
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
 

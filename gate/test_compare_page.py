@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.browser import CHROMIUM, Page, column, visit
+from gate.browser import CHROMIUM, Page, column, visit
 
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from closecall import cli
 from closecall.report.formats import to_csv, to_markdown
+from reproduction.app import app
 from reproduction.pages.tables import suite_tables
 from reproduction.protocol.grid import ROW, choose, k_grid
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, Task
@@ -270,7 +271,7 @@ def test_an_import_that_breaks_off_writes_nothing(
 
 
 def call(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, list(arguments))
+    result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == cli.COMPLETE, result.output
     return result.output
 

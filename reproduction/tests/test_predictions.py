@@ -1,9 +1,6 @@
 """Predictions for every test example: made, resumed and read back, and asked a new question."""
 
-from __future__ import annotations
-
 import json
-import runpy
 import sys
 from pathlib import Path
 
@@ -31,7 +28,6 @@ from reproduction.run.jobs import prepare
 from reproduction.run.predictions import INDEX, PredictionsError, make_predictions, read_index, read_predictions
 from reproduction.run.run import drive
 from reproduction.run.store import Store
-from tests import ROOT
 
 SETS = ("embedded:corral", "embedded:monk3")
 
@@ -122,25 +118,3 @@ def test_a_changed_file_is_refused_and_made_again(site: Path, tmp_path: Path) ->
         read_predictions(folder, "pmlb94", "paper")
     make_predictions(folder, read_campaign(site / "cells"), "embedded")
     assert path.read_bytes() == content
-
-
-def test_the_page_names_the_files(site: Path) -> None:
-    page = (site / "predictions.md").read_text()
-    assert "embedded-paper-linear.parquet" in page
-    assert "predictions.md" in (site / "index.md").read_text()
-    assert 'read_predictions("docs/results/predictions", "embedded", "paper")' in page
-
-
-def test_the_example_of_a_new_test_counts_disagreements(site: Path) -> None:
-    """Its table against a count example by example."""
-    mcnemar = runpy.run_path(str(ROOT / "examples" / "new_test.py"))["mcnemar"]
-    frame = read_predictions(site / "predictions", "embedded", "sound")
-    found = mcnemar(frame, "hinge", 1)
-    for name, row in found.iterrows():
-        alone = [0, 0]
-        for one in frame[(frame["dataset"] == name) & (frame["split"] == 1)].to_dict("records"):
-            close, average = (one[f"hinge.{method}"] == one["truth"] for method in ("close_decay", "average"))
-            alone[0] += close and not average
-            alone[1] += average and not close
-        assert [row["close_decay"], row["average"]] == alone
-        assert 0 <= row["p"] <= 1

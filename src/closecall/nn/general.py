@@ -174,7 +174,7 @@ def weigh_named(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
 
 
 def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tensor]:
-    """``k`` and ``m`` as masses (rows, 1); k is infinite, and selects exactly everything, where it reaches the total."""
+    """``k`` and ``m`` as masses (rows, 1); where k reaches the total it is infinite and selects everything."""
     takes, total = get_aggregate(plan.name).takes, select.totals(rows.losses)
     k = mass_of(plan.k if "k" in takes else None, total, 1)
     m = mass_of(0 if plan.m is None or "m" not in takes else plan.m, total, 0)

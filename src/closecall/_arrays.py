@@ -1,4 +1,4 @@
-"""Reading an npz archive of a stranger: nothing is unpickled and nothing unpacks to more than a budget."""
+"""Reading an untrusted npz archive: nothing is unpickled, and nothing unpacks to more than a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ArchiveError(ValueError):
 
 
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
-    """The arrays of an npz archive by name; whatever is wrong with it raises ``ArchiveError``.
+    """The arrays of an npz archive by name; any defect raises ``ArchiveError``.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Arra
 
 
 def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
-    """Refuse an archive of too many members before ``zipfile`` makes an object of each."""
+    """Reject an archive with too many members before ``zipfile`` creates an object for each."""
     mark, count, last = b"PK\x01\x02", 0, b""  # the head of a member's entry in the directory
     file.seek(0)
     while piece := file.read(PIECE):
@@ -69,7 +69,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
 
 
 class _Counted:
-    """A member of the archive; NumPy asks for as much at once as a header says, and gets a piece."""
+    """A member of the archive; NumPy requests as much as the header claims, and gets it in pieces."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -83,7 +83,7 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """An array of an archive, of the type that is ``expected``, or of numbers or text."""
+    """An array of an archive, of the ``expected`` type, or of numbers or text."""
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
@@ -110,7 +110,7 @@ def read_member(
 
 
 def _check_text(flat: Array, name: str) -> None:
-    """Numbers above the last code point raise wherever they are looked at as text."""
+    """Numbers above the last code point raise when they are read as text."""
     if flat.dtype.kind == "U" and flat.size:
         codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if codes.max() > sys.maxunicode:

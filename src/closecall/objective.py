@@ -33,9 +33,9 @@ class Problem:
     aggregate : str
         A name in :data:`closecall.aggregates.AGGREGATES`.
     k : int, float or None
-        How many examples the aggregate looks at: a count, a fraction in (0, 1] or None for all.
+        How many examples the aggregate uses: a count, a fraction in (0, 1] or None for all.
     alpha : float
-        The L2 strength, >= 0.
+        Strength of the L2 penalty, >= 0.
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
 
@@ -122,7 +122,7 @@ def aggregate_value(
     Parameters
     ----------
     problem : Problem
-        Its alpha plays no part here.
+        Its alpha is ignored here.
     margins : array (samples,)
     mass : array (samples,), optional
     constant : float, optional

@@ -1,7 +1,7 @@
 """Comparing methods: on one data set over its splits, and across data sets.
 
-Scores are accuracies, higher is better. On one data set a test sees the accuracies of two methods on the same splits;
-across data sets it sees one mean accuracy for each set and method.
+Scores are accuracies, higher is better. On one data set a test compares the accuracies of two methods on the same
+splits; across data sets it uses one mean accuracy for each set and method.
 
 The paper tests 25 overlapping random splits as if they were independent samples. They are not: the splits share
 examples, and both methods see the same ones. The study
@@ -62,7 +62,7 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
     first, second : array (..., splits)
         Accuracies on the same splits.
     test_over_train : float
-        Size of the test part over the size of what was trained and chosen on; 0 gives the plain paired t-test.
+        Size of the test part divided by that of the training and validation parts; 0 gives the plain paired t-test.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def _check_pair(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def holm(p: Array) -> Array:
-    """Holm's step-down adjusted p-values; compare them with the level that the whole family may have.
+    """Holm's step-down adjusted p-values; compare them with the level for the whole family.
 
     Examples
     --------
@@ -115,12 +115,12 @@ def holm(p: Array) -> Array:
 def wilcoxon(first: Array, second: Array) -> float:
     """Two-sided p of Wilcoxon's signed-rank test over data sets; zero differences are split, as Demsar (2006) does.
 
-    By the normal approximation, as his. SciPy's test of that kind warns about few data sets in some versions.
+    Uses the normal approximation, as Demsar does. (Some versions of SciPy's test warn about few data sets.)
 
     Parameters
     ----------
     first, second : array (datasets,)
-        Mean scores. No difference anywhere gives 1.
+        Mean scores. If there are no differences, p is 1.
 
     Examples
     --------
@@ -231,7 +231,8 @@ MANY = 30
 def mean_interval(values: Array) -> tuple[float, float, float]:
     """A mean over data sets and its 95 % interval: percentile bootstrap from :data:`MANY` on, below it Student's t.
 
-    The generator is fixed, so that the same numbers always read the same. One value has no interval: both ends are NaN.
+    The generator is fixed, so the same numbers always give the same interval. One value has no interval: both ends are
+    NaN.
 
     Examples
     --------

@@ -51,7 +51,7 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
 
 
 def check_dtype(dtype: Any, X: Any) -> Any:
-    """The type of the sweep that was asked for."""
+    """The requested type of the sweep."""
     if dtype is None:
         return np.float32 if X.dtype == np.float32 else np.float64
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):

@@ -159,7 +159,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """What pairs of undecided examples add to the bounds (cones,): the lighter one, unless a classifier gets both right."""
+    """What pairs of undecided examples add to the bounds (cones,): the lighter one, unless both can be right."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)

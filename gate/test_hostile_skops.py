@@ -173,7 +173,7 @@ FOREST: dict[str, Callable[[Any], None]] = {
     "classes that are equal": lambda model: _set(model, "classes_", np.array(["n", "n"])),
     "classes that are numbers": lambda model: _set(model, "classes_", np.arange(2)),
     "classes that are objects": lambda model: _set(model, "classes_", np.array(["n", "y"], dtype=object)),
-    "another number of features": lambda model: _set(model, "n_features_in_", 3),
+    "number of features differs": lambda model: _set(model, "n_features_in_", 3),
 }  # fmt: skip
 BOOSTING: dict[str, Callable[[Any], None]] = {
     "child beyond the nodes": lambda model: _nodes(model, "left", 2**32 - 1),
@@ -220,7 +220,7 @@ def test_what_does_not_fit_together_is_refused(plain: Any, classifier: Any, name
     TableModel.load("m")
     change(forged.classifier)
     forged.save("m")
-    with pytest.raises(DataError, match="fit it anew"):
+    with pytest.raises(DataError, match="fit it again"):
         TableModel.load("m")
 
 

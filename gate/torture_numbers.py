@@ -94,7 +94,7 @@ ADVICE = (
     "sample_weight", "exceeds the", "encode it", "use stratified", "needs two or more", "each class",
     "leaves nothing", "too small; a whole number", "no training rows", "constant", "needs at least", "spans more",
     "infinity or a value", "total mass", "members in each class",
-    "next to the largest float", "sum to more", "impute or scale", "check the scores", "sample weights",
+    "close to the largest float", "sum to more", "impute or scale", "check the scores", "sample weights",
 )  # fmt: skip
 
 

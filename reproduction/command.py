@@ -76,7 +76,7 @@ def _requested(
         float, typer.Option(help="Leave out data sets of more rows x columns^2 (columns as encoded).")
     ] = math.inf,
 ) -> list[Job]:
-    """The jobs that the arguments ask for, their data sets looked at."""
+    """The jobs that the arguments request, with their data sets checked."""
     protocols = None if protocol in ("", "both") else words(protocol)
     asked = targets or ["overview"]
     suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
@@ -95,7 +95,7 @@ def _requested(
 
 
 def _request(command: Callable[..., None], **defaults: Any) -> Callable[..., None]:
-    """A command of jobs that takes the arguments of :func:`_requested` before its own."""
+    """A command on jobs, which has the arguments of :func:`_requested` before its own."""
     asked = inspect.signature(_requested, eval_str=True).parameters
     own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name != "jobs"]
 
@@ -133,7 +133,7 @@ def _reproduce(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run targets, resuming what was begun, and write tables, figures and the report.
+    """Run targets, resuming unfinished runs, and write tables, figures and the report.
 
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
@@ -159,7 +159,7 @@ def _reproduce(
 
 
 def _show(events: Generator[Event, None, None], as_json: bool) -> Event:
-    """Render events in the way that fits where they go; return the last one."""
+    """Render events to suit their destination; return the last one."""
     render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
     with contextlib.closing(events):
         return render(events)
@@ -269,7 +269,7 @@ def _say_report(page: Path, as_json: bool) -> None:
 
 
 def _plan(jobs: Callable[[], list[Job]], output: Out = RESULTS, as_json: Json = False) -> None:
-    """Show what would run, what is done already and what is not available; run nothing."""
+    """Show what would run, what is already done and what is not available, without running anything."""
     asked, path = jobs(), output / "store.sqlite"
     done: set[str] = set()
     if path.exists():
@@ -294,7 +294,7 @@ reproduce, plan = _request(_reproduce), _request(_plan, download=False)
 
 
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Show what a result store holds: cells by data set, failures, runs. Works while a run is writing."""
+    """Show the contents of a result store: cells by data set, failures, runs. Works during a run."""
     with Store(output / "store.sqlite") as store:
         failures, cells, runs = store.failures(), store.cells(), store.runs()
         imported = store.compact_runs()
@@ -317,7 +317,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
 
 
 def report(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Write tables, figures and the page again from the store; needs no data and runs nothing."""
+    """Write tables, figures and the report again from the store, without data or new runs."""
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
     print(json.dumps({"kind": "report", "path": str(page)}) if as_json else shown(page))
@@ -328,7 +328,7 @@ def datasets(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """List the suites' data sets, which are available locally, and how to get the others."""
+    """List the data sets of the suites, which of them are available locally, and how to get the others."""
     missing = False
     for name in suite or list(SUITES):
         found = available(name, data_dir)

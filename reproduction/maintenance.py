@@ -1,4 +1,4 @@
-"""The commands ``salvage``, ``export``, ``import`` and ``publish``: what was done -> a line or JSON."""
+"""The commands ``salvage``, ``export``, ``import`` and ``publish``, which report what they did as text or JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reproduction.run.store import Store
 
 
 def salvage(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Save every whole record of a damaged result store; the damaged file is kept beside the new one."""
+    """Save every intact record of a damaged result store; the damaged file is kept."""
     from reproduction.run.salvage import salvage as save
 
     found = save(output / "store.sqlite")
@@ -30,7 +30,7 @@ def export(
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Write the finished cells of a store compactly, as CSV: what validation chose, not the whole grid."""
+    """Write the finished cells of a store as compact CSV: the chosen rows, not the whole grid."""
     with Store(output / "store.sqlite") as store:
         paths = export_store(store, to)
         cells = len(store.done())
@@ -46,7 +46,7 @@ def import_(
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Put exported cells into a store as finished, so that they are not run again; all or none."""
+    """Add exported cells to a store, so they are not run again; all of them or none."""
     with Store(output / "store.sqlite", write=True) as store:
         done = import_folder(folder, store)
     if as_json:
@@ -65,7 +65,7 @@ def publish(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write the pages, tables and figures of the results, from a store or from what was exported before."""
+    """Write the pages, tables and figures of the results from a store or an earlier export."""
     try:
         from reproduction.pages.publish import CELLS, PREDICTIONS, write_pages
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The sentence with which a page of the results begins: what came out, from the same rows as the tables under it."""
+"""The opening sentence of a results page: the outcome, from the same rows as the tables below it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = {"significant": "significantly better", "points": "at least two points 
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """The answer of a target's page; empty where nothing is complete.
+    """The answer on a target's page; empty if nothing is complete.
 
     Parameters
     ----------

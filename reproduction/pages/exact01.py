@@ -1,4 +1,4 @@
-"""Exact 0-1 minima of small sets beside surrogates and close-k: training errors on all rows.
+"""Exact 0-1 minima of small sets compared with surrogates and close-k: training errors on all rows.
 
 Published figures: He and Little, "An efficient, provably optimal algorithm for the 0-1 loss linear classification
 problem" (arXiv 2306.12344, 2023): training errors in percent of the exact minimum, the support vector machine and
@@ -45,7 +45,7 @@ def exact01_records(found: Found) -> list[Row]:
 
 
 def exact01_shown(found: Found, max_iter: int) -> Table:
-    """The errors as a table: a row for each set and method, the published figure beside it."""
+    """The errors as a table: a row for each set and method, with the published figure."""
     records = exact01_records(found)
     columns: dict[str, Column] = {
         "set": "{set}",
@@ -74,7 +74,7 @@ def _label(record: Row) -> str:
 
 
 def _sentence(record: Row) -> Iterator[str]:
-    """Whether a minimum is proven, and where a published figure is not the one found here, to its last digit."""
+    """Whether a minimum is proven, and which published figures differ from ours in the last digit."""
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]

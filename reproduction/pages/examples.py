@@ -1,4 +1,4 @@
-"""The page about the predictions of every test example: what is in the files, how to read them, where they differ."""
+"""The page about the predictions for every test example: what the files contain and how to read them."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ Content = dict[str, list[Row]]
 def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
     """The points of one draw and the training errors over many, for the four sets of Figure 1.
 
-    Logistic loss, fitted on the first column alone. For each method the k with the fewest training errors counts,
-    equals going to the larger k: the question is what the objective can reach, and there is no validation part. The
-    same sets are walked by the descent of the paper's own picture, which ends long before the minimisers.
+    Logistic loss, fitted on the first column alone. Each method uses the k with the fewest training errors (ties go to
+    the larger k): the question is what the objective can reach, and there is no validation part. The same sets are also
+    fitted by the descent of the paper's own figure, which stops long before the minimisers.
     """
     points: list[Row] = []
     records: list[Row] = []
@@ -64,7 +64,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """What the paper's own descent makes of every draw, method by method.
+    """Results of the paper's own descent on every draw, method by method.
 
     Parameters
     ----------
@@ -102,8 +102,9 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Which examples an aggregate of the logistic loss looks at, by their slopes (draws, samples) in (0, 1), which rise
-    with the loss; whatever is tied at the k-th place counts.
+    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples).
+
+    Slopes are in (0, 1) and increase with the loss; examples tied at the k-th place count.
 
     Examples
     --------
@@ -153,7 +154,7 @@ DESCENT, MINIMISERS = "released descent", "minimisers"
 def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
     """Points and boundaries of one draw, and a table of training errors above the best possible.
 
-    Content that was kept before the paper's descent was drawn has the minimisers alone.
+    Content stored before the paper's descent was added has only the minimisers.
     """
     records, descent = content["records"], content.get("descent", [])
     ways = [(DESCENT, descent)] if descent else []
@@ -182,7 +183,7 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
 
 
 def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
-    """What the descent is, and that it is not yet where its objective wants to be."""
+    """A note on the descent, and that it stops before its objective is minimised."""
 
     def of(name: str, way: str, method: str) -> Row:
         return next(r for r in lines if (r["set"], r["way"], r["method"]) == (name, way, method))
@@ -206,7 +207,7 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
 
     In Example 1 the theory speaks of minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
     average top-k with k > 2n; average top-k with k <= 2n has the zero function, which decides nothing. The two outliers
-    turn the least-squares start round: what close-k does once it is on the right side shows from the start w = 1.
+    reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
     """
     records: list[Row] = []
     for name, (X, y) in (
@@ -257,7 +258,7 @@ SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "exampl
 
 
 def keep_solved(jobs: Iterable[Job], store: Store) -> None:
-    """Solve what such jobs ask for and the store does not have, and keep it there: the report then runs nothing."""
+    """Solve what these jobs need and the store lacks, and keep it there; the report then computes nothing."""
     for job in jobs:
         steps = job.options.max_iter or job.target.max_iter
         if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:

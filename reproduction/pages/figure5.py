@@ -43,7 +43,9 @@ def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row
 
 
 def standard_error(values: Array) -> float:
-    """Of a mean over splits of one data set; given the data, splits are independent draws. NaN for one split.
+    """Standard error of a mean over splits of one data set; given the data, splits are independent draws.
+
+    NaN for one split.
 
     Examples
     --------
@@ -69,7 +71,7 @@ def majority(size: Size, contamination: str, level: int) -> float:
 
 
 def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
-    """Accuracies of the five methods at every level, and that of always saying the larger class."""
+    """Accuracies of the five methods at every level, and of always predicting the larger class."""
     mine = [record for record in records if record["loss"] == loss]
     rows = []
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
@@ -81,7 +83,7 @@ def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Tab
 
 
 def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
-    """What close-k gains over average where most is added, and at how many levels it is ahead."""
+    """The gain of close-k over average at the highest level, and at how many levels it is ahead."""
     names = list(dict.fromkeys(row["contamination"] for row in records))
     rows = []
     for loss in dict.fromkeys(row["loss"] for row in records):
@@ -112,7 +114,7 @@ CLAIMED_DROP = 20
 
 
 def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
-    """What the paper says the other methods lose to outliers, and what they lose here."""
+    """The losses of the other methods to outliers according to the paper, and here."""
     accuracy = {
         (row["loss"], row["method"], row["level"]): row["accuracy"]
         for row in records

@@ -1,4 +1,4 @@
-"""The front page of the results: what came out, what it cost, what is missing, how it was made."""
+"""The front page of the results: the outcome, the cost, what is missing and how it was made."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
 
 
 def _lead(first: Sequence[Row]) -> Iterator[Block]:
-    """The one comparison that the paper is about: PMLB, linear, each protocol by its own test."""
+    """The main comparison of the paper: PMLB, linear models, each protocol with its own test."""
     sentences = []
     for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
         place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
@@ -134,7 +134,7 @@ def _findings(sections: Sequence[Section]) -> Iterator[Block]:
 
 
 def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
-    """What was planned and what is done; the data sets that are not complete yet, each list behind its title."""
+    """What was planned and done, and the incomplete data sets, each list behind its title."""
     if covered:
         yield Tabled(coverage_table(covered))
     for row in covered:

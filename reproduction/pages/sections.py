@@ -1,4 +1,4 @@
-"""A job and its records -> one section of the report: tables and charts, holes stated."""
+"""A job and its records -> one section of the report: tables and charts, with gaps stated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Section:
     ----------
     name, title : str
     suite : str
-        What its data sets are called together.
+        The name for its data sets.
     tables : list of Table
     charts : dict
         File stem -> what Vega-Lite draws, as plain values.
@@ -72,7 +72,7 @@ def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTa
 
 
 def notes_of(sections: Iterable[Section]) -> list[str]:
-    """What the sections say is missing, each once."""
+    """What is missing according to the sections, without repetition."""
     return list(dict.fromkeys(note for section in sections for note in section.notes))
 
 
@@ -87,7 +87,7 @@ def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
 
 
 def build(job: Job, results: Results | Archive) -> Section:
-    """The section of a job, from what there is so far."""
+    """The section of a job, from the results so far."""
     archive = results if isinstance(results, Archive) else Archive(results)
     section = Section(job.name, job.target.title, " and ".join(job.suites))
     if job.target.protocols and not job.target.simulations and not job.target.model:
@@ -101,7 +101,7 @@ def build(job: Job, results: Results | Archive) -> Section:
 
 
 def _gather(section: Section, job: Job, archive: Archive) -> None:
-    """The scores that have at least one complete data set; the notes say what is missing."""
+    """The scores with at least one complete data set; the notes say what is missing."""
     found = archive.gather(job.cells(), job.holes)
     for scores in found:
         missing = [hole for hole in scores.holes if hole not in job.holes]
@@ -155,7 +155,7 @@ def _suite_charts(section: Section, scores: Scores) -> None:
 
 
 def _start_tables(job: Job, archive: Archive, scores: Scores) -> list[Table]:
-    """How much the start matters, wherever the same cells are there from another start, on the splits they have."""
+    """How much the start matters, if the same cells were also run from another start, on their common splits."""
     if scores.model != "linear":
         return []
     mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
@@ -274,7 +274,7 @@ def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Fo
 
 
 def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
-    """What was solved for a target without cells: kept by the run, or solved here where nothing is kept."""
+    """The results for a target without cells: stored by the run, or computed here."""
     name, steps = job.target.name, job.options.max_iter or job.target.max_iter
     content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
     if content is None:

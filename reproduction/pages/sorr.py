@@ -1,4 +1,4 @@
-"""The sum of ranked ranges on its paper's four sets: test errors over splits beside the published ones.
+"""The sum of ranked ranges on its paper's four sets: test errors over splits compared with the published ones.
 
 Published figures: Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1:
 mean test errors in percent of linear models, half of the rows for training and a quarter each for validation and test,
@@ -64,7 +64,7 @@ def _record(name: str, place: tuple[str, str], errors: Sequence[float]) -> Row:
 
 
 def sorr_shown(found: Found, max_iter: int) -> Table:
-    """The errors as a table, the published figure beside each, and a sentence where the two differ."""
+    """The errors as a table, each with the published figure, and a sentence if the two differ."""
     records = sorr_records(found)
     columns: dict[str, Column] = {
         "set": "{set}",

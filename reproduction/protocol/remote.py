@@ -21,7 +21,7 @@ TIMEOUT = 60
 
 
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
-    """The error of a machine that has no such file: what to fetch, where to put it, what works without."""
+    """The error for a missing file: what to fetch, where to put it, and what works without it."""
     return NotAtHandError(
         f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
         "CLOSECALL_DATA). The suite 'embedded' works without any download."
@@ -72,7 +72,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
 
 
 def read_pmlb(name: str, path: Path) -> Dataset:
-    """Read a PMLB file, its size being what it is known to be; the version says whether it is the edition of 2017."""
+    """Read a PMLB file and check its size; the version says whether it is the edition of 2017."""
     data = from_frame(read_table(path, "target"), "target", name=name, source="pmlb", version="unlisted")
     expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
     found = data.X.shape
@@ -88,7 +88,7 @@ def read_pmlb(name: str, path: Path) -> Dataset:
 
 
 def _summary(name: str) -> tuple[int, int] | None:
-    """Rows and features that the installed pmlb package states for a set, None if it does not know it."""
+    """Rows and features of a set according to the installed pmlb package; None if it does not know the set."""
     try:
         from pmlb.dataset_lists import df_summary
     except ImportError:

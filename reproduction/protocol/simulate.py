@@ -65,8 +65,8 @@ def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Append copies of random negatives with a positive label, each negative at most once.
 
-    Without replacement, so that each pair is right once and wrong once whatever the classifier says. Parameters and
-    return values are those of `outliers`.
+    Without replacement: each pair is right once and wrong once for every classifier. Parameters and return values are
+    those of `outliers`.
 
     Examples
     --------

@@ -41,7 +41,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a loader is given beside the name."""
+    """What a loader receives besides the name."""
 
     directory: Path
     target: str
@@ -129,7 +129,7 @@ def load_dataset(
 
 
 def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether loading that name would need no download (the file is there; it is not read)."""
+    """Whether that name can be loaded without a download (the file exists; it is not read)."""
     source, rest = resolve(name)
     if source in ("embedded", "file"):
         return source == "embedded" or Path(rest).is_file()
@@ -137,7 +137,7 @@ def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
 
 
 def _place(source: str, name: str, directory: Path) -> Path:
-    """Where a set lies, or, if it is nowhere, where a download of it goes."""
+    """Where a set is stored, or where a download of it would be."""
     if source == "pmlb":  # today's package keeps its cache under today's spelling
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
@@ -156,7 +156,7 @@ def _place(source: str, name: str, directory: Path) -> Path:
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
-    """The suite's task id (None if it is no task of the suite) and OpenML's data set id."""
+    """The suite's task id (None if it is not in the suite) and OpenML's data set id."""
     if source == "openml":
         if not name.isascii() or not name.isdigit():
             raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")
@@ -219,7 +219,7 @@ def _read_task(task: int, data_id: int, path: Path) -> Dataset:
 
 
 def _rows_of(path: Path, task: int) -> list[dict[str, str]]:
-    """The lines of a side table that belong to a task; none if the table is not there."""
+    """The lines of a side table that belong to a task; none if there is no such table."""
     if not path.exists():
         return []
     lines = read_bytes(path).decode("utf-8", errors="replace").splitlines()

@@ -193,4 +193,4 @@ def test_figure_5_names_every_level_and_every_line() -> None:
     text = to_markdown(simulation_gains("figure5", records))
     assert "close decay, logistic, outliers" in text  # whole: the table fits its page
     assert "Losses here, from none to 256: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
-    assert "Top looks at the k-th largest loss alone" in " ".join(text.split())
+    assert "Top uses only the k-th largest loss" in " ".join(text.split())

@@ -18,7 +18,7 @@ class RunError(RuntimeError):
 #: Commands that keep each finished part; of all others nothing is kept.
 RESUMABLE = ("reproduce",)
 KEPT = "what is finished is kept, the same command resumes"
-AGAIN = "the same command begins anew"
+AGAIN = "the same command starts over"
 
 
 def going_on() -> str:

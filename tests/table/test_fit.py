@@ -164,7 +164,7 @@ def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
     assert len(predictions(run, "m", "c.csv")) == 60
     assert "no estimate" not in run.err
     assert run("predict", "m", "c.csv", "--probabilities") == cli.BAD_REQUEST
-    assert "fit it anew" in run.err
+    assert "fit it again" in run.err
 
 
 def test_the_pipeline_is_scikit_learns(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What is said on a terminal: consoles, names that stay text, tables; and the options that commands share."""
+"""Terminal output (consoles, escaped names, tables) and the options that commands share."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Json = Annotated[bool, typer.Option("--json", help="Write events or results to s
 
 
 class Console(RichConsole):
-    """Rich's console without pictures for ``:names:``; a reader that goes away is a ``BrokenPipeError``."""
+    """Rich's console without emoji; a closed pipe raises ``BrokenPipeError``."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Let the command say what it means; Rich would end it with the exit code 1."""
+        """Let the command handle it; Rich would exit with code 1."""
         raise BrokenPipeError
 
 
@@ -37,12 +37,12 @@ out, err = Console(), Console(stderr=True)
 
 
 def plain(value: object) -> str:
-    """A name or message as plain text for a console: neither its markup nor its control characters act."""
+    """A name or message as plain text for a console: markup and control characters have no effect."""
     return escape(shown(value))
 
 
 def words(text: str) -> tuple[str, ...]:
-    """What stands between commas that are not in brackets.
+    """Split at commas that are not inside brackets.
 
     Examples
     --------
@@ -80,6 +80,6 @@ def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """What the user should know."""
+    """A note to the user."""
     for note in notes:
         console.print(f"note: {plain(note)}", style="yellow")

@@ -42,7 +42,7 @@ def _common(
 
 @cache
 def built() -> Any:
-    """The application as it is called: read once from the annotations of all commands, which takes a while."""
+    """The application, built once from the annotations of all commands, which takes a while."""
     return typer.main.get_command(app)
 
 
@@ -62,7 +62,7 @@ def command_of(arguments: list[str]) -> Any:
 
 
 def main() -> None:
-    """The entry point: runs the command and turns what went wrong into a message and an exit code."""
+    """The entry point: runs the command and turns errors into a message and an exit code."""
     with stoppable():
         try:
             arguments = streams.with_values(sys.argv[1:]) or ["--help"]

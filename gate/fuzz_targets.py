@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import gzip
 import io
-import itertools
 import json
 import os
 import shutil
@@ -36,7 +35,6 @@ from reproduction.protocol.grid import ROW
 from reproduction.run.compact import CompactError, from_text
 from reproduction.run.exchange import RUNS, export_store, read_folder
 from reproduction.run.record import pack, unpack
-from reproduction.run.salvage import salvage
 from reproduction.run.store import Store, StoreError
 
 #: Where inputs are written; the children of a run use it one after the other.
@@ -182,24 +180,14 @@ def _stores() -> dict[str, bytes]:
         return {"store": make_store(Path(folder)).read_bytes()}
 
 
-_TURN = itertools.count()
-
-
 def read_store(data: bytes) -> None:
-    """Everything that status and report ask of a store; of every fourth, what salvage saves."""
+    """Everything that status and report ask of a store."""
     path = _written("store.sqlite", data)
     for ending in ("-wal", "-shm", ".lock"):
         Path(f"{path}{ending}").unlink(missing_ok=True)
-    try:
-        with Store(path) as store:
-            store.failures(), store.cells(), store.runs(), stored_jobs(store)
-            list(store.records(sorted(store.done())))
-    finally:
-        if next(_TURN) % 4 == 0:
-            with contextlib.suppress(StoreError):
-                salvage(path)
-            for aside in _ROOM.glob("store.sqlite.damaged-*"):
-                aside.unlink()
+    with Store(path) as store:
+        store.failures(), store.cells(), store.runs(), stored_jobs(store)
+        list(store.records(sorted(store.done())))
 
 
 def _folders() -> dict[str, bytes]:
@@ -234,11 +222,9 @@ def read_cells(data: bytes) -> None:
 
 
 def _arguments() -> dict[str, bytes]:
-    lines = ["status --json", "plan overview --datasets monk3 --splits 2", "predict m.npz t.csv --copy a",
-             "datasets embedded", "fit t.csv --out made --classifier logistic",
-             "compare t.csv --splits 2 --no-report --max-iter 2",
-             "export --to there", "import there", "salvage",
-             "reproduce overview --datasets monk3 --workers 1"]  # fmt: skip
+    lines = ["status --json", "reproduce --dry-run --datasets monk3 --splits 2", "predict m.npz t.csv --copy a",
+             "fit t.csv --out made --model logistic", "compare t.csv --splits 2 --no-report",
+             "export --to there", "import there"]  # fmt: skip
     return {f"{line.split()[0]}.txt": line.replace(" ", "\n").encode() for line in lines}
 
 

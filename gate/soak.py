@@ -1,7 +1,6 @@
 """Print what faults and load do to closecall; exit with 1 if a figure is not as docs/robustness.md promises.
 
 python -m gate.soak --faults 100          # break reproduce in every way; cells lost and doubled
-python -m gate.soak --damage 300          # change bytes of a store; what salvage saves
 python -m gate.soak --cells 20000         # small cells through local processes and Dask; memory, files
 python -m gate.soak --rows 10000000       # rows through fit and predict; time and peak memory
 python -m gate.soak --short               # a little of everything, in about a minute of one core
@@ -13,13 +12,12 @@ import argparse
 import subprocess
 import sys
 
-from gate import soak_damage, soak_faults, soak_load
+from gate import soak_faults, soak_load
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--faults", type=int, default=0, help="how many faults to inject")
-    parser.add_argument("--damage", type=int, default=0, help="how many stores to damage")
     parser.add_argument("--cells", type=int, default=0, help="how many small cells to run on each engine")
     parser.add_argument("--rows", type=int, default=0, help="how many rows to fit")
     parser.add_argument("--engines", default="local,dask", help="for --cells")
@@ -36,9 +34,6 @@ def main() -> None:
     faults = len(kinds) if given.short else given.faults
     if faults:
         good &= soak_faults.soak(faults, kinds, 4 if given.short else given.splits, given.seed)
-    tries = 20 if given.short else given.damage
-    if tries:
-        good &= soak_damage.damage(tries, given.seed)
     cells = {"local": 400, "dask": 150} if given.short else dict.fromkeys(given.engines.split(","), given.cells)
     for engine, count in cells.items():
         if count:

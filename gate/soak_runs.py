@@ -25,7 +25,7 @@ from reproduction.run.store import Store
 
 DRIVER = Path(__file__).with_name("soak_driver.py")
 PLAN = ["reproduce", "overview", "--datasets", "monk3,titanic", "--max-iter", "20", "--json", "--splits"]
-ENGINES = {"local": ["--workers", "2"], "dask": ["--dask-workers", "2"]}
+ENGINES = {"local": ["--workers", "2"], "dask": ["--scheduler", "local", "--workers", "2"]}
 #: An interrupted driver must be gone after so many seconds, on a machine with other things to do.
 PROMPT = 20.0
 

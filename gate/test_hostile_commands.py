@@ -138,8 +138,6 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "plan": lambda bad: [["plan", "--datasets", bad], ["plan", "--datasets", "monk3", "--out", bad]],
     "status": lambda bad: [["status", "--out", bad]],
     "report": lambda bad: [["report", "--out", bad]],
-    "salvage": lambda bad: [["salvage", "--out", bad]],
-    "datasets": lambda bad: [["datasets", bad], ["datasets", "embedded", "--data-dir", bad]],
     "export": lambda bad: [["export", "--to", bad, "--out", "store"], ["export", "--to", "there", "--out", bad]],
     "import": lambda bad: [["import", bad, "--out", "imported"]],
     "publish": lambda bad: [["publish", "--to", "pages", "--out", bad], ["publish", "--to", bad]],
@@ -167,7 +165,7 @@ def test_every_command_with_every_kind_of_bad_file(
             assert told.strip()
 
 
-@pytest.mark.parametrize("command", ["status", "report", "salvage"])
+@pytest.mark.parametrize("command", ["status", "report"])
 def test_a_store_that_is_another_database(command: str, tmp_path: Path) -> None:
     for name, data in (("bytes", bytes(range(256)) * 64), ("empty", b""), ("folder", None)):
         folder = tmp_path / name
@@ -209,7 +207,7 @@ def test_a_name_with_an_escape_in_every_command(tmp_path: Path) -> None:
     folder = tmp_path / "\x1b[31mred\x07"
     folder.mkdir()
     make_store(folder)
-    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["salvage"], ["status"]):
+    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["status"]):
         code, told = run_command([*arguments, "--out", str(folder)], tmp_path)
         assert code in (0, 1, 2, 3), told
         assert "\x1b" not in told, arguments
@@ -283,7 +281,7 @@ def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(charts, "address_space", lambda: 8 << 30)
     (tmp_path / "t.csv").write_text(TABLE)
     with pytest.raises(ValueError, match=r"an address space of 8192 MiB: lift the limit"):
-        charts.write(None, tmp_path / "x")
+        charts.draw({})
     assert "lift the limit" in check_packages()
 
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from closecall import cli
 from closecall.report.formats import to_csv, to_markdown
+from reproduction.app import app
 from reproduction.pages.tables import suite_tables
 from reproduction.protocol.grid import ROW, choose, k_grid
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, Task
@@ -302,7 +303,7 @@ def test_an_import_that_breaks_off_writes_nothing(
 
 
 def call(*arguments: str) -> str:
-    result = CliRunner().invoke(cli.app, list(arguments))
+    result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == cli.COMPLETE, result.output
     return result.output
 
@@ -324,7 +325,7 @@ def test_commands_and_no_finished_cell_runs_again(tmp_path: Path, monkeypatch: p
     found = json.loads(call("import", "files", "--out", "second", "--json"))
     assert found == {"kind": "imported", "added": 2, "known": 0}
     asked = ("--datasets", "parity5", "--splits", "2", "--max-iter", "5", "--protocol", "sound")
-    assert json.loads(call("plan", *asked, "--out", "second", "--json"))["left"] == 0
+    assert json.loads(call("reproduce", "--dry-run", *asked, "--out", "second", "--json"))["left"] == 0
     with Store("second/store.sqlite", write=True) as store:
         again = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
     assert [event.kind for event in again] == ["planned", "finished"]

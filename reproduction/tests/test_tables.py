@@ -6,9 +6,6 @@ import csv
 import html.parser
 import io
 import json
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +14,11 @@ import pytest
 
 from closecall import stats
 from closecall.report import charts
-from closecall.report.formats import WIDTH, Table, to_csv, to_latex, to_markdown
-from closecall.report.text import escape_latex, visible
+from closecall.report.formats import WIDTH, Table, to_csv, to_markdown
+from closecall.report.text import visible
 from reproduction.pages import figure1 as synthetic, figures, tables
 from reproduction.pages.report import stored_jobs, write_report
 from reproduction.pages.sections import build
-from reproduction.pages.tables import pairs_latex
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
@@ -144,9 +140,6 @@ def test_long_and_hostile_names_are_text_everywhere() -> None:
     assert "<script" not in text.replace(r"\<script", "")
     assert "p < 0.05" in text
     assert all(len(line) <= WIDTH for line in text.splitlines() if line.startswith("|"))
-    latex = to_latex(table)
-    assert r"\textless{}script\textgreater{}" in latex
-    assert "GAMETES\\_Epistasis" in latex
     formula = Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
     assert to_csv(formula).splitlines()[1:] == ["'=cmd|' /C calc'!A0", "'@x"]
 
@@ -171,8 +164,6 @@ def test_a_name_is_text_for_every_reader(name: str) -> None:
     (_, value) = csv.reader(io.StringIO(to_csv(table)))
     assert value[0].removeprefix("'") == visible(name).replace("\n", "\\n")
     assert not value[0].startswith(("=", "+", "-", "@"))
-    latex = to_latex(table)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]|\\input|\\\\\s*[\[*]|--", latex)
 
 
 class Text(html.parser.HTMLParser):
@@ -198,38 +189,6 @@ class Text(html.parser.HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts[-1] += data
-
-
-def test_latex_has_the_papers_layout() -> None:
-    network = Scores(**{**made(protocol="paper").__dict__, "model": "network"})
-    text = pairs_latex([made(protocol="paper"), network], "significant", get_table("table1"), ["50 % & more"])
-    assert text.count(r"\midrule") == 6  # ours, paper, difference for each model
-    assert r"\multicolumn{5}{c}{Logistic} & \multicolumn{5}{c}{Hinge}" in text
-    rows = [line for line in text.splitlines() if line.startswith("& ")]
-    assert len(rows) == 30
-    assert {line.count("&") for line in rows} == {11}
-    printed = [cell.strip() for cell in rows[7].removesuffix(r"\\").split("&")[2:]]  # the paper's atk row
-    theirs = np.hstack([get_table("table1").fractions("linear", loss)[2] for loss in LOSSES])
-    assert printed == ["" if np.isnan(value) else f"{value:.2f}" for value in theirs]
-
-
-@pytest.mark.skipif(
-    not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="needs a TeX: pdflatex, tectonic"
-)
-def test_latex_compiles(tmp_path: Path) -> None:
-    body = "\n".join([to_latex(table) for table in all_tables(made((HOSTILE, "pmlb:monk3")))])
-    body += pairs_latex([made()], "joint", None, ["note"])
-    head = "\\documentclass{article}\\usepackage{booktabs,multirow}\\begin{document}\n"
-    (tmp_path / "all.tex").write_text(head + body + "\\end{document}\n")
-    tex = shutil.which("pdflatex")
-    command = [tex, "-interaction=nonstopmode", "-halt-on-error", "all.tex"] if tex else ["tectonic", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-
-
-def test_escape_latex_leaves_nothing_special() -> None:
-    escaped = escape_latex("\\{}$&#^_~%<>")
-    assert re.sub(r"\\[a-zA-Z]+\{\}|\\[{}$&#_%]", "", escaped) == ""
 
 
 def toy_store(
@@ -328,11 +287,9 @@ def test_the_page_is_whole_escaped_and_alone(tmp_path: Path) -> None:
     assert "Not available locally: gone: no file" in page.text
     assert "<i>constant</i>" in page.text
     suffixes = {path.suffix for path in paths}
-    assert suffixes == {".csv", ".md", ".tex", ".svg", ".png", ".pdf", ".html"}
+    assert suffixes == {".csv", ".md", ".svg", ".html"}
     assert all(path.parent.parent == tmp_path / "out" or path.name == "report.html" for path in paths)
     assert all(path.stat().st_size for path in paths)
-    assert (tmp_path / "out/overview/ranks-paper-linear.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "out/overview/ranks-paper-linear.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:

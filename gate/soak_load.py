@@ -1,7 +1,5 @@
 """The load forms of the soak: many small cells through an engine; many rows through fit and predict."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """The store under attack: full and read-only disks, other schemas, changed bytes. Nothing whole is lost or altered."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

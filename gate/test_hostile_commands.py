@@ -1,8 +1,6 @@
 """Every command with every kind of bad file, hostile names, signals, closed streams and low limits: words, never a
 traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -23,6 +21,8 @@ import pytest
 pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
+import reproduction.app
+import reproduction.command
 from closecall import AggregateLossClassifier, cli, load_model
 from closecall.__main__ import ADDRESS_SPACE
 from closecall._signals import AGAIN, KEPT
@@ -135,7 +135,7 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],
     "reproduce": lambda bad: [["reproduce", "--datasets", bad, "--out", "run"],
                               ["reproduce", "--datasets", "monk3", "--out", bad]],
-    "plan": lambda bad: [["plan", "--datasets", bad], ["plan", "--datasets", "monk3", "--out", bad]],
+    "dry run": lambda bad: [["reproduce", "--dry-run", "--datasets", bad]],
     "status": lambda bad: [["status", "--out", bad]],
     "report": lambda bad: [["report", "--out", bad]],
     "export": lambda bad: [["export", "--to", bad, "--out", "store"], ["export", "--to", "there", "--out", bad]],
@@ -145,7 +145,8 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    names = {each.name or getattr(each.callback, "__name__", "") for each in cli.app.registered_commands}
+    registered = [*cli.app.registered_commands, *reproduction.app.app.registered_commands]
+    names = {each.name or getattr(each.callback, "__name__", "") for each in registered}
     assert names == set(COMMANDS)
 
 
@@ -197,7 +198,7 @@ def test_plain_progress_lines_are_text(capsys: pytest.CaptureFixture[str]) -> No
         Event("lost", work, "", 0, 1, 2, 0.5, None),
         Event("finished", None, "", 1, 1, 2, 1.0, None),
     ]
-    cli.paper._show_lines(iter(events))
+    reproduction.command._show_lines(iter(events))
     told = capsys.readouterr().out
     assert len(told.splitlines()) == 4
     assert not [character for character in told if not (character.isprintable() or character == "\n")]
@@ -304,8 +305,8 @@ def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.M
     def broken(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(cli.paper, "available", broken)
-    code, told = run_command(["datasets", "embedded"], tmp_path)
+    monkeypatch.setattr(reproduction.command, "available", broken)
+    code, told = run_command(["reproduce", "--dry-run"], tmp_path)
     assert code == "a traceback"
     assert "Traceback" not in told
     assert "RuntimeError: nobody thought of this" in " ".join(told.split())

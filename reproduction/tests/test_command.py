@@ -1,11 +1,6 @@
 """The command: exit codes, messages, JSON, and a whole small run with its report."""
 
-from __future__ import annotations
-
-import contextlib
 import json
-import re
-import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -154,14 +149,6 @@ def test_a_store_in_use_is_exit_code_3(call, tmp_path: Path) -> None:  # type: i
     assert "another run (process" in done.err
 
 
-def test_version_and_help(call) -> None:  # type: ignore[no-untyped-def]
-    assert call("--version").out.startswith("closecall ")
-    told = call("reproduce", "--help")
-    assert told.code == 0
-    assert "--protocol" in told.out
-    assert max(map(len, told.out.splitlines())) <= 80
-
-
 def test_the_embedded_suite_has_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     place = ("--datasets", "corral", "--protocol", "sound", "--json", "--out", str(tmp_path / "out"))
 
@@ -204,21 +191,3 @@ def test_report_runs_nothing_and_asks_each_question_once(  # type: ignore[no-unt
     assert call("report", *place).code == 0
     assert {path: path.read_bytes() for path in tables} == tables
     assert counts == {"compare": 2, "unpack": 4}  # two losses; four cells
-
-
-def test_a_store_without_the_solved_targets_says_so(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    place = ("--out", str(tmp_path / "out"))
-    assert call("reproduce", "examples", "--max-iter", "20", *place).code == 0
-    with contextlib.closing(sqlite3.connect(tmp_path / "out" / "store.sqlite")) as connection, connection:
-        connection.execute("DELETE FROM meta WHERE name LIKE 'solved %'")
-    assert call("report", *place).code == 0
-    assert "closecall reproduce examples" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_help_has_everyday_commands_first(call) -> None:  # type: ignore[no-untyped-def]
-    text = call("--help").out
-    names = ("compare", "fit", "predict", "explain")
-    places = [re.search(rf"^│ {name}\b|─ {name} ─", text, re.M) for name in names]
-    assert all(places)
-    starts = [place.start() for place in places if place]
-    assert starts == sorted(starts)

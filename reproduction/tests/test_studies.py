@@ -1,7 +1,5 @@
 """The experiments beyond the tables: their numbers are right, nothing is run twice, pages follow from their tables."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from collections.abc import Callable, Sequence

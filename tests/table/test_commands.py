@@ -1,7 +1,5 @@
 """``compare``, ``fit`` and ``predict`` as a new user types them, on tables as messy as theirs."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

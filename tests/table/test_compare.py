@@ -1,7 +1,5 @@
 """``closecall compare`` as a user types it: contenders, metrics, groups, time, columns, hints and the verdict."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

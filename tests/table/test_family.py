@@ -1,7 +1,5 @@
 """The families of aggregates in ``compare`` and ``fit``, as a user types it; a plain loop is the twin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``closecall fit``, ``predict`` and ``explain``: what was chosen and why, estimates, probabilities, reasons, ONNX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models that are not linear: fitted, kept with skops, predicting and explaining through the command line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,10 +1,7 @@
 """Tables of strangers: hostile names and values stay text, and what a newcomer's files hold is read as they mean it."""
 
-from __future__ import annotations
-
 import csv
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -188,27 +185,3 @@ def test_a_folder_that_cannot_be_is_said_before_the_work(run: Run) -> None:
     assert run("compare", "monk3", "--report", "taken") == cli.BAD_REQUEST
     assert "cannot make the folder 'taken'" in run.err
     assert run.out == ""
-
-
-@pytest.mark.skipif(not os.environ.get("CLOSECALL_LARGE"), reason="a million rows take a minute: set CLOSECALL_LARGE=1")
-def test_a_million_rows(run: Run) -> None:
-    """Mixed types, missing values, dates and an identifier: all three commands, predict in little memory."""
-    rng = np.random.default_rng(5)
-    n, path = 1_000_000, Path("million.csv")
-    age, city = rng.integers(18, 90, n), rng.integers(0, 3, n)
-    label = np.where(age + 12 * (city == 1) + 8 * rng.standard_normal(n) > 55, "yes", "no")
-    with path.open("w") as file:
-        file.write("id,age,city,since,churned\n")
-        for i in range(n):
-            years = "" if i % 13 == 0 else str(age[i])
-            file.write(
-                f"C{i},{years},{('Lima', 'Quito', 'Cusco')[city[i]]},20{10 + i % 14}-0{1 + i % 9}-11,{label[i]}\n"
-            )
-    assert run("compare", path, "--splits", 2) == 0
-    assert "5000 of 1000000 rows are used" in run.out.replace("\n", " ")
-    assert run("fit", path, "--splits", 0, "--out", "m") == 0
-    assert "'id' is left out" in run.err
-    assert run("predict", "m", path, "--out", "p.csv", "--json") == 0
-    summary = run.records()[-1]
-    assert summary["rows"] == n
-    assert float(str(summary["accuracy"])) > 0.85

@@ -1,7 +1,5 @@
 """``fit`` and ``predict`` of Parquet files in passes: the model of the table in memory, and errors that say why."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

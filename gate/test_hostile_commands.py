@@ -134,8 +134,8 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "predict": lambda bad: [["predict", bad, "good.csv"], ["predict", "good.npz", bad]],
     "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],
     "reproduce": lambda bad: [["reproduce", "--datasets", bad, "--out", "run"],
-                              ["reproduce", "--datasets", "monk3", "--out", bad]],
-    "dry run": lambda bad: [["reproduce", "--dry-run", "--datasets", bad]],
+                              ["reproduce", "--datasets", "monk3", "--out", bad],
+                              ["reproduce", "--dry-run", "--datasets", bad]],
     "status": lambda bad: [["status", "--out", bad]],
     "report": lambda bad: [["report", "--out", bad]],
     "export": lambda bad: [["export", "--to", bad, "--out", "store"], ["export", "--to", "there", "--out", bad]],
@@ -305,7 +305,7 @@ def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.M
     def broken(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(reproduction.command, "available", broken)
+    monkeypatch.setattr(reproduction.command, "prepare", broken)
     code, told = run_command(["reproduce", "--dry-run"], tmp_path)
     assert code == "a traceback"
     assert "Traceback" not in told

@@ -47,7 +47,7 @@ class Campaign:
     runs : sequence of dict
         As :func:`reproduction.run.exchange.read_folder` gives them.
     failed : dict
-        Key -> why, of cells that failed.
+        Key -> reason, for failed cells.
     """
 
     lines: dict[str, Line]
@@ -59,7 +59,7 @@ class Campaign:
         return set(self.lines)
 
     def failures(self) -> dict[str, str]:
-        """Key -> why, of the cells that failed."""
+        """Key -> reason, for failed cells."""
         return self.failed
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
@@ -116,7 +116,7 @@ def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Siz
 
 
 def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
-    """Suite -> its data sets that any run had, and those in none, in the order of the suite."""
+    """Suite -> its data sets that some run had, and those that none had, in the order of the suite."""
     sizes: dict[str, dict[str, Size]] = {}
     holes: dict[str, dict[str, Hole]] = {}
     for job in asked:
@@ -160,7 +160,7 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
 
 
 def _options(way: _Variant, protocols: Sequence[str], model: str) -> RunOptions:
-    """The request for cells of a model; a target's own kind of cells is not asked for by name."""
+    """The request for cells of a model; a target's own kind of cells is not named."""
     models = (model,) if model in MODELS else MODELS[:1]
     return RunOptions(way.splits, way.max_iter, tuple(protocols), models, recipe=way.recipe)
 

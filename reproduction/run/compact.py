@@ -1,7 +1,8 @@
-"""Cells in compact form: what validation chose, one line of CSV a cell, read back only if everything in it fits.
+"""Cells in compact form: the rows that validation chose, one CSV line per cell, fully checked when read back.
 
-A record keeps its whole grid, some seven kilobytes a cell. Every table and figure needs only the row that validation
-chose for each (loss, method): about a hundred bytes a cell, in a file that any tool reads. Objectives are left out.
+A record keeps its whole grid, about seven kilobytes per cell. Tables and figures need only the row that validation
+chose for each (loss, method): about a hundred bytes per cell, in a file that any tool can read. Objectives are left
+out.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _PLACES = {
 
 
 def kind_of(cell: Cell) -> str:
-    """What shares a file: cells of one model, and networks with a start for every setting by themselves."""
+    """What shares a file: cells of one model; networks with a start for every setting have their own."""
     return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
 
 
 def header_of(kind: str) -> tuple[str, ...]:
-    """The first line of a file of cells of that kind."""
+    """The header of a file of such cells."""
     chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[kind] for name in _CHOSEN)
     return (*_CELL, *_FACTS, *chosen)
 
@@ -65,7 +66,7 @@ HEADER = header_of(MODELS[0])
 
 
 class CompactError(ValueError):
-    """What was read is no compact result of this project; the message says where and why."""
+    """The input is not a compact result of this project; the message says where and why."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Text that a spreadsheet takes for text and that stays on its line; :func:`unspell` reads it back.
+    r"""Text that a spreadsheet treats as text and that stays on one line; :func:`unspell` reverses it.
 
     Examples
     --------
@@ -260,7 +261,7 @@ def _order(line: Line) -> tuple[object, ...]:
 def in_files(lines: Iterable[Line]) -> dict[str, list[Line]]:
     """The cells by the file they belong in, each file in a fixed order.
 
-    One file for each (suite, protocol, model, contaminated or not): a file whose cells are all done changes no more.
+    One file for each (suite, protocol, model, contaminated or not): a file whose cells are all done no longer changes.
     """
     files: dict[str, list[Line]] = {}
     for line in lines:

@@ -61,7 +61,7 @@ LABELS = {
 
 
 def run_one(key: Row) -> Row:
-    """Test accuracy, seconds and what was taken; training and validation part are one, for the search to divide."""
+    """Test accuracy, seconds and the chosen setting; the search splits the training and validation parts itself."""
     parts = division(key["name"], key["split"])
     X, y = np.concatenate(parts.X[:2]), np.concatenate(parts.y[:2])
     folds = max(2, min(5, int((y > 0).sum()), int((y < 0).sum())))
@@ -96,7 +96,7 @@ def table(settings: Settings) -> list[Row]:
 
 
 def price(rows: list[Row], method: str) -> Row:
-    """What a guard lets through: how often average is left, and the best and the worst that comes of it on a set."""
+    """What a guard lets through: how often average is replaced, and the best and worst result on a set."""
     mine = [row for row in rows if row["method"] == method]
     gains = np.array([row["gain"] for row in mine])
     return {

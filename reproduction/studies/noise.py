@@ -1,4 +1,4 @@
-"""How often the guard of the searches takes a challenger where there is nothing to learn: labels that are pure noise.
+"""How often the guard of the searches accepts a challenger when the labels are pure noise.
 
 Every case draws normal features and balanced labels without any relation to them, with its run's number as seed. Its
 table is quoted by the page on how to read the results; it has no page of its own.

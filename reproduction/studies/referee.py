@@ -84,7 +84,7 @@ def contenders() -> tuple[Any, dict[str, Any]]:
 
 
 def spread(names: list[str], count: int = SETS) -> list[str]:
-    """So many of the names, evenly spread over their order.
+    """The given number of names, evenly spread over their order.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def noise(seed: int) -> tuple[Array, Array]:
 
 
 def run_one(key: Row) -> Row:
-    """Test accuracies of everyone, and the guard's comparison; of noise, the comparison.
+    """Test accuracies of all methods, and the guard's comparison; for noise, only the comparison.
 
     Every fit is repeatable, so the guarded choice is the contender of that name: it is not fitted once more.
     """

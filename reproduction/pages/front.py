@@ -77,7 +77,9 @@ def index_page(
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}
         blocks += [Heading(group), Items(tuple(Link(titles[file], file) for file in files))]
-    blocks += [Tabled(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
+    blocks.append(Heading("Close decay against average"))
+    for suite in dict.fromkeys(row["suite"] for row in first):
+        blocks += [Heading(f"On {suite}", 3), Tabled(headline_table(first, suite), titled=False)]
     blocks += _findings(sections)
     if agreement.rows:
         blocks.append(Tabled(agreement))
@@ -125,7 +127,7 @@ def _lead(first: Sequence[Row]) -> Iterator[Block]:
 def _findings(sections: Sequence[Section]) -> Iterator[Block]:
     found = findings(parts_of(section for section in sections if section.name.startswith(("overview", "table"))))
     if found:
-        yield Heading("In words")
+        yield Heading("In words", 3)
     for finding in found:
         texts = [
             f"{verdict.loss} loss: {verdict.headline}. {' '.join(verdict.sentences)}" for verdict in finding.verdicts

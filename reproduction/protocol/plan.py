@@ -278,7 +278,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         lookup(dict.fromkeys(map(str, NETWORK_RATES)), str(self.recipe), "recipe")
         if self.splits > MAX_SPLITS:
-            raise ValueError(f"splits={self.splits} is too many; {MAX_SPLITS} are the most")
+            raise ValueError(f"splits={self.splits} is too many; at most {MAX_SPLITS} are allowed")
         if self.splits < 1 or (self.max_iter is not None and self.max_iter < 1):
             raise ValueError(f"splits={self.splits} and max_iter={self.max_iter} must be at least 1")
         for name in self.protocols or ():
@@ -349,7 +349,7 @@ def cells_for(
     )
     count = len(sizes) * len(protocols) * len(models) * len(variants) * splits
     if count > MAX_CELLS:
-        raise ValueError(f"{count} cells are too many; {MAX_CELLS} are the most: ask for fewer data sets or splits")
+        raise ValueError(f"{count} cells are too many; at most {MAX_CELLS} are allowed: use fewer data sets or splits")
     tasks = [
         Task(cell, predicted_cost(cell, size.rows, size.features))
         for size in sizes

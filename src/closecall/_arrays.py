@@ -64,7 +64,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
         count += (last + piece).count(mark)
         last = piece[-3:]
         if count > most:
-            raise ArchiveError(f"it has too many arrays; at most {most} are the most")
+            raise ArchiveError(f"it has too many arrays; at most {most} are allowed")
     file.seek(0)
 
 

@@ -336,7 +336,7 @@ def test_bad_parameters_say_what_to_do(params: dict[str, Any], words: str) -> No
 
 def test_bad_data_says_what_to_do() -> None:
     X, y = easy()
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         CloseKClassifier().fit(X, np.zeros(120))
     with pytest.raises(ValueError, match="NaN"):
         CloseKClassifier().fit(np.where(X > 1, np.nan, X), y)

@@ -128,7 +128,7 @@ def test_columns_missing_and_new_are_explained(run: Run, messy: dict[str, Path],
     ("content", "options", "words"),
     [
         ("a,b\n1,x\n2,y\n", ["--target", "bb"], "did you mean 'b'?"),
-        ("a,b\n1,x\n2,x\n", [], "one class only ('x')"),
+        ("a,b\n1,x\n2,x\n", [], "only one class ('x')"),
         ("", [], "is empty"),
         ("a,b\n", [], "no rows"),
         ("1,2\n3,4\n", [], "header line"),
@@ -162,7 +162,7 @@ def test_model_files_are_checked(run: Run, messy: dict[str, Path], tmp_path: Pat
     with model.open("wb") as file:
         np.savez(file, **arrays)
     assert run("predict", model, messy["customers"], "--out", tmp_path / "p.csv") == cli.BAD_REQUEST
-    assert "was changed" in run.err
+    assert "was altered" in run.err
     assert not (tmp_path / "p.csv").exists()
     model.write_bytes(b"no model")
     assert run("predict", model, messy["customers"]) == cli.BAD_REQUEST

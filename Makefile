@@ -20,6 +20,7 @@ test: $(VENV)/.installed  ## install the test set, run all tests
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
 
 types: $(VENV)/.installed
 	$(VENV)/bin/mypy
@@ -53,7 +54,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src
 
 $(DEMO_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/*/*.[ch])
 	$(PYTHON) -m venv $(DEMO_VENV)
-	$(DEMO_VENV)/bin/python $(PIP_INSTALL) -e ".[demo]"
+	$(DEMO_VENV)/bin/python $(PIP_INSTALL) --no-compile -e ".[demo]"
 	touch $@
 
 clean:

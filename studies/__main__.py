@@ -14,7 +14,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
-    "multiclass", "guard", "noise", "classifiers", "steps", "reducers", "contamination", "referee", "threshold",
+    "multiclass", "classifiers", "steps", "reducers", "contamination", "referee", "threshold",
     "optimality", "family", "dca", "exact", "rates", "network-starts", "level", "strength",
 )  # fmt: skip
 

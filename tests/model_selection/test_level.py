@@ -122,6 +122,40 @@ def test_time_is_judged_by_blocks(count: int) -> None:
     assert unbiased(gains)
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_near_in_time_does_not_choose_and_members_count_beside_it(declared: bool) -> None:
+    """Members that share shocks with a memory: blocks of ten times are like the ones next to them."""
+
+    def fit(rng: np.random.Generator) -> Any:
+        steps = rng.normal(size=(160, 1 if declared else 5, 22))
+        for time in range(1, 160):
+            steps[time] = 0.9 * steps[time - 1] + np.sqrt(0.19) * steps[time]
+        rows = (steps[100:] + (0.8 * rng.normal(size=(60, 5, 22)) if declared else 0.0)).reshape(300, 22)
+        params = {"groups": np.tile(np.arange(5), 60)} if declared else {}
+        model = rules(20, cv=TimeSeriesSplit(5), guard=2.0)
+        y = (rows[:, 0] > 0).astype(int)
+        y[:2] = 0, 1  # something to learn from for the first fold
+        return model.fit(rows[:, 1:], y, **params)
+
+    taken, gains, _ = level(fit)
+    assert taken <= LIMIT
+    assert unbiased(gains)  # +4 points where the block before chose
+
+
+def test_folds_of_few_groups_have_both_classes() -> None:
+    """Four groups of either class: five folds would train on a majority of the class that they do not test."""
+
+    def fit(rng: np.random.Generator) -> Any:
+        member = np.repeat(np.arange(8), 10)
+        X = rng.normal(size=(8, 3))[member] + 0.5 * rng.normal(size=(80, 3))
+        model = GuardedClassifierCV(LogisticRegression(C=1e-4), GaussianNB(), refit=False)
+        return model.fit(X, rng.permutation(np.arange(8) % 2)[member], groups=member)
+
+    taken, gains, _ = level(fit)
+    assert taken <= LIMIT
+    assert unbiased(gains)
+
+
 @pytest.mark.parametrize("count", [1, 20])
 def test_groups_that_cross_count_both_ways(count: int) -> None:
     def fit(rng: np.random.Generator) -> Any:

@@ -21,10 +21,8 @@ from studies import (
     common,
     compare,
     false_positives,
-    guard,
     level,
     multiclass,
-    noise,
     rates,
     referee,
     strength,
@@ -108,9 +106,9 @@ def test_from_the_command_line_to_table_and_page(tmp_path: Path) -> None:
     """A tiny run leaves its table; a page follows from its table alone, as the published one does."""
     results = common.ROOT / "docs" / "results"
     options = ["--raw", str(tmp_path), "--out", str(tmp_path / "results")]
-    main(["noise", *options, "--sets", "close_100_x_10", "--splits", "2"])
-    (row,) = common.read_csv(tmp_path / "results" / "beyond" / "noise.csv")
-    assert (row["case"], row["runs"]) == ("close_100_x_10", 2)
+    main(["level", *options, "--sets", "time, 1 rules", "--splits", "1"])
+    (row,) = common.read_csv(tmp_path / "results" / "beyond" / "level.csv")
+    assert (row["case"], row["runs"]) == ("time, 1 rules", level.BATCH)
     shutil.copy(results / "beyond" / "steps.csv", tmp_path / "results" / "beyond")
     main(["steps", *options, "--page"])
     assert (tmp_path / "results" / "beyond-steps.md").read_text() == (results / "beyond-steps.md").read_text()
@@ -206,33 +204,6 @@ def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:
     assert multiclass.page(rows, tmp_path / "figure.svg").count("3 sets") == len(multiclass.DUELS)
 
 
-def test_what_a_guard_lets_through(tmp_path: Path) -> None:
-    """A guard that nothing passes is tuned average; shares and gains are means over splits, then over sets."""
-    record = guard.run_one({"name": "embedded:corral", "split": 0})
-    assert record["kind"][guard.BASE] == "average"
-    assert set(record["accuracy"]) == set(guard.METHODS)
-    default = guard.method_of(guard.DEFAULT)
-    lines = [
-        {
-            "name": f"pmlb:{name}", "split": split,
-            "accuracy": dict.fromkeys(guard.METHODS, 0.8) | {default: 0.8 + gain, guard.method_of(0): 0.8 + 2 * gain},
-            "seconds": dict.fromkeys(guard.METHODS, 0.1),
-            "kind": {m: "close_decay" if m == default and split else "average" for m in guard.METHODS[:-1]},
-        }
-        for name, gain in (("a", 0.06), ("b", -0.01), ("c", 0.0))
-        for split in range(4)
-    ]  # fmt: skip
-    rows = guard.table(stored(tmp_path, "guard", lines))
-    found = guard.price(rows, default)
-    assert found == {
-        "left": pytest.approx(0.75), "gained": pytest.approx(2), "lost": pytest.approx(-1 / 3),
-        "worst": pytest.approx(-1), "worst_set": "b",
-    }  # fmt: skip
-    text = tight(guard.page(rows, tmp_path / "figure.svg"))
-    assert "leaves average in 75% of the fits and is +1.67 points better on average" in text
-    assert "loses 1.00 points with the guard and 2.00 without" in text
-
-
 def test_pages_of_the_referees(tmp_path: Path) -> None:
     """What is counted is what was stored: sets a point better and worse, the distance to the best, noise."""
     gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
@@ -282,7 +253,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
         {"case": "plain, 20 rules", "batch": 1, "steps": [[[0.01, *over]], [[0.02, 0.005, *over[1:]]]]},
     ]
     rows = level.table(stored(tmp_path, "level", lines))
-    assert [(row["runs"], row["taken"], row["taken_2"], row["gain"]) for row in rows] == [(5, 0.2, 0.2, 0.0)]
+    assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
     text = tight(level.page(rows, tmp_path / "figure.svg"))
     assert "left most often in 20.0% of the runs (20 rules, independent)" in text
     assert "within two standard errors of 0 in 1 of 1 cases" in text
@@ -290,7 +261,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
 
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
     """The largest mean gain of the guards that harm few sets and that little noise passes."""
-    names = [f"{guard:g}" for guard in strength.GUARDS]
+    names = [f"{guard:g}" for guard in strength.GUARDS["search"]]
 
     def line(key: dict[str, int], gain: Callable[[int], float], taken: Callable[[int], bool]) -> dict[str, object]:
         of = range(len(names))
@@ -303,7 +274,9 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
         *(line({"noise": seed}, lambda place: 0.0, lambda place, seed=seed: seed < 4 - place) for seed in range(20)),
     ]
     rows = strength.table(stored(tmp_path, "strength", lines))
-    assert [row["guard"] for row in rows if row["chosen"]] == [strength.GUARDS[3]]  # 10 % of the noise passes the third
+    assert [row["guard"] for row in rows if row["chosen"]] == [
+        strength.GUARDS["search"][3]
+    ]  # 10 % of the noise passes the third
     assert f"{names[3]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
     found = strength.run_one({"who": "search", "generated": 2})
     assert list(found["gain"]) == names
@@ -313,10 +286,10 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
 
 def test_every_experiment_has_a_name() -> None:
     assert [experiment(name).name for name in NAMES if name != "reducers"] == [n for n in NAMES if n != "reducers"]
-    assert guard.EXPERIMENT.page_name == "beyond-guard.md"
+    assert level.EXPERIMENT.page_name == "beyond-level.md"
 
 
-@pytest.mark.parametrize("module", [common, compare, false_positives, guard])
+@pytest.mark.parametrize("module", [common, compare, false_positives, strength])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0
@@ -334,13 +307,3 @@ def test_false_positive_rates() -> None:
     assert rates["plain paired t"] > 0.30
     assert rates["sound with Holm, any claim in a suite"] < 0.20
     assert rates["Wilcoxon over a suite"] < 0.20
-
-
-def test_rates_on_labels_that_are_noise(tmp_path: Path) -> None:
-    """Of each case that was run, how often the baseline was left; the published table has the same cases."""
-    assert noise.run_one({"case": "close_100_x_10", "seed": 0}) in ({"taken": True}, {"taken": False})
-    lines = [{"case": "top_100_x_10", "seed": seed, "taken": seed == 3} for seed in range(4)]
-    (row,) = noise.table(stored(tmp_path, "noise", lines))
-    assert (row["case"], row["runs"], row["taken"]) == ("top_100_x_10", 4, 0.25)
-    published = common.read_csv(common.ROOT / "docs" / "results" / "beyond" / "noise.csv")
-    assert {row["case"] for row in published} <= set(noise.CASES)

@@ -41,7 +41,7 @@ def reading_of(
     nominal: list[str] | None,
 ) -> Any:  # fmt: skip
     """How the file is to be read."""
-    from closecall.data.sheet import Reading
+    from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in (drop, keep, numeric, nominal)))
 
@@ -78,13 +78,13 @@ def compare(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
-    from closecall.tabular.compare import ComparePlan, diagnosis_of, run_splits
-    from closecall.tabular.conclude import PLAIN, conclude
-    from closecall.tabular.contenders import AGGREGATED, libraries
-    from closecall.tabular.divide import Order
-    from closecall.tabular.hints import hints
-    from closecall.tabular.report import Findings, as_records, check_packages, make_folder, page_path, write
-    from closecall.tabular.table import read
+    from closecall.table.compare import ComparePlan, diagnosis_of, run_splits
+    from closecall.table.conclude import PLAIN, conclude
+    from closecall.table.contenders import AGGREGATED, libraries
+    from closecall.table.divide import Order
+    from closecall.table.hints import hints
+    from closecall.table.report import Findings, as_records, check_packages, make_folder, page_path, write
+    from closecall.table.table import read
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
@@ -179,7 +179,7 @@ def print_facts(table: Any, console: Console) -> None:
 
 
 def _print_ranking(found: Any, splits: int) -> None:
-    from closecall.tabular.content import ends, label
+    from closecall.table.content import ends, label
 
     ranking, metric = RichTable(box=None, pad_edge=False), found.metric
     digits = 1 if metric.factor == 100 else 3
@@ -213,6 +213,6 @@ def _print_recalls(found: Any) -> None:
 
 
 def _mistakes(found: Any) -> list[Any]:
-    from closecall.tabular.content import mistakes
+    from closecall.table.content import mistakes
 
     return [(caption, *rest) for caption, *rest in mistakes(found)[:2]] if len(found.classes) <= 5 else []

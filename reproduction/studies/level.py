@@ -36,6 +36,7 @@ COMPARED = ("gain", "standard_error", "degrees_of_freedom", "units", "unit")
 REPEATED = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0)
 SHUFFLED = StratifiedShuffleSplit(20, random_state=0)
 Data = tuple[Array, Array, dict[str, Any]]
+Runs = list[list[list[Any]]]
 
 
 class Rule(ClassifierMixin, BaseEstimator):
@@ -204,19 +205,29 @@ def run(settings: Settings) -> None:
     resume(settings, "level", [{"case": case, "batch": n} for case in cases for n in batches], run_one)
 
 
+def runs_of(settings: Settings) -> dict[str, Runs]:
+    """The comparisons of every run, by case."""
+    lines = lines_of(settings, "level")
+    found = {name: [steps for line in lines if line["case"] == name for steps in line["steps"]] for name in CASES}
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def passed(runs: Runs, guard: float) -> list[bool]:
+    """Whether each run leaves its baseline under a guard."""
+    return [any(compare("", "", Gain(*step), guard).taken for step in steps) for steps in runs]
+
+
 def table(settings: Settings) -> list[Row]:
     """One row for each case that was run, with the guard that is the default."""
-    lines, found = lines_of(settings, "level"), list[Row]()
-    for name, case in CASES.items():
-        runs = [steps for line in lines if line["case"] == name for steps in line["steps"]]
-        if runs:
-            default = case.judge().guard
-            taken = [any(compare("", "", Gain(*step), default).taken for step in steps) for steps in runs]
-            low, high = fraction_interval(sum(taken), len(taken))
-            gain, error = mean_error([100 * steps[-1][0] for steps in runs])
-            words = {"case": name, "rows": case.rows, "decides": case.decides, "guard": default, "runs": len(runs)}
-            share = {"taken": float(np.mean(taken)), "low": low, "high": high}
-            found.append(words | share | {"gain": gain, "gain_se": error})
+    found = list[Row]()
+    for name, runs in runs_of(settings).items():
+        case, default = CASES[name], CASES[name].judge().guard
+        taken = passed(runs, default)
+        low, high = fraction_interval(sum(taken), len(taken))
+        gain, error = mean_error([100 * steps[-1][0] for steps in runs])
+        words = {"case": name, "rows": case.rows, "decides": case.decides, "guard": default, "runs": len(runs)}
+        share = {"taken": float(np.mean(taken)), "low": low, "high": high}
+        found.append(words | share | {"gain": gain, "gain_se": error})
     return found
 
 

@@ -145,22 +145,23 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
 
 
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
-    """The largest mean gain of the guards that harm few sets and that little noise passes."""
-    names = [f"{guard:g}" for guard in strength.GUARDS["search"]]
+    """The largest mean gain of the guards that harm few sets and that little noise passes in any case."""
+    guards = strength.GUARDS["search"]
+    names = [f"{guard:g}" for guard in guards]
 
-    def line(key: dict[str, int], gain: Callable[[int], float], taken: Callable[[int], bool]) -> dict[str, object]:
-        of = range(len(names))
-        return {"who": "search", **key, "gain": {names[place]: gain(place) for place in of},
-                "taken": {names[place]: taken(place) for place in of}}  # fmt: skip
+    def line(seed: int, gain: Callable[[int], float]) -> dict[str, object]:
+        return {"who": "search", "generated": seed, "gain": {name: gain(place) for place, name in enumerate(names)}}
 
-    lines = [
-        line({"generated": 0}, lambda place: 9.0 - place, lambda place: True),
-        line({"generated": 1}, lambda place: -2.0 * (place < 2), lambda place: True),  # a point worse under two guards
-        *(line({"noise": seed}, lambda place: 0.0, lambda place, seed=seed: seed < 4 - place) for seed in range(20)),
-    ]
-    rows = strength.table(stored(tmp_path, "strength", lines))
-    assert [f"{row['guard']:g}" for row in rows if row["chosen"]] == names[3:4]  # 10 % of the noise passes the third
-    assert f"{names[3]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
+    lines = [line(0, lambda place: 9.0 - place), line(1, lambda place: -2.0 * (place < 1))]  # worse under the first
+    settings = stored(tmp_path, "strength", lines)
+    over, few = [1e6, 400, "rows"], guards[1] + 0.1  # a run of ten passes the second guard, in one case
+    steps = [[[float(seed == 0), 1 / few, *over]] for seed in range(10)]
+    cases = {"plain, close-k": steps, "time, close-k": [[[0.0, 1.0, *over]]], "plain, 1 rules": [[[9.0, 1.0, *over]]]}
+    stored(tmp_path, "level", [{"case": case, "batch": 0, "steps": runs} for case, runs in cases.items()])
+    rows = strength.table(settings)
+    assert [row["noise"] for row in rows] == [0.1, 0.1, 0.0, 0.0]
+    assert [f"{row['guard']:g}" for row in rows if row["chosen"]] == names[2:3]
+    assert f"{names[2]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
     found = strength.run_one({"who": "search", "generated": 2})
     assert list(found["gain"]) == names
     X, y, unseen, truth = strength.generated(5)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, check_cv
+from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, TimeSeriesSplit, check_cv
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
@@ -65,7 +65,8 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, first_of(groups))]
+    told = None if isinstance(splitter, TimeSeriesSplit) else first_of(groups)  # it warns; the error is over both
+    pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, told)]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
     for number, (train, _) in enumerate(pairs):

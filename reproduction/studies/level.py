@@ -233,26 +233,29 @@ def table(settings: Settings) -> list[Row]:
 
 def page(rows: list[Row], figure: Path) -> str:
     most = max(rows, key=lambda row: row["taken"])
-    far = [row for row in rows if abs(row["gain"]) > 2 * row["gain_se"]]
+    rules = [row for row in rows if str(row["decides"]).endswith("rules")]
+    near = sum(abs(row["gain"]) <= 2 * row["gain_se"] for row in rules)
     lines = [
         [row["rows"], row["decides"], f"{row['runs']:.0f}", f"{row['guard']:g}",
-         f"{row['taken']:.1%} ({row['low']:.1%} to {row['high']:.1%})",
-         signed(row["gain"], row["gain_se"])]
+         f"{row['taken']:.1%} ({row['low']:.1%} to {row['high']:.1%})", signed(row["gain"], row["gain_se"])]
         for row in rows
     ]  # fmt: skip
     header = ["rows", "who decides", "runs", "guard", "baseline left", "mean reported gain (points)"]
     return "\n".join(
         [
             "# Guards on noise\n",
-            "Labels without any relation to the columns, in every way that rows may depend on each other. *Rules* say "
-            "the sign of a column each, so that nothing is learnt and the true gain over the baseline, another column, "
-            "is exactly 0; *learners* are naive Bayes, the nearest neighbour and a tree against logistic regression; "
-            "*threshold* is the exact threshold of logistic regression, *close-k* the search with three strengths of "
-            "the penalty. Everything else is at its default. 400 rows; groups are given where there are any, of "
-            "users by items both.\n",
-            f"A baseline is left most often in {most['taken']:.1%} of the runs ({most['decides']}, {most['rows']}). "
-            f"The mean reported gain is within two standard errors of 0 in {len(rows) - len(far)} of {len(rows)} "
-            "cases; by chance one in twenty is not.\n",
+            "**If labels have nothing to do with the columns, guards leave their baseline in at most "
+            f"{most['taken']:.1%} of the runs in any of {len(rows)} cases** (the largest: "
+            f"{most['decides']}, {most['rows']}). "
+            f"The mean reported gain of rules is within two standard errors of 0 in {near} of {len(rules)} cases; by "
+            "chance one in twenty is not.\n",
+            "*Rules* predict the sign of one column each. They learn nothing, so the true gain over the baseline, "
+            "another column, is exactly 0. *Learners* are naive Bayes, the nearest neighbour and a tree against "
+            "logistic regression; *threshold* is the exact threshold of logistic regression, *close-k* the search "
+            "with three penalties. Gains of what learns need not be 0 on average: [the folds](../statistics.md#what-a-"
+            "guards-standard-error-is) tell it the class balance, and learners are trained on the rows that choose "
+            "among them. All other settings are defaults. 400 rows; groups are passed if there are any, for users by "
+            "items both. The seed of a run is its number.\n",
             markdown(header, lines),
             made_by("level"),
         ]

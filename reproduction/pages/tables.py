@@ -66,7 +66,9 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     notes = ["Fraction of data sets on which the column's method beats the row's."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
-        notes.append(f"In brackets: the paper's {published.name} (which fits {denominators} data sets).")
+        notes.append(
+            f"In brackets: the values of the paper's {published.name} (consistent with {denominators} data sets)."
+        )
     table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [
         (LABELS[method], *map(_beside, fractions[i], theirs[i]))

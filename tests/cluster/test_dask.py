@@ -1,7 +1,5 @@
 """Dask classifiers: the in-memory answer whatever the partitions are, while workers die, and errors that say why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -172,7 +170,7 @@ def test_what_cannot_be_fitted_is_refused_with_a_reason(client: Any) -> None:
         DaskCloseKClassifier().fit(*table(4))
     with pytest.raises(TypeError, match="y is a ndarray"):
         DaskCloseKClassifier().fit(X, table(4)[1])
-    with pytest.raises(ValueError, match="must have the same number|the same partitions"):
+    with pytest.raises(ValueError, match=r"must have the same number|the same partitions"):
         DaskCloseKClassifier().fit(X, y[:-1])
     with pytest.raises(ValueError, match="contains NaN"):
         DaskCloseKClassifier().fit(da.where(X > 1, np.nan, X), y)

@@ -1,4 +1,4 @@
-"""What a careful colleague would ask about a table: leaks, identifiers, categories in disguise, a lost header."""
+"""What a careful colleague would ask about a table: leaks, identifiers, disguised categories, a missing header."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALMOST = 1.5
 
 
 def hints(table: Sheet) -> tuple[str, ...]:
-    """What to look at before the verdict is believed, one sentence each.
+    """What to check before trusting the verdict, one sentence each.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def _codes(values: Any, column: Any) -> Array:
 
 
 def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
-    """A copy of the target, or a column by which a small tree predicts nearly all rows that it did not see."""
+    """A copy of the target, or a column from which a small tree predicts nearly all held-out rows."""
     kinds = np.unique(values, return_inverse=True)[1]
     pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
     if pairs == len(np.unique(kinds)) == codes.max() + 1:

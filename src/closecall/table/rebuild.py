@@ -1,8 +1,8 @@
-"""Forests, boosted trees and neighbours of a skops file, made anew from its numbers.
+"""Forests, boosted trees and nearest neighbours rebuilt from the numbers in a skops file.
 
-Nothing of such a file is made by skops: of what it says only the arrays, labels and few settings that a model predicts
-with are read, each is checked against the others, and scikit-learn makes the rest. The compiled code that follows a
-tree checks nothing, so a forged file would otherwise have it read anywhere.
+Skops builds nothing here: only the arrays, labels and few settings needed for prediction are read and checked for
+consistency, and scikit-learn builds the rest. The compiled code that follows a tree checks nothing, so a forged file
+could otherwise make it read anywhere.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BROKEN = "a tree of it is broken"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An archive of skops: its schema and arrays, of which what is asked for is read and counted.
+    """A skops archive: its schema and arrays, which are read and counted on demand.
 
     Parameters
     ----------
     archive : ZipFile
     budget : Budget
-        What the whole file may become.
+        The budget for the whole file.
     """
 
     archive: zipfile.ZipFile
@@ -118,7 +118,7 @@ def names_in(schema: Any) -> Iterator[str]:
 
 
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
-    """The depth of a tree that can be followed safely; an error if it leads astray.
+    """The depth of a tree that can be followed safely; an error if a node points outside the tree.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
 
 
 def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
-    """How many there are, if that is what the model was asked for."""
+    """The number of trees, if it matches the settings."""
     if stored.plain(node) != len(found) or not found:
         raise ValueError("its number of trees does not match its settings")
     return len(found)

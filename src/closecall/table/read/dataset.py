@@ -1,7 +1,7 @@
 """One data set: a matrix of numbers and codes, class codes, and where they come from.
 
-Nothing but NumPy lives here, so that a data set crosses to a worker process without pandas: a nominal column is kept
-as the codes of its ``categories`` (the strings), a missing value is NaN.
+Only NumPy is used here, so a data set can be sent to a worker process without pandas: a nominal column holds codes of
+its ``categories`` (the strings), and a missing value is NaN.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DataError(ValueError):
 
 
 class NotAtHandError(DataError):
-    """A data set that is not on this machine; the message says what to fetch and where to put it."""
+    """A data set that is not available locally; the message says what to fetch and where to put it."""
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
@@ -54,8 +54,7 @@ class Dataset:
     Parameters
     ----------
     name, source, version : str
-        What it is called, where it comes from (``embedded``, ``pmlb``, ``openml``, ``fan8``, ``file``) and in which
-        edition.
+        Its name, where it comes from (``embedded``, ``pmlb``, ``openml``, ``fan8``, ``file``) and its edition.
     X : array of shape (samples, features)
         Numbers; a nominal column holds codes into its categories; NaN is missing.
     y : array of shape (samples,)
@@ -125,7 +124,7 @@ class Dataset:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of the content (values, categories, labels), whatever the file and the columns' names."""
+        """SHA-256 of the content (values, categories, labels), independent of the file and the column names."""
         head = [self.X.shape, self.classes, self.categories]
         digest = hashlib.sha256(json.dumps(head).encode())
         # Adding zero turns -0.0 into 0.0, and one NaN stands for all of them.
@@ -160,15 +159,15 @@ class Dataset:
         return self.X[:, complete]
 
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
-        """Matrices of the given rows, one-hot encoded and imputed by what the training rows show.
+        """Matrices of the given rows, one-hot encoded and imputed from the training rows.
 
-        A missing number becomes the training mean, a missing category the most frequent training one. A category that
-        the training rows do not have is all zeros. Two categories share one column, more have one each.
+        A missing number becomes the training mean, a missing category the most frequent training one. A category absent
+        from the training rows becomes all zeros. Two categories share one column, more have one each.
 
         Parameters
         ----------
         train, *others : arrays of int (or of bool, shape (samples,))
-            Rows; the first ones are those that may be looked at.
+            Rows; the first argument holds the training rows.
 
         Returns
         -------
@@ -208,7 +207,7 @@ class Dataset:
 
 
 def need_pandas() -> Any:
-    """The module pandas, or an error that names the extra that brings it."""
+    """The module pandas, or an error that names the extra to install."""
     try:
         import pandas
     except ImportError as error:

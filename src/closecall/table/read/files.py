@@ -1,4 +1,4 @@
-"""Files: bounded reading, tables to data sets, and writing that is either whole or not there."""
+"""Files: bounded reading, tables to data sets, and atomic writing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t", ".parquet": ""}
 
 
 def suffix_of(path: str | Path) -> str:
-    """The ending that says what a file is, without ``.gz``; "" if it is none of ``SEPARATORS``.
+    """The suffix that gives the type of a file, without ``.gz``; "" if it is not in ``SEPARATORS``.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def suffix_of(path: str | Path) -> str:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with ``~`` written out; a home that nobody has is an error like a file that is not there."""
+    """The path with ``~`` expanded; an unknown home directory is an error like a missing file."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -78,7 +78,7 @@ def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
 
 
 def read_bounded(file: Readable, what: object, limit: int) -> bytes:
-    """Everything a file has, or an error as soon as it is more than ``limit`` bytes."""
+    """The whole content of a file, or an error as soon as it exceeds ``limit`` bytes."""
     try:
         return Budget(limit).read(file)
     except BudgetError as error:
@@ -97,7 +97,7 @@ def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
 
 
 def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: Collection[str]) -> Any:
-    """A table's bytes as a pandas frame, with an error for whatever pandas would quietly repair."""
+    """A table's bytes as a pandas frame, with an error for anything pandas would silently repair."""
     pd = need_pandas()
     try:
         first = io.StringIO(raw[:MAX_HEADER].decode("utf-8-sig", errors="ignore"), newline="")
@@ -182,7 +182,7 @@ def _codes(column: Any, pd: Any) -> tuple[Any, tuple[str, ...]]:
 
 @contextmanager
 def staged(final: Path) -> Iterator[Path]:
-    """A path to write to, moved to ``final`` at the end; after an error or a crash ``final`` is as it was before.
+    """A path to write to, moved to ``final`` at the end; after an error or a crash ``final`` is unchanged.
 
     The temporary name begins with a dot, which no data set's name does, so a half-written one is never read.
     """

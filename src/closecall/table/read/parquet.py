@@ -1,7 +1,7 @@
-"""Parquet files of a stranger: read piece by piece, and never more than a limit.
+"""Untrusted Parquet files, read piece by piece and only up to a limit.
 
-Dictionary and run-length coding let a few hundred bytes stand for gigabytes of text. Text columns are therefore read
-as dictionaries, which are as small in memory as in the file, and their plain size is counted before it is made.
+Dictionary and run-length coding can expand a few hundred bytes to gigabytes of text. Text columns are therefore read as
+dictionaries, which are as small in memory as in the file, and their expanded size is counted before it is allocated.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _bounded(batches: Iterator[Any], what: str, limit: int, whole: bool) -> Iter
 
 
 def _plain_bytes(column: Any) -> int:
-    """What a column takes once its dictionary is written out."""
+    """The size of a column once its dictionary is expanded."""
     import pyarrow
     from pyarrow import compute
 
@@ -113,7 +113,7 @@ def _plain_bytes(column: Any) -> int:
 
 
 def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
-    """Batches as one pandas frame, columns that were read as dictionaries as the text they are."""
+    """Batches as one pandas frame, with dictionary columns expanded to text."""
     import pyarrow
 
     table = pyarrow.Table.from_batches(batches, coded).cast(plain)

@@ -1,7 +1,7 @@
-"""The text of a stranger's table: unpacked, counted and looked through while it is read.
+"""The text of an untrusted table: unpacked, counted and checked while it is read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` become twelve in memory, and a quote that is never
-closed make one cell of all the rest. What is counted is therefore what the text becomes, cell by cell, as it comes.
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` become twelve in memory, and an unclosed quote can
+turn the whole rest into one cell. Memory is therefore counted cell by cell, as the text arrives.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Text(_Rejoined):
     what : object
         Its name, for errors.
     budget : Budget
-        What is left for what it becomes; whoever reads pieces may set a new one for each.
+        The remaining budget; a reader of pieces may set a new one for each.
     separator : str
         Between cells; with the ends of lines it says how many there are. Empty if the text is no table.
 
@@ -102,6 +102,6 @@ def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
 
 
 def check_columns(count: int, what: object) -> None:
-    """Refuse a table of very many columns: pandas takes minutes and gigabytes for a million of nothing."""
+    """Reject a table with very many columns: pandas takes minutes and gigabytes for a million empty ones."""
     if count > MAX_COLUMNS:
         raise DataError(f"{what} has {count} columns; at most {MAX_COLUMNS} can be read")

@@ -1,4 +1,4 @@
-"""KeyMemory: the closeness of the examples seen lately, so that a mini-batch is ranked among the data, not itself.
+"""KeyMemory: the closeness of recent examples, which ranks a mini-batch within the data, not within itself.
 
 Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data. The
 memory is a ring of the last keys ``abs(l - T)``; a batch selects what lies below the k-th place *of the ring*. If the

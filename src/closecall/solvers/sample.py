@@ -1,9 +1,9 @@
-"""Beginning on a sample: of many examples, some say where to go, and all where to stay.
+"""Starting on a sample: some of the examples suffice to find the region of the solution, and all determine its end.
 
-A run on a hundred thousand examples spends its steps on finding a place that a quarter of them find as well: a random
-sample with k, m, alpha and the spectrum in proportion is the same problem up to its noise. Convex averages start where
-the sample's minimum is, and end at their own. The other runs take all their steps on the sample and then a few on all
-rows. Certificates are of all rows, whatever came before.
+A run on a hundred thousand examples spends its steps on finding a region that a quarter of them would find as well: a
+random sample with k, m, alpha and the spectrum in proportion is the same problem up to its noise. Convex averages start
+at the sample's minimum and end at their own. The other runs take all their steps on the sample and then a few on all
+rows. Certificates always refer to all rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Sample:
 
     @cached_property
     def shares(self) -> Array:
-        """Which share of its mass each fold has here, (folds,)."""
+        """The share of each fold's mass in the sample, (folds,)."""
         return np.asarray(self.whole.masses[:, self.rows].sum(axis=1) / self.whole.masses.sum(axis=1))
 
     @cached_property
@@ -123,7 +123,7 @@ def minimize_from(
 ) -> Found:
     """:func:`closecall.solvers.convex.minimize`, which starts at the sample's minimum if there is one.
 
-    Rows of one loss and fold that start alike go on doing so, from the minimum of the one with the middle alpha.
+    Rows of one loss and fold that start alike start from the minimum of the one with the middle alpha.
     """
     if sample is None:
         return minimize(design, roots, masses, start, **how)

@@ -131,7 +131,7 @@ def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
     for alpha in FIGURE1_ALPHAS:
         for method in METHODS:
             mine = [i for i, p in enumerate(problems) if (p.alpha, p.aggregate) == (alpha, method)]
-            # The ks ascend, so the last of equals is the largest k.
+            # The ks ascend, so the last of several ties is the largest k.
             i = min(reversed(mine), key=lambda place: solutions.errors[place])
             records.append(
                 {

@@ -218,7 +218,7 @@ def critical_difference(scores: Scores, loss: str) -> Any:
     ranks = stats.average_ranks(scores.test(loss).mean(axis=-1))
     distance = stats.critical_difference(len(METHODS), len(scores.datasets))
     order = np.argsort(ranks, kind="stable")
-    # A row for each method, so that equal ranks do not hide each other; the bars of the groups lie below.
+    # A row for each method, so equal ranks do not hide each other; the bars of the groups are below.
     records = [{"method": LABELS[METHODS[i]], "rank": ranks[i], "row": -row} for row, i in enumerate(order)]
     groups = [
         {"rank": min(ranks[list(group)]), "high": max(ranks[list(group)]), "row": -len(METHODS) - 0.5 * place}

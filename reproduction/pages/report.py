@@ -192,7 +192,7 @@ def _holes(notes: Sequence[str]) -> Iterator[Block]:
         count = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}"
         yield Fold(f"{count} on what is missing", (Items(tuple(notes)),), opened=len(notes) <= 8)
     else:
-        yield Paragraph("Nothing is missing: every cell that was asked for is there.")
+        yield Paragraph("Nothing is missing: every requested cell is there.")
 
 
 def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:

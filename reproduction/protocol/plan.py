@@ -167,7 +167,7 @@ def predicted_cost(cell: Cell, rows: int, features: int) -> float:
 
 @dataclass(frozen=True)
 class Target:
-    """What can be asked for by name.
+    """A target that can be requested by name.
 
     Parameters
     ----------

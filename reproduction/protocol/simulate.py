@@ -77,7 +77,7 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
     _check(X, y, count)
     negatives = np.flatnonzero(y == -1)
     if count > len(negatives):
-        raise DataError(f"{count} ambiguous copies asked for, but there are only {len(negatives)} negatives to copy")
+        raise DataError(f"{count} ambiguous copies requested, but there are only {len(negatives)} negatives to copy")
     rows = rng.choice(negatives, count, replace=False)
     return np.concatenate([X, X[rows]]), np.concatenate([y, -y[rows]])
 

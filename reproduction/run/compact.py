@@ -86,7 +86,7 @@ def spell(text: str) -> str:
     >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"))
     monk3 '=cmd 'a\nb
     """
-    plain = text.isascii() and text.isprintable()  # nearly always so, and told at once
+    plain = text.isascii() and text.isprintable()  # nearly always, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
         # A semicolon is spelt out too: spreadsheets that split there would begin a cell after it.

@@ -110,7 +110,7 @@ def _serve(connection: Connection, work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     parent = multiprocessing.parent_process()
     if parent is not None:
-        # A driver that was killed cannot say goodbye: do not finish a long cell for nobody.
+        # A killed driver cannot say so: do not finish a long cell for no one.
         threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the driver has ended
         while True:
@@ -240,7 +240,7 @@ class Dask:
             before = len(todo)
             with contextlib.nullcontext(self.address) if self.address else self._cluster(distributed) as where:
                 client = _connect(distributed, where, patience)
-                # Elsewhere workers may come later; here nobody else will start any.
+                # On a remote cluster workers may come later; here no one else will start any.
                 alone = math.inf if self.address else DESERTED
                 with client, contextlib.suppress(_SchedulerGone):
                     for happening in _stream(distributed, client, list(todo.values()), work, alone):

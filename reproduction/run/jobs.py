@@ -201,7 +201,7 @@ def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str
     known = {name for member in chosen for name in (member[0], title(member[0]))}
     added = [name for name in wanted if name not in known]
     for name in added:
-        resolve(name)  # a name that nobody knows is a mistake in the request, not a hole
+        resolve(name)  # an unknown name is a mistake in the request, not a missing set
     return chosen + [(name, members[0][1]) for name in added]
 
 

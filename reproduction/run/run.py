@@ -97,7 +97,7 @@ def drive(
     work : callable
         ``cell -> Record``; picklable.
     request : dict
-        What was asked for, kept with the run.
+        The request, stored with the run.
     """
     unique = list({task.cell.key: task for task in tasks}.values())
     finished = store.done()

@@ -33,7 +33,7 @@ MAX_REQUEST = 1 << 22
 #: SQLite's primary error codes -> what happened and what to do; ``{path}`` and ``{folder}`` are filled in.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
-    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: look at it, make room",
+    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: check it or make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or its folder one that can be read and written",
     sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
@@ -128,7 +128,7 @@ class Store:
                 upgrade(self._connection, version)
                 self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [_identity()])
         else:
-            if version < SCHEMA_VERSION:  # a reader leaves the file as it is and looks at a new copy of it
+            if version < SCHEMA_VERSION:  # a reader leaves the file unchanged and upgrades a copy of it
                 old, self._connection = self._connection, sqlite3.connect(":memory:", isolation_level=None)
                 with contextlib.closing(old):
                     old.backup(self._connection)

@@ -19,7 +19,7 @@ JSON_PARTS = {"{": 240, "[": 72, ",": 104, ":": 104}
 JSON_CHARACTER = 4
 #: A string among others in an array of objects: its head and the pointer to it.
 TEXT_OBJECT = 64
-#: Bytes that are asked for at a time.
+#: Bytes to read at a time.
 PIECE = 1 << 20
 
 

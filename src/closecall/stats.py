@@ -45,7 +45,7 @@ def paper_test(first: Array, second: Array) -> Array:
     1.0
     """
     first, second = _check_pair(first, second)
-    # Exactly constant scores are asked for by range: a variance of equal floats need not come out as zero.
+    # Constant scores are detected by their range: the variance of equal floats need not be exactly zero.
     constant = (np.ptp(first, axis=-1) == 0) & (np.ptp(second, axis=-1) == 0)
     difference = first.mean(axis=-1) - second.mean(axis=-1)
     splits = first.shape[-1]

@@ -47,7 +47,7 @@ def built() -> Any:
 
 
 def command_of(arguments: list[str]) -> Any:
-    """The application that has the command which is asked for."""
+    """The application that has the requested command."""
     if arguments[:1] and arguments[0] in REPRODUCTION:
         try:
             return import_module("reproduction.app").built()

@@ -86,7 +86,7 @@ def compare(
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
-    if missing and report:  # asked for by name: say so before the work, not after
+    if missing and report:  # requested explicitly: say so before the work, not after
         raise ValueError(missing)
     losses = tuple(dict.fromkeys(words(loss))) or ("logistic",)
     solved = not only or AGGREGATED[0] in words(only) or losses[0] not in PLAIN
@@ -94,7 +94,7 @@ def compare(
         splits, losses, multiclass, metric.replace("-", "_"), tuple(with_ or ()), words(only),
         solved, seed=seed, jobs=jobs,
     )  # fmt: skip
-    contenders = plan.contenders()  # a name that nobody has is said before a large table is read
+    contenders = plan.contenders()  # an unknown name is reported before a large table is read
     if not only:
         print_notes(filter(None, libraries().values()), err)
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)

@@ -155,7 +155,7 @@ def look_at(frame: Frame, looks: Sequence[Question], block: Block) -> list[Any]:
     size = len(frame.mean) + frame.intercept
     found = [look.empty(size) for look in looks]
     folds = max((look.left_out.folds for look in looks if look.left_out is not None), default=0)
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         for piece in block.pieces():
             X, y = block.X[piece], block.y[piece]
             mass = frame.masses(y, block.mass[piece])

@@ -229,7 +229,7 @@ class ParquetSource:
             self.pool = None
 
     def close(self) -> None:
-        """End the processes, remove what was written; another pass starts anew."""
+        """End the processes, remove what was written; another pass starts again."""
         self._end()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -53,7 +53,7 @@ class Near:
             return Seen(self.sums)
         rows = np.empty((sum(map(len, self.X)), len(self.sums.by_place)))
         end = len(rows)
-        while self.X:  # what was taken over is let go
+        while self.X:  # release what has been copied
             X, signs = self.X.pop(), self.signs.pop()
             frame.rows(X, signs, rows[end - len(X) : end])
             end -= len(X)
@@ -121,7 +121,7 @@ def settled(
     """Coroutine of one problem: a certified point, or None."""
     X, signs, mass = first_rows(asked, frame, drawn)
     total, loss = asked.selection.total, get_loss(problem.loss)
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         begun = large.begin(X, signs, mass, problem, total, manner)
     if begun is None:
         return None

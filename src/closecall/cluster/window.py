@@ -25,7 +25,7 @@ class Selection:
 
     @property
     def whole(self) -> bool:
-        """Whether everything is taken."""
+        """Whether everything is selected."""
         return self.k >= self.total * (1 - 1e-12)
 
 

@@ -82,7 +82,7 @@ class Race:
         self.finals = self.folds
         if self.guard > 0:
             self.finals = min(self.folds, max(2, -(-FINAL_TESTS // len(self.tests[0]))))
-        # Rows of one group are in the same part of every split, so that one arrangement serves all solves.
+        # Rows of one group are in the same part of every split, so one arrangement serves all solves.
         group, kinds = np.zeros(len(self.training.codes), dtype=int), [np.zeros(1, dtype=int)]
         for split in self.splits:
             several = split.train.shape[1]

@@ -76,7 +76,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
                 f"split {fold} of cv names rows that X, with {len(y)}rows, does not have: {error}"
             ) from None
     member = member[:, training.rows]
-    # Unique columns come sorted, so that the number of a group does not depend on the order of the rows.
+    # Unique columns come sorted, so the number of a group does not depend on the order of the rows.
     patterns, group = np.unique(member, axis=1, return_inverse=True)
     splits = Splits(np.ravel(group), patterns[: len(pairs)], patterns[len(pairs) :])
     return _check(splits, training)

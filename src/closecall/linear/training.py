@@ -233,7 +233,7 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
     order = _sorted(training.hashes)
     if order is not None and (training.mass == 1).all():
         return Arranged(_taken(training.X, order), labels[order], training.mass, group[order], training.hashes[order])
-    # Equal rows are summed from the smallest mass up, so that the rounding of the sum is their own too.
+    # Equal rows are summed from the smallest mass up, which fixes the rounding of the sum.
     order = np.lexsort((training.mass, group, labels, training.hashes))
     hashes, labels, group, mass = training.hashes[order], labels[order], group[order], training.mass[order]
     same = (hashes[1:] == hashes[:-1]) & (labels[1:] == labels[:-1]) & (group[1:] == group[:-1])

@@ -198,7 +198,7 @@ class KernelTrainer:
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
         """Take each network along its path, in place."""
-        with np.errstate(all="ignore"):  # the compiled kernel is silent too; what comes out is looked at
+        with np.errstate(all="ignore"):  # the compiled kernel is silent too; non-finite results raise below
             walk = self._watch if watched else self._walk
             return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
 

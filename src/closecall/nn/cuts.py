@@ -13,7 +13,7 @@ import numpy as np
 from closecall._names import Array
 
 LONG = 4096  # beyond this many keys with masses, narrowing down beats sorting
-SAMPLE = 1024  # how many keys are looked at to narrow a long row down
+SAMPLE = 1024  # how many keys are sampled to narrow down a long row
 EPSILON = float(np.finfo(np.float64).eps)
 
 

@@ -99,7 +99,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
     if strict and group is None:
         require(~torch.isnan(rows.losses).any(), NOT_FINITE)
     found = (weigher or weigh_named)(plan, select, rows)
-    if infinite:  # only what is taken matters; over a group this is the same for all, so all ask
+    if infinite:  # only selected losses matter; this is the same on all processes of a group
         taken = (torch.isinf(rows.losses) & (found.weights != 0)).any()
         require(~(taken if group is None else largest(taken.to(torch.int32), group.group).bool()), NOT_FINITE)
     if rows.poison is not None:

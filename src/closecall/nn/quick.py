@@ -60,7 +60,7 @@ def _close(row: Row) -> Taken:
     return take_row(row.closeness, row.k, row.mass, row.total)
 
 
-#: Row -> what is taken of it; the edge is that of the negated losses wherever the largest are taken.
+#: Row -> its selection; the edge is that of the negated losses if the largest are selected.
 TAKE: dict[str, Callable[[Row], Taken]] = {
     "average": lambda row: take_row(-row.losses, math.inf, row.mass, row.total),
     "maximal": lambda row: take_row(-row.losses, 1.0, row.mass, row.total),

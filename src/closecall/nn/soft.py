@@ -24,7 +24,7 @@ from torch import Tensor
 from .selection import Selector
 
 HALVINGS = 60  # of an interval that holds nu: to the last bit of a float64
-FAR = 40.0  # temperatures beyond the ends at which nobody, or everybody, is taken: exp(40) examples
+FAR = 40.0  # temperatures beyond the ends at which no examples, or all, are selected: exp(40) examples
 
 
 #: Weights, offset and value, as in :class:`Chosen`.

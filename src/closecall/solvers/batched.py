@@ -147,7 +147,7 @@ def solve(
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
     (coef, intercept, used, bounds), proven = nothing(X.shape[1]), None
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         if some:
             prepared = design_of(*merged, **options)
             coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how)
@@ -176,7 +176,7 @@ def certify(
     """Settle problems where paths ended (:mod:`closecall.solvers.finish`), in place; their gaps (problems,)."""
     problems, used = list(problems), np.zeros(len(problems), dtype=int)
     coef, intercept = ends.coef[rows], ends.intercept[rows]
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         prepared = design_of(X, y, masses, fit_intercept=fit_intercept, penalize_intercept=penalize_intercept,
                              dtype=np.float64)  # fmt: skip
         proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)

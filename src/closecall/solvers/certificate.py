@@ -32,7 +32,7 @@ from .kernels import Mass, make_mass, weigh
 #: Objectives below this share of that of w = 0 are measured against it: nothing is left of them but rounding.
 NOTHING = 1e-9
 _BLOCK = 1 << 21  # margins alive at once
-_FEW = 0.5  # the share of the examples up to which those that are weighed are looked at alone
+_FEW = 0.5  # up to this share of the examples, only those with weight are evaluated
 
 
 @dataclass(frozen=True)

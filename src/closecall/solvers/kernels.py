@@ -17,7 +17,7 @@ from ..aggregates import Aggregate, get_aggregate
 from ..losses import Loss, get_loss
 from .design import Design
 
-#: Rows up to this long are sorted whole, so that one call serves rows of different k.
+#: Rows up to this length are sorted completely, which serves rows of different k in one call.
 SORT_LIMIT = 640
 #: Where k is at most 1 / GATHER of the examples, gathering them beats a product with all rows.
 GATHER = 40
@@ -52,7 +52,7 @@ Finish = Callable[[Array], Array]
 
 def _logistic_key(negative: Array) -> tuple[Array, Array]:
     # With p = sigmoid(m), abs(l - log 2) orders examples like max(2p, 1/(2p)): no logarithm is needed. Beyond STEEP the
-    # exponential goes on as a straight line, or it would overflow and tie examples far out with each other.
+    # exponential continues as a straight line; otherwise it would overflow and tie outliers with each other.
     beyond = np.maximum(negative - STEEP, 0)
     half = np.exp(np.minimum(negative, STEEP, out=negative), out=negative)
     if beyond.any():
@@ -291,7 +291,7 @@ def plain_pull(name: str) -> Pull:
         slopes = np.where(weights > 0, known.slope(margins), 0)
         return design.gradient((-weights * slopes).astype(negative.dtype))
 
-    pull.__name__ = f"plain_pull of {name}"  # blocks are told apart by it
+    pull.__name__ = f"plain_pull of {name}"  # distinguishes blocks
     return pull
 
 

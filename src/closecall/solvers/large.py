@@ -279,7 +279,7 @@ def settle_many(
     found: dict[int, Settled] = {}
     if sparse.issparse(X) or len(y) < FROM_SAMPLES or np.count_nonzero(masses, axis=1).min() < FROM_SAMPLES // 2:
         return found
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         for row, problem in enumerate(problems):
             point = settle_large(X, y, masses[fold_of[row]], problem, manner, shuffled)
             if point is not None:

@@ -53,7 +53,7 @@ def design_of(
     X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
 ) -> Prepared:
     """Prepare data whose equal rows are merged already."""
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         try:
             design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
         except np.linalg.LinAlgError as error:

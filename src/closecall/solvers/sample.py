@@ -21,9 +21,9 @@ from .kernels import PULLS, Mass, make_mass
 from .newton import Found
 from .steps import Rows, alike, carried_mass, descend
 
-#: From how many examples on, how many of them are taken at least, and which share of them.
+#: The number of examples from which a sample is used, its smallest size, and its share of the examples.
 FROM_SAMPLES, LEAST, SHARE = 80_000, 25_000, 1 / 16
-#: Which share of a run's steps is taken on all rows in the end, and how many at least.
+#: The share of a run's steps taken on all rows at the end, and the minimum number.
 LAST_SHARE, LAST_LEAST = 0.1, 10
 
 

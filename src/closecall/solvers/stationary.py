@@ -42,7 +42,7 @@ FLOOR = 0.12
 LAST, SURE = 1.8, 0.9
 #: How near k weights have to be there, and in how many looks.
 EXACT, PLACED = 1e-5, 30
-#: Steps at one width, and looks at all rows in a run.
+#: Maximum steps at one width, and passes over all rows in a run.
 STEPS, LOOKS = 60, 60
 #: A step that makes this many times more of the residual is taken back, and its time shortened: to this share, and at
 #: most to what the curvature notices.

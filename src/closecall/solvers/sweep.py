@@ -71,7 +71,7 @@ def sweep(
         The last are lower bounds of the minima, 0 where none is known.
     """
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         try:
             batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
             coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))

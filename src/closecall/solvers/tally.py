@@ -91,7 +91,7 @@ class Tally:
         How far the place can rise until a row enters the ramp from outside, and fall until one does from inside;
         infinite where one is on it.
     full : bool
-        Whether all rows were looked at.
+        Whether all rows were evaluated.
     """
 
     mass: float

@@ -92,7 +92,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     base = chart_of([{**record, "value": record["mean"]} for record in summaries]).encode(
         y=y, color=colour, tooltip=tips(method="", mean=".4g", low=".4g", high=".4g")
     )
-    # The interval is a pale band, so that the splits' dots stay visible on it.
+    # The interval is a pale band, which keeps the dots of the splits visible.
     ends = {"x": _across("low", title), "x2": "high:Q"}
     bars = base.mark_rule(strokeWidth=9).encode(**ends, opacity=bright(0.28, 0.06))
     means = base.mark_tick(thickness=3, size=15).encode(x=x, opacity=bright(1.0, 0.12))

@@ -17,7 +17,7 @@ from closecall.table.read.sheet import Sheet
 LEAK = 0.99
 #: Whole numbers of at most so many kinds may be names of categories.
 KINDS = 12
-#: Rows that are looked at.
+#: Rows to check.
 LOOK = 5000
 #: A name that occurs this many times on average, or less, in a column of many names, is almost an identifier.
 ALMOST = 1.5

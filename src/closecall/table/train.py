@@ -78,7 +78,7 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
     """The fitted model, calibrated on the same folds as everything else, which keeps groups and times apart."""
     if how.cv is None or how.calibration is None:
-        # The same table gives the same model: the folds are not drawn anew.
+        # The same table gives the same model: the folds are not redrawn.
         return model.set_params(calibration=how.calibration, random_state=0).fit(X, y)
     model.fit(X, y)
     scores = np.full((len(y), len(model.intercept_)), np.nan)

@@ -20,7 +20,7 @@ import numpy as np
 
 from closecall._names import Array
 
-#: Sweeps run in blocks of this many numbers, so that they stay in cache.
+#: Sweeps run in blocks of this many numbers, which stay in cache.
 BLOCK = 20_000
 
 

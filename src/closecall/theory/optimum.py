@@ -187,7 +187,7 @@ def _evaluate(task: _Task, slopes: Array) -> _Found:
 
 def _judge(task: _Task, coef: Array) -> _Found:
     """The classifier with these coefficients, its best intercept and its errors on the data."""
-    # Far above the rounding error of the scores, so that the errors do not hang on the last bits.
+    # Far above the rounding error of the scores: the errors must not depend on the last bits.
     resolution = 1e-12 * float(np.abs(task.X).max(axis=0) @ np.abs(coef))
     intercept, errors = best_intercept(task.X @ coef, task.y, task.mass, resolution=resolution)
     return _Found(errors, coef, intercept)

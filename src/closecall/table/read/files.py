@@ -107,7 +107,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
         if twice:
             raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
         check_columns(len(header), what)
-        # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
+        # From pandas 3.1 on every digit counts and the option is deprecated; before, it must be requested.
         exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
         with warnings.catch_warnings():
             # pandas warns of rows longer than the header, and drops what is over

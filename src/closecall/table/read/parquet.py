@@ -117,5 +117,5 @@ def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
     import pyarrow
 
     table = pyarrow.Table.from_batches(batches, coded).cast(plain)
-    table.validate(full=True)  # text that is no UTF-8 would raise wherever it is looked at
+    table.validate(full=True)  # invalid UTF-8 would raise wherever it is read
     return table.to_pandas()

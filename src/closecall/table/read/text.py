@@ -16,7 +16,7 @@ from .dataset import DataError
 
 #: What a cell becomes beside its text: its places in the parser, in a frame and in a matrix.
 CELL_BYTES = 32
-#: What a piece of a table that is streamed may become; pieces are cut so that a fourth of it is usual.
+#: Memory limit for a piece of a streamed table; pieces usually take a quarter of it.
 PIECE_LIMIT = LIMIT >> 2
 #: No table may have more columns than this, nor a header line of more bytes.
 MAX_COLUMNS, MAX_HEADER = 100_000, 1 << 24

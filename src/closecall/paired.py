@@ -95,7 +95,7 @@ class Comparison:
 
     def __str__(self) -> str:
         said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
-        verdict = f"{self.challenger} is taken" if self.taken else f"{self.reference} is kept"
+        verdict = f"{self.challenger} is chosen" if self.taken else f"{self.reference} is kept"
         if not np.isfinite(self.needed):
             return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
         error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
@@ -108,7 +108,7 @@ def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Compar
     Examples
     --------
     >>> str(compare("forest", "baseline", Gain(0.02, 0.01, np.inf, 500), 1.5))
-    'forest against baseline: gain +2.00 points, standard error 1.00 over 500 rows, needed 1.50: forest is taken'
+    'forest against baseline: gain +2.00 points, standard error 1.00 over 500 rows, needed 1.50: forest is chosen'
     >>> str(compare("forest", "baseline", Gain(0.02, 0.01, 4, 5, "groups"), 1.5))
     'forest against baseline: gain +2.00 points, over 5 groups, too few for a standard error: baseline is kept'
     """

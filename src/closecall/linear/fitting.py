@@ -293,13 +293,13 @@ def warn_unsettled(
         advice = "with alpha=0 nothing bounds the objective from below and no fit is certified; choose alpha > 0"
     elif convex:
         advice = (
-            f"scale the features (StandardScaler), raise max_iter={options.max_iter} or alpha={problem.alpha:g}, or "
-            "accept it by a larger tol"
+            f"scale the features (StandardScaler), increase max_iter (now {options.max_iter}) or alpha (now "
+            f"{problem.alpha:g}), or loosen tol"
         )
     elif only is not None and get_aggregate(problem.aggregate).close:
         advice = (
-            f"all examples that carry weight are of class {only}, and for these alone there is no best intercept. "
-            "Raise k, or compare with aggregate='average'"
+            f"only examples of class {only} carry weight, and for these alone there is no best intercept. "
+            "Increase k, or compare with aggregate='average'"
         )
     else:
         limit = f"max_iter (now {options.max_iter})"

@@ -23,7 +23,7 @@ class GuardDisplay:
 
     Examples
     --------
-    >>> GuardDisplay(["baseline", "forest"], np.array([0.8, 0.9]), np.array([0.01, 0.02]), 1, "forest is taken").names
+    >>> GuardDisplay(["baseline", "forest"], np.array([0.8, 0.9]), np.array([0.01, 0.02]), 1, "forest is chosen").names
     ['baseline', 'forest']
     """
 

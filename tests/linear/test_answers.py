@@ -304,7 +304,7 @@ def test_an_average_that_is_taken_is_certified() -> None:
 def test_a_fit_that_ran_off_to_one_class_names_it() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 2)), np.where(rng.random(1000) < 0.3, "yes", "no")
-    with pytest.warns(ConvergenceWarning, match="only examples of class no carry weight, .* no best intercept. Increase k"):
+    with pytest.warns(ConvergenceWarning, match="only examples of class no carry weight.* Increase k"):
         model = CloseKClassifier(k=0.3).fit(X, y)
     assert set(y[model.support_]) == set(model.predict(X)) == {"no"}
     assert not model.converged_

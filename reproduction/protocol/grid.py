@@ -82,7 +82,7 @@ BASELINES = {
 }
 #: ``average`` with as many random starts of its network as ``close_decay`` has settings.
 EQUAL_STARTS = "average_equal_starts"
-#: What a reader sees for every method, wherever it is shown.
+#: The display name of every method.
 LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
 
 

@@ -1,4 +1,4 @@
-"""What the columns of Parquet files are, by one pass: moments, ends, what is missing, and labels."""
+"""The columns of Parquet files in one pass: moments, extremes, missing values and labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_LABELS = 1000
 
 @dataclass
 class Columns:
-    """Of some rows: features (features,), and how often each label is there.
+    """Statistics of some rows: features (features,), and how often each label occurs.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Columns:
     labels: Counter[Any]
 
     def __add__(self, other: Columns) -> Columns:
-        """The rows of both, ``other`` after these; moments as Chan, Golub and LeVeque add them."""
+        """The rows of both, ``other`` after these; moments are combined as by Chan, Golub and LeVeque."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean

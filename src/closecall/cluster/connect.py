@@ -44,8 +44,8 @@ def _client(distributed: Any, address: str) -> Any:
         client = distributed.Client(address, timeout=FIRST_SIGN)
     except (OSError, ValueError, TimeoutError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), mend the address, or leave "
-            "it out to use only this machine"
+            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), correct the address, or "
+            "leave it out to use only this machine"
         ) from error
     try:
         client.wait_for_workers(1, timeout=FIRST_WORKER)

@@ -222,7 +222,7 @@ def _quasi_newton(passes: Passes, frame: Frame, asked: Asked, start: Array) -> R
 
 
 def collect(frame: Frame, found: Sequence[Resting]) -> Fitted:
-    """Where the problems of all labels ended, as models of X as it is."""
+    """The solutions for all labels as models of the original X."""
     models = [frame.to_parameters(each.c) for each in found]
     if not all(np.isfinite(coef).all() and np.isfinite(intercept) for coef, intercept in models):
         raise FloatingPointError("a solution is not finite; scale the features or raise alpha")

@@ -68,7 +68,7 @@ random_state
     guard_report_ : dict
         As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        Of the setting taken, fitted on all rows.
+        Of the chosen setting, fitted on all rows.
     n_passes_ : int
         The number of passes over the data.
 

@@ -62,7 +62,7 @@ class Sample:
         )  # fmt: skip
 
     def scaled(self, rows: Rows) -> Rows:
-        """The problems in proportion, alpha to what their weights sum to: 1 for `top`, however many there are."""
+        """The problems scaled down; alpha is scaled with the sum of their weights, which is always 1 for `top`."""
         share = self.shares[rows.fold]
         k, m = rows.k * share, rows.m * share
         groups = alike(rows.aggregate)

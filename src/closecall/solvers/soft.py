@@ -51,7 +51,7 @@ class Choice:
         object.__setattr__(self, "total", float(self.mass.sum()))
 
     def keys(self, losses: Array) -> Array:
-        """Small for examples that are taken."""
+        """Small for selected examples."""
         return -losses if self.threshold is None else np.abs(losses - self.threshold)
 
     def turns(self, losses: Array) -> Array:

@@ -188,7 +188,7 @@ class Search:
         return None
 
     def _placed(self, c: Array, place: float, width: float) -> float | None:
-        """Where the weights of the rows that are kept sum to k; None if none are."""
+        """Where the weights of the kept rows sum to k; None if no rows are kept."""
         if self.rows is None:
             return None
         losses = self.goal.loss.value(-(self.rows @ c))

@@ -50,7 +50,7 @@ def compare(
     data: Data,
     target: Target = "",
     splits: Annotated[int, typer.Option(help="Number of random splits into training, validation and test parts.")] = 10,
-    rows: Annotated[int, typer.Option(help="Use at most this many rows, stratified by class; 0 for all.", min=0)] = 5000,
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
     with_: Annotated[list[str] | None, typer.Option(
         "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "

@@ -297,7 +297,7 @@ def _check_scores(model: Any, X: Any, method: str) -> None:
     fits = scores.shape[1:] == (len(model.classes_),)
     if not fits or (model.classes_[scores.argmax(axis=1)] != model.predict(X)).mean() > _OTHERS:
         raise ValueError(
-            f"the class with the class with the class with the largest score of {type(model).__name__} is not its prediction: its "
+            f"the class with the largest score of {type(model).__name__} is not its prediction: its "
             "decision_function must have one score for each class; an SVC needs decision_function_shape='ovr'"
         )
 

@@ -148,7 +148,7 @@ def train_grid(
     [[-1, 1, 1, -1], [-1, 1, 1, -1]]
     """
     if max_iter < 1 or not problems:
-        raise ValueError(f"there is there is there is nothing to train: max_iter={max_iter}, {len(problems)} problems")
+        raise ValueError(f"there is nothing to train: max_iter={max_iter}, {len(problems)} problems")
     data = prepare(X, y, sample_weight, classes, dtype)
     held = None if validation is None else prepare(*validation, None, classes, dtype)
     features = data.rows.shape[1]

@@ -22,9 +22,6 @@ from scipy import special
 
 from ._names import Array
 
-#: Standard errors that a gain needs: of the guards that at most 6 % of noise passes in any case and that harm at most 1 %
-#: of generated sets and half of PMLB, the one with the largest mean gain (docs/results/beyond-level.md).
-GUARD = 2.0
 #: Fewer independent units than this have no error that could be trusted.
 FEWEST = 6
 #: Blocks of time: few and long, so that what is near in time is mostly in one (Ibragimov & Mueller 2010).

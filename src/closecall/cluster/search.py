@@ -17,10 +17,10 @@ from ..linear.calibration import fit_calibrators
 from ..linear.fitting import MULTICLASS, scores_of
 from ..linear.guard import Setting, order
 from ..linear.race import FINAL_TESTS
-from ..linear.search import ALPHAS, KS
+from ..linear.search import ALPHAS, GUARD, KS
 from ..linear.splits import FOLDS
 from ..linear.training import row_hashes
-from ..paired import GUARD, compare, from_sums
+from ..paired import compare, from_sums
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, TAKEN, OverPartitions
 from .fit import ask, collect, draw_for, fit_drawn, lockstep, total_mass, ways

@@ -15,9 +15,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from ..paired import GUARD, Comparison, compare, units_of
+from ..paired import Comparison, compare, units_of
 from .contest import Folding, asked_folds, asked_rows, gain_of_folds, gain_of_rows
-from .folds import Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
+from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
 
 BASELINE = "baseline"
 

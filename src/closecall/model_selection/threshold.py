@@ -13,9 +13,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from ..paired import GUARD, Gain, Units, asked, blocks_of, compare, paired, units_of
+from ..paired import Gain, Units, asked, blocks_of, compare, paired, units_of
 from ..theory.intercept import best_cuts
-from .folds import Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs
+from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough

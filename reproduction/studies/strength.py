@@ -180,8 +180,8 @@ def page(rows: list[Row], figure: Path) -> str:
         [
             "# How strong a guard should be\n",
             f"**The rule chooses {chosen}.** The rule is: among the guards with at most {WORSE:.0%} of the sets a "
-            f"point worse and at most {PASSES:.0%} of noise that passes, the largest mean gain over the baseline; of guards "
-            f"within {SAME:g} points of it, the strongest.\n",
+            f"point worse and at most {PASSES:.0%} of noise that passes, the largest mean gain over the baseline; of "
+            f"guards within {SAME:g} points of it, the strongest.\n",
             markdown(header, lines),
             f"\nThe sets ({words}) are {GENERATED} generated tables, three in four of which have far rows or flipped "
             "labels in what is trained on (*dirty*), and the PMLB sets whose name's SHA-256 begins with an even byte, "

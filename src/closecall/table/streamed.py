@@ -89,7 +89,7 @@ def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dic
     for value, name in names.items():
         counts[name] += labels[value]
     if len(counts) < 2:
-        found = f"one class only ({next(iter(counts))!r})" if counts else "no values"
+        found = f"only one class ({next(iter(counts))!r})" if counts else "no values"
         raise DataError(f"the target {target!r} has {found}; a classifier needs two: choose another with --target")
     if len(counts) > FRACTIONS and any(isinstance(value, float) and value % 1 for value in names):
         raise DataError(

@@ -170,11 +170,9 @@ def read_record(data: bytes) -> None:
 
 
 def _arguments() -> dict[str, bytes]:
-    lines = ["status --json", "plan overview --datasets monk3 --splits 2", "predict m.npz t.csv --copy a",
-             "datasets embedded", "fit t.csv --out made --classifier logistic",
-             "compare t.csv --splits 2 --no-report --max-iter 2",
-             "export --to there", "import there", "salvage",
-             "reproduce overview --datasets monk3 --workers 1"]  # fmt: skip
+    lines = ["status --json", "reproduce --dry-run --datasets monk3 --splits 2", "predict m.npz t.csv --copy a",
+             "fit t.csv --out made --model logistic", "compare t.csv --splits 2 --no-report",
+             "export --to there", "import there"]  # fmt: skip
     return {f"{line.split()[0]}.txt": line.replace(" ", "\n").encode() for line in lines}
 
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from closecall import cli
 from closecall.cli.exits import UNEXPECTED
-from closecall.report import charts
 from gate.hostile_files import NASTY, nasty, table_text
 from gate.torture_numbers import Finding, Refused
 from reproduction.protocol.grid import ROW
@@ -126,9 +125,9 @@ def scripts_in(page: str) -> list[str]:
 
 #: Words from which command lines are made; the folder and the files are real.
 WORDS = (
-    "reproduce", "plan", "status", "report", "datasets", "compare", "fit", "predict", "salvage", "--out", "--json",
-    "--splits", "--datasets", "--suite", "--protocol", "--models", "--start", "--max-iter", "--data-dir", "--workers",
-    "--target", "--rows", "--drop", "--keep", "--seed", "--classifier", "--copy", "--chunk", "--no-download", "--help",
+    "reproduce", "status", "report", "compare", "fit", "predict", "--dry-run", "--out", "--json",
+    "--splits", "--datasets", "--suite", "--protocol", "--models", "--max-iter", "--data-dir", "--workers",
+    "--target", "--rows", "--drop", "--keep", "--seed", "--model", "--copy", "--no-download", "--help",
     "--version", "overview", "table1", "figure5", "embedded", "fan8", "monk3", "nosuch", "0", "-1", "2", "1e9",
     "99999999999", "linear", "paper", "zeros", "\udcff", "--", "-", "-x", "--nosuch", "=", "",
 )  # fmt: skip
@@ -163,7 +162,6 @@ def run_command(arguments: list[str], folder: Path) -> tuple[Any, str]:
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,x\n2,y\n"))),
             mock.patch.dict(os.environ, {"CLOSECALL_DATA": str(folder), "COLUMNS": "80"}),
             mock.patch("reproduction.command.drive", _no_work),
-            mock.patch.object(charts.write, "__defaults__", (("svg",),)),  # PNG and PDF take seconds
             contextlib.redirect_stdout(told),
             contextlib.redirect_stderr(told),
         ):

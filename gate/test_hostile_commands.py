@@ -134,12 +134,10 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "predict": lambda bad: [["predict", bad, "good.csv"], ["predict", "good.npz", bad]],
     "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],
     "reproduce": lambda bad: [["reproduce", "--datasets", bad, "--out", "run"],
-                              ["reproduce", "--datasets", "monk3", "--out", bad]],
-    "plan": lambda bad: [["plan", "--datasets", bad], ["plan", "--datasets", "monk3", "--out", bad]],
+                              ["reproduce", "--datasets", "monk3", "--out", bad],
+                              ["reproduce", "--dry-run", "--datasets", bad]],
     "status": lambda bad: [["status", "--out", bad]],
     "report": lambda bad: [["report", "--out", bad]],
-    "salvage": lambda bad: [["salvage", "--out", bad]],
-    "datasets": lambda bad: [["datasets", bad], ["datasets", "embedded", "--data-dir", bad]],
     "export": lambda bad: [["export", "--to", bad, "--out", "store"], ["export", "--to", "there", "--out", bad]],
     "import": lambda bad: [["import", bad, "--out", "imported"]],
     "publish": lambda bad: [["publish", "--to", "pages", "--out", bad], ["publish", "--to", bad]],
@@ -168,7 +166,7 @@ def test_every_command_with_every_kind_of_bad_file(
             assert told.strip()
 
 
-@pytest.mark.parametrize("command", ["status", "report", "salvage"])
+@pytest.mark.parametrize("command", ["status", "report"])
 def test_a_store_that_is_another_database(command: str, tmp_path: Path) -> None:
     for name, data in (("bytes", bytes(range(256)) * 64), ("empty", b""), ("folder", None)):
         folder = tmp_path / name
@@ -210,7 +208,7 @@ def test_a_name_with_an_escape_in_every_command(tmp_path: Path) -> None:
     folder = tmp_path / "\x1b[31mred\x07"
     folder.mkdir()
     make_store(folder)
-    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["salvage"], ["status"]):
+    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["status"]):
         code, told = run_command([*arguments, "--out", str(folder)], tmp_path)
         assert code in (0, 1, 2, 3), told
         assert "\x1b" not in told, arguments
@@ -284,7 +282,7 @@ def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(charts, "address_space", lambda: 8 << 30)
     (tmp_path / "t.csv").write_text(TABLE)
     with pytest.raises(ValueError, match=r"an address space of 8192 MiB: lift the limit"):
-        charts.write(None, tmp_path / "x")
+        charts.draw({})
     assert "lift the limit" in check_packages()
 
 
@@ -307,8 +305,8 @@ def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.M
     def broken(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(reproduction.command, "available", broken)
-    code, told = run_command(["datasets", "embedded"], tmp_path)
+    monkeypatch.setattr(reproduction.command, "prepare", broken)
+    code, told = run_command(["reproduce", "--dry-run"], tmp_path)
     assert code == "a traceback"
     assert "Traceback" not in told
     assert "RuntimeError: nobody thought of this" in " ".join(told.split())

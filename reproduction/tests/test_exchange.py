@@ -293,7 +293,7 @@ def test_commands_and_no_finished_cell_runs_again(tmp_path: Path, monkeypatch: p
     found = json.loads(call("import", "files", "--out", "second", "--json"))
     assert found == {"kind": "imported", "added": 2, "known": 0}
     asked = ("--datasets", "parity5", "--splits", "2", "--max-iter", "5", "--protocol", "sound")
-    assert json.loads(call("plan", *asked, "--out", "second", "--json"))["left"] == 0
+    assert json.loads(call("reproduce", "--dry-run", *asked, "--out", "second", "--json"))["left"] == 0
     with Store("second/store.sqlite", write=True) as store:
         again = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
     assert [event.kind for event in again] == ["planned", "finished"]

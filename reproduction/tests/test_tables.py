@@ -3,9 +3,6 @@
 import csv
 import html.parser
 import io
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +11,11 @@ import pytest
 
 from closecall import stats
 from closecall.report import charts
-from closecall.report.formats import WIDTH, Table, to_csv, to_latex, to_markdown
-from closecall.report.text import escape_latex, visible
+from closecall.report.formats import WIDTH, Table, to_csv, to_markdown
+from closecall.report.text import visible
 from reproduction.pages import figure1 as synthetic, figures, tables
 from reproduction.pages.report import stored_jobs, write_report
 from reproduction.pages.sections import build
-from reproduction.pages.tables import pairs_latex
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.plan import TARGETS, RunOptions, Size
@@ -123,9 +119,6 @@ def test_long_and_hostile_names_are_text_everywhere() -> None:
     assert "<script" not in text.replace(r"\<script", "")
     assert "p < 0.05" in text
     assert all(len(line) <= WIDTH for line in text.splitlines() if line.startswith("|"))
-    latex = to_latex(table)
-    assert r"\textless{}script\textgreater{}" in latex
-    assert "GAMETES\\_Epistasis" in latex
     formula = Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
     assert to_csv(formula).splitlines()[1:] == ["'=cmd|' /C calc'!A0", "'@x"]
 
@@ -150,8 +143,6 @@ def test_a_name_is_text_for_every_reader(name: str) -> None:
     (_, value) = csv.reader(io.StringIO(to_csv(table)))
     assert value[0].removeprefix("'") == visible(name).replace("\n", "\\n")
     assert not value[0].startswith(("=", "+", "-", "@"))
-    latex = to_latex(table)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]|\\input|\\\\\s*[\[*]|--", latex)
 
 
 class Text(html.parser.HTMLParser):
@@ -177,38 +168,6 @@ class Text(html.parser.HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts[-1] += data
-
-
-def test_latex_has_the_papers_layout() -> None:
-    network = Scores(**{**made(protocol="paper").__dict__, "model": "network"})
-    text = pairs_latex([made(protocol="paper"), network], "significant", get_table("table1"), ["50 % & more"])
-    assert text.count(r"\midrule") == 6  # ours, paper, difference for each model
-    assert r"\multicolumn{5}{c}{Logistic} & \multicolumn{5}{c}{Hinge}" in text
-    rows = [line for line in text.splitlines() if line.startswith("& ")]
-    assert len(rows) == 30
-    assert {line.count("&") for line in rows} == {11}
-    printed = [cell.strip() for cell in rows[7].removesuffix(r"\\").split("&")[2:]]  # the paper's atk row
-    theirs = np.hstack([get_table("table1").fractions("linear", loss)[2] for loss in LOSSES])
-    assert printed == ["" if np.isnan(value) else f"{value:.2f}" for value in theirs]
-
-
-@pytest.mark.skipif(
-    not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="needs a TeX: pdflatex, tectonic"
-)
-def test_latex_compiles(tmp_path: Path) -> None:
-    body = "\n".join([to_latex(table) for table in all_tables(made((HOSTILE, "pmlb:monk3")))])
-    body += pairs_latex([made()], "joint", None, ["note"])
-    head = "\\documentclass{article}\\usepackage{booktabs,multirow}\\begin{document}\n"
-    (tmp_path / "all.tex").write_text(head + body + "\\end{document}\n")
-    tex = shutil.which("pdflatex")
-    command = [tex, "-interaction=nonstopmode", "-halt-on-error", "all.tex"] if tex else ["tectonic", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-
-
-def test_escape_latex_leaves_nothing_special() -> None:
-    escaped = escape_latex("\\{}$&#^_~%<>")
-    assert re.sub(r"\\[a-zA-Z]+\{\}|\\[{}$&#_%]", "", escaped) == ""
 
 
 def toy_store(

@@ -94,7 +94,7 @@ def model(member: str, alpha: float) -> AggregateLossClassifier:
 def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
     """Put into the list of aggregates, it is one of them; this one is average top-k of half of the rows."""
     name = written(clouds(60))
-    assert run("compare", name, *QUICK, "--only", "aggregates", "--max-iter", 60) == 0
+    assert run("compare", name, *QUICK, "--only", "aggregates") == 0
     assert by_method(run)[OWN]["label"] == "my spectrum"
     assert run("fit", name, "--out", "m", "--model", OWN, "--splits", 0) == 0
     assert TableModel.load("m").classifier.aggregate == OWN

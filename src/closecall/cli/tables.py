@@ -61,8 +61,6 @@ def compare(
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict is about the first."
                                       )] = "logistic,hinge",
     multiclass: Multiclass = "top_two",
-    top_two: Annotated[bool, typer.Option(hidden=True)] = True,
-    max_iter: Annotated[int, typer.Option(help="Steps of each solve of an aggregate.")] = 150,
     drop: Drop = None,
     keep: Keep = None,
     numeric: Numeric = None,
@@ -93,8 +91,8 @@ def compare(
     losses = tuple(dict.fromkeys(words(loss))) or ("logistic",)
     solved = not only or AGGREGATED[0] in words(only) or losses[0] not in PLAIN
     plan = ComparePlan(
-        splits, losses, multiclass if top_two else "ovr", metric.replace("-", "_"), tuple(with_ or ()), words(only),
-        solved, max_iter, seed, jobs,
+        splits, losses, multiclass, metric.replace("-", "_"), tuple(with_ or ()), words(only),
+        solved, seed=seed, jobs=jobs,
     )  # fmt: skip
     contenders = plan.contenders()  # a name that nobody has is said before a large table is read
     if not only:

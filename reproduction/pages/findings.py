@@ -33,7 +33,7 @@ HEADLINES = {
     "behind": "Close decay is behind average",
     "level": "No clear difference between close decay and average over all data sets",
     "lifted": "Close decay gains on average, but the gain comes from a few data sets",
-    "pulled": "Close decay loses on average, but a few data sets carry the loss",
+    "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "Too few data sets for a verdict",
 }
 

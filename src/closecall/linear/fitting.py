@@ -62,6 +62,7 @@ class Options:
     settle: int = 0  # steps' worth of settling; max_iter by default
     solver: str = "path"
     n_starts: int | None = None
+    rough: bool = False  # as in a heat
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _by_paths(
 ) -> Fitted:
     engine = Engine(
         rows.X, rows.labels.astype(np.float64), masses, rows.hashes, options.fit_intercept, options.penalize_intercept,
-        options.n_starts, options.max_iter, options.threads,
+        options.n_starts, options.max_iter, options.threads, options.rough,
     )  # fmt: skip
     ends = engine.solve(problems, fold_of, options.tol if options.certify else None)
     gap = np.minimum(ends.gap, 1.0)

@@ -26,15 +26,13 @@ from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
 from .rows import DenseRows
 from .sample import FROM_SAMPLES
-from .stages import COARSE, KINK, NEAR, RAMP, ROUGHLY, STAGE, Spot, Walk
+from .stages import COARSE, KINK, NEAR, RAMP, ROUGHEST, ROUGHLY, STAGE, Spot, Walk
 from .starts import STREAM, start_masses, starts_for
 
 #: From how many rows on paths begin on a sample, and how many it has.
 FROM_ROWS, SAMPLED = 12_000, 6_000
-#: How many ends of a fit are sharpened: which has the fewest errors then is not known before.
-CANDIDATES = 3
-#: Up to how many rows ramps are narrowed to certify: on more, where the cut nears T, that takes too many looks.
-SHARPENED = 5000
+#: How many ends of a fit of few rows are sharpened: which has the fewest errors then is not known before.
+CANDIDATES, FEW = 3, 5000
 #: What a ramp is narrowed to from level to level, about, and how near to k its mass is at the last.
 NARROWING, EXACTLY = 0.2, 1e-7
 #: The last ramp, as a share of the widest that certifies: the cut may still grow; and the narrowest of use.
@@ -91,6 +89,8 @@ class Engine:
     n_starts : int or None
         None: as many as the rows allow.
     stage, threads : int
+    rough : bool
+        Whether ends need not be exact, as in a heat.
     """
 
     X: Array
@@ -102,6 +102,7 @@ class Engine:
     n_starts: int | None = None
     stage: int = STAGE
     threads: int = 1
+    rough: bool = False
 
     def solve(self, problems: Sequence[Problem], fold_of: Array, tol: float | None = None) -> Ends:
         """Follow the paths of all problems, and certify their ends if a ``tol`` is given.
@@ -152,14 +153,14 @@ class Batch:
 
     def close(self, tol: float | None) -> Found:
         """Paths; the end with the fewest errors is kept, and of equals the one with the smallest gap."""
-        certifies = tol is not None and len(self.engine.y) <= SHARPENED
-        task, of, looks = self._begin(CANDIDATES if certifies else 1)
+        certifies = tol is not None
+        task, of, looks = self._begin(CANDIDATES if certifies and len(self.engine.y) <= FEW else 1)
         gaps = np.full(len(of), np.nan if tol is None else np.inf)
-        if not certifies:  # otherwise its ramps place it
+        if not certifies and not self.engine.rough:  # otherwise its ramps place it
             task, more = self._sharpened(task, np.full((len(of), 1), RAMP), np.array([NEAR]))
             looks += more
         found, wrong = task.coordinates, self._errors(task)
-        if tol is not None and certifies:  # a narrow ramp may cost errors, which count first
+        if tol is not None:  # a narrow ramp may cost errors, which count first
             ends = [self.certified(task.take(np.array([end])), tol) for end in range(len(of))]  # each alone
             task = replace(task, coordinates=np.concatenate([one.coordinates for one, _, _ in ends]))
             np.add.at(looks, of, [more for _, more, _ in ends])
@@ -248,7 +249,8 @@ class Batch:
         keep, looks = min(keep, starts), np.zeros(size, dtype=int)
         c, cut = np.empty((size, keep, whole.across.shape[0])), np.empty((size, keep))
         for paths in _alike(self.alpha * shares[fold_of], fold_of, k * shares[fold_of]):
-            how: dict[str, Any] = {"stage": engine.stage, "threads": engine.threads, "tol": COARSE, "near": ROUGHLY}
+            how: dict[str, Any] = {"stage": engine.stage, "threads": engine.threads, "near": ROUGHLY}
+            how["tol"] = ROUGHEST if engine.rough else COARSE
             spots = follow(rows, _tasks(rows, self.loss, kinds, paths), **how)
             kept = _best(spots, starts)[:, :keep]
             for path, (_, _, members) in enumerate(paths):

@@ -14,19 +14,22 @@ import numpy as np
 from scipy import sparse
 
 from .._names import Array
-from ..aggregates import get_aggregate, take_smallest
+from ..aggregates import take_smallest
 from ..losses import get_loss
 from ..objective import Problem
-from ..solvers.certificate import NOTHING, counts
-from ..solvers.cuts import Sums, Window, add_up, cut_of, edge_at, left_out
+from ..solvers.batched import is_average
+from ..solvers.cuts import ALL, Cut, Sums, Window, add_up, cut_of, edge_at, left_out
 from ..solvers.design import Design, finite
 from ..solvers.engine import TURNS, narrow
+from ..solvers.hold import hold, weigh
 from ..solvers.rows import Rounded
-from ..solvers.stages import KINK, Spot, Walk
+from ..solvers.stages import Spot, Walk
 from .joint import losses_and_pull
 
 #: Coordinates of all classes up to which Newton's steps are worth their memory.
 LARGEST_SIZE = 2000
+#: How exactly their stages are solved: the rivals' softened maximum is steep, and slopes count in the bound.
+EXACT = 1e-13
 
 
 @dataclass
@@ -116,6 +119,8 @@ class ClassScores:
                 heavy = np.flatnonzero(np.abs(factor) > 1e-14)
                 block = (self.rows[heavy] * factor[heavy, None]).T @ self.rows[heavy]
                 found[first, :, second], found[second, :, first] = block, block.T
+        if self.intercept == "free":  # a shift of all scores changes nothing, and a step makes none
+            found[:, -1, :, -1] += float(np.abs(held * pulls).sum()) / self.classes
         large = (held * (bends + pulls) + sizes * pulls**2)[:, None] * apart**2 + mixed[:, None] * view.shares
         return (large.T @ self.rows**2).ravel(), found.reshape(self.classes * rank, -1)
 
@@ -138,9 +143,9 @@ class ClassScores:
         view = self.see(c, width)
         weights = self.mass * window.parts(view.losses)[0]
         weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
-        return float(weights @ self.plain_losses(c)), float(weights.sum()), self.tangents(view, weights)
+        return float(weights @ self.plain_losses(c)), float(weights.sum()), self.tangents(view, weights, penalty)
 
-    def tangents(self, view: ClassView, weights: Array) -> float:
+    def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
         """A lower bound of the objective for held weights (see :mod:`closecall.solvers.certificate`).
 
         Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
@@ -160,22 +165,11 @@ class ClassScores:
         sums = np.asarray(across.T @ self.rows)
         if self.intercept == "free":
             sums[:, -1] = 0.0
-        penalty = np.where(self.penalty > 0, self.penalty, 1e-300)
+        penalty = np.where(penalty > 0, penalty, 1e-300)
         with np.errstate(over="ignore"):  # alpha 0 bounds nothing
             square = np.where(sums.ravel() != 0, sums.ravel() ** 2 / (2 * penalty), 0.0)
         bound = float(heights.sum() - square.sum())
         return max(bound, 0.0) if np.isfinite(bound) else 0.0
-
-    def own_gap(self, c: Array, width: float) -> float:
-        """The gap at c with the aggregate's own weights held, by tangents of losses softened over a width."""
-        losses, aggregate = self.plain_losses(c), get_aggregate(self.problem.aggregate)
-        k, m = (np.asarray(count) for count in counts(self.problem, float(self.mass.sum())))
-        weights = aggregate.weigh(losses[None], self.mass, self.threshold, k, m)[0]
-        above = float(aggregate.above(weights[None], self.mass)[0])
-        value = float(weights @ losses + 0.5 * self.penalty @ c**2)
-        scale = max(value + above, NOTHING * self.threshold * float(weights.sum()))
-        gap = (value - self.tangents(self.see(c, width), weights)) / scale
-        return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
 
 def stationary(generator: Array) -> Array:
@@ -193,28 +187,27 @@ def stationary(generator: Array) -> Array:
 
 def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
     """Coordinates (classes, rank) that hold their certificate, if these or others near them do, and the gap."""
-    c = C.ravel()
-    gap = rows.own_gap(c, 1e-12)  # so narrow that only equals share
+    c, problem, whole = C.ravel(), rows.problem, rows.mass
+    gap = weigh(rows, problem, rows.penalty, c)[1]
     small = len(c) <= LARGEST_SIZE and not sparse.issparse(rows.rows)
-    if gap <= tol or rows.problem.alpha == 0 or not small or not steps or tol <= 0:
+    if gap <= tol or problem.alpha == 0 or not small or not steps or tol <= 0:
         return C, gap
-    walk, cut = Walk(rows, rows.penalty), cut_of(rows.problem, rows.mass)
+    cut, total = cut_of(problem, whole), float(whole.sum())
+    if cut is None and is_average(problem, total):
+        cut = Cut(ALL, total, total, True)
     if cut is None:
-        if not get_aggregate(rows.problem.aggregate).plain:
-            return C, gap
-        walk.kink = min(KINK, tol * rows.threshold)
-        found = walk.settle(c, np.inf).c
-        better = rows.own_gap(found, walk.kink)
+        found, better = hold(rows, problem, rows.penalty, c, tol)
+        return (found.reshape(C.shape), better) if better < gap else (C, gap)
+    found, better = c, np.inf
+    for _ in range(TURNS):
+        losses = rows.plain_losses(found)
+        rows.mass = left_out(losses, whole, cut.m)
+        spot = Spot(found, edge_at(cut, losses, rows.mass, rows.threshold))
+        end, better = narrow(Walk(rows, rows.penalty, tol=EXACT), spot, cut, tol)
+        found = end.c
+        if not cut.m or np.allclose(left_out(rows.plain_losses(found), whole, cut.m), rows.mass, atol=1e-9):
+            break
     else:
-        found, better, whole = c, np.inf, rows.mass
-        for _ in range(TURNS):
-            losses = rows.plain_losses(found)
-            rows.mass = left_out(losses, whole, cut.m)
-            end, better = narrow(walk, Spot(found, edge_at(cut, losses, rows.mass, rows.threshold)), cut, tol)
-            found = end.c
-            if not cut.m or np.allclose(left_out(rows.plain_losses(found), whole, cut.m), rows.mass, atol=1e-9):
-                break
-        else:
-            better = np.inf
-        rows.mass = whole
+        better = np.inf
+    rows.mass = whole
     return (found.reshape(C.shape), better) if better <= tol else (C, gap)

@@ -21,7 +21,7 @@ from .engine import Engine, polish
 from .large import Manner, Settled, merge, nothing, settle_many
 from .newton import LARGEST_RANK
 from .prepared import NOT_FINITE, Prepared, design_of
-from .sweep import Progress, sweep
+from .sweep import AVERAGE, Progress, sweep
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,8 @@ def solve(
                 proven[others] = polish(engine, [problems[row] for row in others], fold_of[others], *ends, tol)
                 coef[others], intercept[others] = ends
                 known["proven"] = proven
+            elif others.size:
+                _lowest(setting, masses, problems, fold_of, others, coef, intercept, objective)
             objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
     if not np.isfinite(objective).all():
         raise FloatingPointError(NOT_FINITE)
@@ -200,6 +202,26 @@ def _finish_averages(
         parts = prepared.design.to_parameters(found[0])
         coef[row], intercept[row], bounds[row] = parts[0][0], parts[1][0], max(bounds[row], found[3][0])
         used[row] += found[1][0]
+
+
+def _lowest(
+    setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
+    objective: Array,
+) -> None:  # fmt: skip
+    """Of rows that no ramp narrows: where the average or zero is lower than a run ended, take that, in place."""
+    for row in rows:
+        problem, fold = problems[row], fold_of[[row]]
+        if get_aggregate(problem.aggregate).close:  # its value is low too where far examples are wrong
+            continue
+        loss = problem.loss if get_loss(problem.loss).convex else "logistic"
+        plain = [Problem(loss, AVERAGE, alpha=problem.alpha)]
+        how: dict[str, Any] = {"fit_intercept": setting.intercept != "none", "max_iter": 300, "folds": masses,
+                               "fold_of": fold, "penalize_intercept": setting.intercept == "penalized"}  # fmt: skip
+        average = solve(setting.X, setting.y, plain, **how)
+        for w, b in ((average.coef, average.intercept), (np.zeros_like(average.coef), np.zeros(1))):
+            value = judge(setting, masses, [problem], fold, w, b, tol=np.inf)[0][0]
+            if value < objective[row]:
+                coef[row], intercept[row], objective[row] = w[0], b[0], value
 
 
 def _as_settled(points: list[Settled], tol: float) -> Solutions:

@@ -16,12 +16,11 @@ import numpy as np
 from scipy import sparse
 
 from .._names import Array, spread_out
-from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem, aggregate_value
 from .certificate import NOTHING
 from .cuts import ALL, CLOSE, Cut, cut_of, edge_at, left_out
-from .hold import averages, descend_smooth, hold
+from .hold import hold
 from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
 from .rows import DenseRows
@@ -211,6 +210,11 @@ class Batch:
                 return c, gap, looks
         return c, np.inf, looks
 
+    def lowest(self, c: Array) -> Array:
+        """Of the one problem: coordinates themselves, the average or zero, whichever has the lowest objective."""
+        average = averages(self.rows, self.loss, self.engine.masses, self.problems[0].alpha)[0]
+        return min((c, average, np.zeros_like(c)), key=lambda each: self.value(0, each))
+
     def value(self, place: int, c: Array) -> float:
         """The objective of a problem, by its aggregate's own weights."""
         mass = self.engine.masses[self.fold_of[place]]
@@ -354,18 +358,29 @@ def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array,
     rows, gaps = engine._rows(slice(None)), np.full(len(problems), np.inf)
     ends = rows.to_coordinates(coef, intercept)
     for place, (problem, fold) in enumerate(zip(problems, fold_of, strict=True)):
-        mass, c, number = engine.masses[fold], ends[place], np.zeros(1, dtype=int)
+        mass, c = engine.masses[fold], ends[place]
         cut = cut_of(problem, mass)
+        if problem.alpha == 0:
+            continue
         if cut is None:
-            if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
-                c = descend_smooth(rows, problem, mass, c)
-            c, gaps[place], _ = hold(rows, problem, mass, c, tol)
+            c, gaps[place] = hold(rows.margins(problem.loss, mass), problem, problem.alpha * rows.penalized, c, tol)
         else:
+            number = np.zeros(1, dtype=int)
             batch = Batch(replace(engine, masses=mass[None]), rows, problem.loss, [problem], [cut], number)
-            c, gaps[place], _ = batch.finished(0, c, tol)
-        if gaps[place] <= tol:
-            coef[place], intercept[place] = rows.to_parameters(c)
+            before = c if cut.kind == CLOSE else batch.lowest(c)
+            c, gaps[place], _ = batch.finished(0, before, tol)
+            if cut.kind != CLOSE and batch.value(0, c) > (1 + WORSE) * batch.value(0, before):
+                c, gaps[place] = before, np.inf
+        coef[place], intercept[place] = rows.to_parameters(c)
     return gaps
+
+
+def averages(rows: DenseRows, loss: str, masses: Array, alpha: float) -> Array:
+    """Coordinates (kinds, size) of the averages under masses (kinds, samples); of the logistic loss if not convex."""
+    kinds, name = np.arange(len(masses)), loss if get_loss(loss).convex else "logistic"
+    start = np.zeros((len(masses), len(rows.across)))
+    tasks = Tasks(name, masses, kinds, kinds, np.full(len(masses), alpha), np.full((len(masses), 1), np.inf), start)
+    return follow(rows, tasks).coordinates[:, 0]
 
 
 Path = tuple[int, float, list[tuple[float, list[int]]]]

@@ -167,7 +167,7 @@ class Margins:
 
     def largest(self, c: Array, k: float) -> float:
         """The sum of the largest losses of the mass k."""
-        losses = self.loss.value(-(c @ self.across))
+        losses = self.plain_losses(c)
         return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
 
     def bound(self, c: Array, window: Window, width: float, most: float, penalty: Array) -> tuple[float, float, float]:
@@ -178,12 +178,18 @@ class Margins:
         view = self.see(c, width)
         weights = self.mass * window.parts(view.losses)[0]
         weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
+        return float(weights @ self.plain_losses(c)), float(weights.sum()), self.tangents(view, weights, penalty)
+
+    def tangents(self, view: View, weights: Array, penalty: Array) -> float:
+        """A lower bound of the objective for held weights (samples,)."""
         used = np.flatnonzero(weights)
-        held, across = weights[used], self.across[:, used]
-        pulls, points = self.rounded.pulls(view.margins[used], width)
-        heights, pull = held * (self.loss.value(points) + pulls * points), held * pulls
-        losses = float(held @ self.loss.value(view.margins[used]))
-        return losses, float(held.sum()), lower_bound(heights, pull, across, penalty)
+        held, (pulls, points) = weights[used], self.rounded.pulls(view.margins[used], view.width)
+        heights = held * (self.loss.value(points) + pulls * points)
+        return lower_bound(heights, held * pulls, self.across[:, used], penalty)
+
+    def plain_losses(self, c: Array) -> Array:
+        """Losses (samples,) without any rounding."""
+        return self.loss.value(-(c @ self.across))
 
 
 def lower_bound(heights: Array, pulls: Array, across: Array, penalty: Array) -> float:

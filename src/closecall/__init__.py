@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     )
     from .losses import LOSSES, get_loss
     from .objective import Problem
+    from .preprocessing import SquashingScaler
 
 __all__ = [
     "AGGREGATES",
@@ -28,6 +29,7 @@ __all__ = [
     "CloseKClassifierCV",
     "KPathDisplay",
     "Problem",
+    "SquashingScaler",
     "diagnose",
     "get_aggregate",
     "get_loss",
@@ -37,7 +39,7 @@ __version__ = "0.2.0.dev0"
 #: Where the names live that are not in ``linear``.
 _CORE = {
     "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",
-    "get_loss": "losses",
+    "get_loss": "losses", "SquashingScaler": "preprocessing",
 }  # fmt: skip
 
 

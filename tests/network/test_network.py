@@ -1,7 +1,6 @@
 """The compiled grid of networks: against autograd, against its NumPy twin, and without torch."""
 
-from __future__ import annotations
-
+import ctypes
 import json
 import subprocess
 import sys
@@ -38,6 +37,17 @@ def blobs(samples: int = 40, classes: int = 2, features: int = 3, seed: int = 0)
     codes = np.arange(samples) % classes
     X = rng.normal(size=(samples, features)) + 1.2 * np.eye(features)[codes % features]
     return X, 2 * codes - 1 if classes == 2 else codes
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def either(request: pytest.FixtureRequest) -> Any:
+    """Both grids keep the laws."""
+    if request.param == "numpy":
+        return train_grid
+    pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+    from closecall.nn import network
+
+    return network.train_grid
 
 
 def scaled(name: str, total: float) -> dict[str, Any]:
@@ -101,37 +111,62 @@ def test_twenty_steps_are_the_twins(samples: int, features: int) -> None:
     np.testing.assert_allclose(quick, exact, atol=2e-4)
 
 
-@pytest.mark.parametrize("classes", [None, 3])
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | None) -> None:
+@needs_kernel
+@pytest.mark.parametrize("classes", [None, 5])
+@settings(max_examples=25, deadline=None)
+@given(samples=st.integers(5, 1200), features=st.integers(1, 40), hidden=st.integers(1, 40), seed=st.integers(0, 9999))
+def test_wide_vectors_have_the_bits_of_narrow_ones(
+    classes: int | None, samples: int, features: int, hidden: int, seed: int
+) -> None:
+    X, y = blobs(samples, classes or 2, features, seed)
+    problems = [Problem("logistic", name, k=0.3 if "k" in AGGREGATES[name].takes else None) for name in COUNTS]
+    held = ctypes.c_int32.in_dll(compiled.LIBRARY, "network_held")  # type: ignore[arg-type]
+    found = []
+    for width in (16, 8):
+        held.value = width
+        grid = train_grid(X, y, problems, max_iter=6, seed=seed, classes=classes, hidden=hidden)
+        found.append(grid.parameters.values)
+    held.value = 16
+    np.testing.assert_array_equal(*found)
+
+
+def by_autograd(
+    X: np.ndarray, y: np.ndarray, problem: Problem, seed: int, mass: np.ndarray, hidden: int, settings: Settings,
+    classes: int | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Scores of one module trained by torch's Adam, the core's weights of the losses held fixed in every step."""
     torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
     from closecall.nn import ResidualMLP, logit_losses
 
+    module = ResidualMLP.of(start(Shape(X.shape[1], hidden, classes or 1), seed=seed))
+    optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
+    known, aggregate, k_at, m = problem.resolve(mass.sum(), settings.max_iter)
+    shrunk = list(module.parameters())
+    if not settings.penalize_intercept:
+        shrunk = [layer.weight for layer in (module.first, module.second, module.output)]
+    for step in range(1, settings.max_iter + 1):
+        optimizer.param_groups[0]["lr"] = settings.rate(step)
+        logits = module(torch.tensor(X))
+        name = f"top_two_{problem.loss}" if classes else problem.loss
+        losses = logit_losses(name, logits if classes else logits[:, 0], torch.tensor(y)).losses
+        values = losses.detach().numpy()[None]
+        weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
+        penalty = problem.alpha / 2 * sum(each.square().sum() for each in shrunk)
+        optimizer.zero_grad()
+        ((torch.tensor(weights) * losses).sum() + penalty).backward()
+        optimizer.step()
+    return np.asarray(module(torch.tensor(X)).detach().T)
+
+
+@pytest.mark.parametrize("classes", [None, 3])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | None) -> None:
     X, y = blobs(classes=classes or 2)
     X = X.astype(np.float32).astype(float)
     mass = np.random.default_rng(1).integers(1, 4, len(X)) / 2
     problems = [Problem(loss, name, alpha=0.3, **COUNTS[name]) for name in AGGREGATES]
-
-    def by_autograd(problem: Problem, steps: int = 24) -> np.ndarray:
-        # One module, torch's Adam, the core's weights of the losses held fixed.
-        module = ResidualMLP.of(start(Shape(3, 5, classes or 1), seed=3))
-        optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
-        known, aggregate, k_at, m = problem.resolve(mass.sum(), steps)
-        for step in range(1, steps + 1):
-            optimizer.param_groups[0]["lr"] = Settings(steps, 0.03, False).rate(step)
-            logits = module(torch.tensor(X))
-            name = f"top_two_{loss}" if classes else loss
-            losses = logit_losses(name, logits if classes else logits[:, 0], torch.tensor(y)).losses
-            values = losses.detach().numpy()[None]
-            weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
-            layers = (module.first, module.second, module.output)
-            penalty = sum(layer.weight.square().sum() for layer in layers)
-            optimizer.zero_grad()
-            ((torch.tensor(weights) * losses).sum() + problem.alpha / 2 * penalty).backward()
-            optimizer.step()
-        return np.asarray(module(torch.tensor(X)).detach().T)
-
-    expected = [by_autograd(problem) for problem in problems]
+    settings = Settings(24, 0.03, False)
+    expected = [by_autograd(X, y, problem, 3, mass, 5, settings, classes) for problem in problems]
     for dtype, tolerance in ((np.float64, 1e-7), (np.float32, 2e-4)):
         grid = train_grid(
             X, y, problems, max_iter=24, seed=3, hidden=5, sample_weight=mass, classes=classes, dtype=dtype
@@ -144,9 +179,6 @@ def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | No
 @needs_kernel
 def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
     """A plain module and torch's own Adam from the seed of each run; one grid trains all, in another order."""
-    torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
-    from closecall.nn import ResidualMLP, logit_losses
-
     rng = np.random.default_rng(0)
     X, y = blobs(int(rng.integers(30, 200)), features=int(rng.integers(2, 9)), seed=int(rng.integers(2**31)))
     X = X.astype(np.float32).astype(float)
@@ -159,20 +191,9 @@ def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
     seeds = [int(each) for each in rng.integers(2**31, size=40)]
     run = {"max_iter": steps, "learning_rate": 0.01, "penalize_intercept": True}
     grid = train_grid(X, y, problems, seed=seeds, **run)  # type: ignore[arg-type]
+    settings, mass = Settings(steps, 0.01, True), np.ones(len(X))
     for problem, seed, scores in zip(problems, seeds, grid.scores(X), strict=True):
-        module = ResidualMLP.of(start(Shape(X.shape[1], X.shape[1], 1), seed=seed))
-        optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
-        known, aggregate, k_at, m = problem.resolve(float(len(X)), steps)
-        for step in range(1, steps + 1):
-            optimizer.param_groups[0]["lr"] = Settings(steps, 0.01, True).rate(step)
-            losses = logit_losses(problem.loss, module(torch.tensor(X))[:, 0], torch.tensor(y)).losses
-            values, mass = losses.detach().numpy()[None], np.ones(len(X))
-            weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
-            penalty = sum(each.square().sum() for each in module.parameters())
-            optimizer.zero_grad()
-            ((torch.tensor(weights) * losses).sum() + problem.alpha / 2 * penalty).backward()
-            optimizer.step()
-        right = module(torch.tensor(X)).detach().numpy()[:, 0]
+        right = by_autograd(X, y, problem, seed, mass, X.shape[1], settings)[0]
         np.testing.assert_allclose(scores, right, atol=1e-5, rtol=1e-5, err_msg=f"{problem} seed {seed}")
 
 
@@ -203,13 +224,13 @@ def test_the_grid_without_the_kernel_is_the_grid(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(train_grid(X, y, problems, max_iter=15).scores(X), known, atol=1e-3)
 
 
-def test_copies_are_weights_and_order_does_not_matter() -> None:
+def test_copies_are_weights_and_order_does_not_matter(either: Any) -> None:
     X, y = blobs(30)
     mass = np.random.default_rng(0).integers(0, 4, 30)
     copies = np.random.default_rng(1).permutation(np.repeat(np.arange(30), mass))
     problems = [Problem("logistic", name, alpha=0.1, **COUNTS[name]) for name in AGGREGATES]
-    weighted = train_grid(X, y, problems, max_iter=60, sample_weight=mass)
-    copied = train_grid(X[copies], y[copies], problems, max_iter=60)
+    weighted = either(X, y, problems, max_iter=60, sample_weight=mass)
+    copied = either(X[copies], y[copies], problems, max_iter=60)
     assert np.array_equal(weighted.scores(X), copied.scores(X))
 
 
@@ -225,39 +246,39 @@ def test_a_problem_is_trained_alike_alone_and_in_a_grid() -> None:
 
 
 @pytest.mark.parametrize("aggregate", ["average", "close_decay"])
-def test_early_stopping_keeps_the_best(aggregate: str) -> None:
+def test_early_stopping_keeps_the_best(aggregate: str, either: Any) -> None:
     X, y = blobs(200)
     held = blobs(100, seed=1)
     problems = [Problem("logistic", aggregate, k=0.2, alpha=alpha) for alpha in (1e-4, 1.0)]
-    stopped = train_grid(X, y, problems, max_iter=240, hidden=20, validation=held, patience=10)
+    stopped = either(X, y, problems, max_iter=240, hidden=20, validation=held, patience=10)
     first = 160 if aggregate == "close_decay" else 1
     assert (stopped.n_iter < 240).all()
     assert (stopped.n_iter >= first + 10).all()
-    full = train_grid(X, y, problems, max_iter=240, hidden=20)
+    full = either(X, y, problems, max_iter=240, hidden=20)
     kept, last = (((grid.scores(held[0]) > 0) == (held[1] > 0)).mean(axis=1) for grid in (stopped, full))
     assert (kept >= last - 0.02).all()
 
 
-def test_progress_comes_in_percents() -> None:
+def test_progress_comes_in_percents(either: Any) -> None:
     X, y = blobs()
     for problems, steps in (([Problem(alpha=1.0), Problem(alpha=2.0)], 50), ([Problem()], 1000)):
         told: list[NetworkProgress] = []
-        train_grid(X, y, problems, max_iter=steps, callback=told.append)
+        either(X, y, problems, max_iter=steps, callback=told.append)
         assert told[-1] == NetworkProgress(steps * len(problems), steps * len(problems))
         assert [each.done for each in told] == sorted({each.done for each in told})
         assert 2 <= len(told) <= 101
 
 
-def test_a_penalised_intercept_shrinks() -> None:
+def test_a_penalised_intercept_shrinks(either: Any) -> None:
     X, y = blobs()
     free, shrunk = (
-        train_grid(X + 3, y, [Problem(alpha=1e3)], max_iter=300, penalize_intercept=given).parameters
+        either(X + 3, y, [Problem(alpha=1e3)], max_iter=300, penalize_intercept=given).parameters
         for given in (False, True)
     )
     assert np.abs(free.on_inputs[0, :, -1]).max() > 0.01 > np.abs(shrunk.on_inputs[0, :, -1]).max()
 
 
-def test_bad_input_is_explained() -> None:
+def test_bad_input_is_explained(either: Any) -> None:
     X, y = blobs()
     for change, message in (
         ({"problems": []}, "nothing to train"),
@@ -268,9 +289,9 @@ def test_bad_input_is_explained() -> None:
         ({"sample_weight": -np.ones(40)}, "negative"),
     ):
         with pytest.raises(ValueError, match=message):
-            train_grid(**{"X": X, "y": y, "problems": [Problem()], **change})  # type: ignore[arg-type]
+            either(**{"X": X, "y": y, "problems": [Problem()], **change})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"expected \(samples, 3\)"):
-        train_grid(X, y, [Problem()], max_iter=1).scores(X[:, :2])
+        either(X, y, [Problem()], max_iter=1).scores(X[:, :2])
 
 
 def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +304,8 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_network_cell_says_its_rate() -> None:
     """Steps and rate were settled together: cells made with them are other cells than those made before."""
-    from closecall.paper.jobs import Job, from_json
-    from closecall.paper.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
+    from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
+    from reproduction.run.jobs import Job, from_json
 
     size = Size("embedded", "embedded:monk3", "0" * 64, 554, 6)
     both = RunOptions(1, None, ("sound",), ("linear", "network"), recipe=2)
@@ -311,9 +332,9 @@ class NoTorch:
             raise ImportError("no torch")
 sys.meta_path.insert(0, NoTorch())
 from closecall.network import ResidualMLPClassifier
-from closecall.paper.cell import run_cell
-from closecall.paper.plan import Cell
-from closecall.data import load_dataset
+from reproduction.run.cell import run_cell
+from reproduction.protocol.plan import Cell
+from reproduction.protocol import load_dataset
 cell = Cell("embedded", "embedded:monk3", load_dataset("embedded:monk3").checksum, 0, "network", "sound", 5)
 record = run_cell(cell)
 print(record.status, len(record.rows))

@@ -1,7 +1,5 @@
 """The same answer on another kind of processor: numbers round otherwise there, and nothing may depend on that."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -15,7 +13,7 @@ CODE = """
 import json, sys
 from sklearn.preprocessing import StandardScaler
 from closecall import CloseKClassifier, CloseKClassifierCV, diagnose
-from closecall.data import load_dataset
+from reproduction.protocol import load_dataset
 found = {}
 for name in ("monk3", "titanic", "wdbc"):
     data = load_dataset(name)

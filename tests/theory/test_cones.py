@@ -1,7 +1,5 @@
 """Branch and bound over cones against exact rational arithmetic, HiGHS and published minima."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction
@@ -11,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from closecall.data import load_dataset
 from closecall.theory import cones, minimum_errors
+from reproduction.protocol import load_dataset
 
 Row = tuple[Fraction, ...]
 

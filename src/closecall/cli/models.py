@@ -13,7 +13,7 @@ import typer
 from rich.table import Table as RichTable
 
 from closecall._names import lookup
-from closecall.tabular.output import opened, write_rows
+from closecall.table.output import opened, write_rows
 
 from .console import DataDir, Json, err, out, plain, print_notes, say
 from .streams import are_streamed, fit_files, tables_of
@@ -42,15 +42,15 @@ ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.
 Trust = Annotated[list[str] | None, typer.Option(help="A type of another package that the model file may hold.")]
 #: Coefficients that fit prints.
 LARGEST = 5
-#: Scores in memory at a time: rows times classes.
-SCORES = 1 << 24
+#: Rows in memory at a time, and scores: rows times classes.
+CHUNK, SCORES = 50_000, 1 << 24
 
 
 def fit(
     data: Files,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
-    model: Annotated[str, typer.Option("--model", "--classifier", help="A contender of compare: close_k, "
+    model: Annotated[str, typer.Option(help="A contender of compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: Multiclass = "top_two",
@@ -73,21 +73,20 @@ def fit(
                                                 "without an address, on Dask workers started here.",
                                                 show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes that read Parquet files in passes.", min=1)] = 1,
-    scratch: Annotated[str, typer.Option(help="A folder with room for the decoded rows, for cheaper passes.")] = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Fit preprocessing and a classifier to a table, say how good it is, and save both in one file."""
     from closecall.linear.fitting import MULTICLASS
     from closecall.losses import LOSSES
-    from closecall.tabular.deploy import check_onnx, write_onnx
-    from closecall.tabular.divide import Order
-    from closecall.tabular.estimate import chosen_words, estimate, why_none
-    from closecall.tabular.keep import options_for
-    from closecall.tabular.measure import METRICS
-    from closecall.tabular.model import TableModel
-    from closecall.tabular.table import check_classes, read
-    from closecall.tabular.train import How, check_model
+    from closecall.table.deploy import check_onnx, write_onnx
+    from closecall.table.divide import Order
+    from closecall.table.estimate import chosen_words, estimate, why_none
+    from closecall.table.keep import options_for
+    from closecall.table.measure import METRICS
+    from closecall.table.model import TableModel
+    from closecall.table.table import check_classes, read
+    from closecall.table.train import How, check_model
 
     # Before a large table is read.
     metric = metric.replace("-", "_")
@@ -99,8 +98,7 @@ def fit(
     if are_streamed(data, stream, cluster):
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
         fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
-                  keep=keep or (), cluster=cluster, jobs=jobs, scratch=scratch, as_json=as_json,
-                  refused=refused)  # fmt: skip
+                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json, refused=refused)  # fmt: skip
         return
     table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
@@ -154,7 +152,6 @@ def predict(
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
-    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 50_000,
     trust: Trust = None,
     sep: Sep = "",
     encoding: Encoding = "",
@@ -162,10 +159,10 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the classes of a table, piece by piece, however long it is."""
-    from closecall.tabular.table import stream
+    from closecall.table.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
-    chunk = max(1, min(chunk, SCORES // len(loaded.classifier.classes_)))
+    chunk = max(1, min(CHUNK, SCORES // len(loaded.classifier.classes_)))
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:
@@ -190,8 +187,8 @@ def predict(
 
 def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
     """The model; an error that says so if it was given where the data belong."""
-    from closecall.tabular.model import TableModel
-    from closecall.tabular.table import is_model
+    from closecall.table.model import TableModel
+    from closecall.table.table import is_model
 
     swapped = [each for each in data if is_model(each)]
     if swapped and not is_model(model):
@@ -200,7 +197,7 @@ def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
-    from closecall.data.columns import quoted
+    from closecall.table.read.columns import quoted
 
     missing = [name for name in copied if name not in names]
     if missing:
@@ -231,7 +228,7 @@ class _Tally:
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """The header and the rows of predictions for one piece, counted."""
-        from closecall.data.columns import texts
+        from closecall.table.read.columns import texts
 
         strange: Counter[str] = Counter()
         labels, scores = model.predict(frame, strange)
@@ -280,8 +277,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
-    from closecall.tabular.explain import explain as explained
-    from closecall.tabular.table import stream
+    from closecall.table.explain import explain as explained
+    from closecall.table.table import stream
 
     loaded, begin = _loaded(model, [data], trust), 0
     for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):

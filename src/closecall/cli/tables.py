@@ -41,7 +41,7 @@ def reading_of(
     nominal: list[str] | None,
 ) -> Any:  # fmt: skip
     """How the file is to be read."""
-    from closecall.data.sheet import Reading
+    from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in (drop, keep, numeric, nominal)))
 
@@ -61,8 +61,6 @@ def compare(
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict is about the first."
                                       )] = "logistic,hinge",
     multiclass: Multiclass = "top_two",
-    top_two: Annotated[bool, typer.Option(hidden=True)] = True,
-    max_iter: Annotated[int, typer.Option(help="Steps of each solve of an aggregate.")] = 150,
     drop: Drop = None,
     keep: Keep = None,
     numeric: Numeric = None,
@@ -78,13 +76,13 @@ def compare(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
-    from closecall.tabular.compare import ComparePlan, diagnosis_of, run_splits
-    from closecall.tabular.conclude import PLAIN, conclude
-    from closecall.tabular.contenders import AGGREGATED, libraries
-    from closecall.tabular.divide import Order
-    from closecall.tabular.hints import hints
-    from closecall.tabular.report import Findings, as_records, check_packages, make_folder, page_path, write
-    from closecall.tabular.table import read
+    from closecall.table.compare import ComparePlan, diagnosis_of, run_splits
+    from closecall.table.conclude import PLAIN, conclude
+    from closecall.table.contenders import AGGREGATED, libraries
+    from closecall.table.divide import Order
+    from closecall.table.hints import hints
+    from closecall.table.report import Findings, as_records, check_packages, make_folder, page_path, write
+    from closecall.table.table import read
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
@@ -93,8 +91,8 @@ def compare(
     losses = tuple(dict.fromkeys(words(loss))) or ("logistic",)
     solved = not only or AGGREGATED[0] in words(only) or losses[0] not in PLAIN
     plan = ComparePlan(
-        splits, losses, multiclass if top_two else "ovr", metric.replace("-", "_"), tuple(with_ or ()), words(only),
-        solved, max_iter, seed, jobs,
+        splits, losses, multiclass, metric.replace("-", "_"), tuple(with_ or ()), words(only),
+        solved, seed=seed, jobs=jobs,
     )  # fmt: skip
     contenders = plan.contenders()  # a name that nobody has is said before a large table is read
     if not only:
@@ -179,7 +177,7 @@ def print_facts(table: Any, console: Console) -> None:
 
 
 def _print_ranking(found: Any, splits: int) -> None:
-    from closecall.tabular.content import ends, label
+    from closecall.table.content import ends, label
 
     ranking, metric = RichTable(box=None, pad_edge=False), found.metric
     digits = 1 if metric.factor == 100 else 3
@@ -213,6 +211,6 @@ def _print_recalls(found: Any) -> None:
 
 
 def _mistakes(found: Any) -> list[Any]:
-    from closecall.tabular.content import mistakes
+    from closecall.table.content import mistakes
 
     return [(caption, *rest) for caption, *rest in mistakes(found)[:2]] if len(found.classes) <= 5 else []

@@ -1,6 +1,6 @@
-"""ONNX: what tells skl2onnx how our linear classifiers predict, in the precision of their input.
+"""ONNX: what tells skl2onnx how our linear classifiers predict, and how cells are squashed, in their input's precision.
 
-``register()`` once, then ``skl2onnx.to_onnx`` converts them, alone or at the end of a pipeline. The outputs are those
+``register()`` once, then ``skl2onnx.to_onnx`` converts them, alone or in a pipeline. The outputs are those
 of scikit-learn's classifiers: labels, and probabilities where the classifier has them, else scores.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .._names import Array
+from ..preprocessing import ROOM, SquashingScaler
 from .base import calibrators_of
 from .classifier import AggregateLossClassifier, CloseKClassifier
 from .search import AggregateLossClassifierCV, CloseKClassifierCV
@@ -19,13 +20,49 @@ CLASSIFIERS = (AggregateLossClassifier, CloseKClassifier, AggregateLossClassifie
 
 
 def register() -> None:
-    """Register the converters of our classifiers with skl2onnx (extra ``onnx``); again does no harm."""
+    """Register the converters of our classifiers and scaler with skl2onnx (extra ``onnx``); again does no harm."""
     from skl2onnx import update_registered_converter
 
     for kind in CLASSIFIERS:
         update_registered_converter(
             kind, f"Closecall{kind.__name__}", _shapes, _convert, options={"zipmap": [False, True, "columns"]}
         )
+    update_registered_converter(SquashingScaler, "ClosecallSquashingScaler", _same_shape, _convert_scaler)
+
+
+def _same_shape(operator: Any) -> None:
+    kind = type(operator.inputs[0].type)
+    operator.outputs[0].type = kind([None, operator.raw_operator.n_features_in_])
+
+
+def _convert_scaler(scope: Any, operator: Any, container: Any) -> None:
+    from skl2onnx.algebra import onnx_ops as op
+
+    model, how = operator.raw_operator, {"op_version": container.target_opset}
+    dtype = precision_of(operator)
+    center, scale = model.center_[None].astype(dtype), model.scale_[None].astype(dtype)
+    z = op.OnnxDiv(op.OnnxSub(operator.inputs[0], center, **how), scale, **how)
+    squashed(z, model.bound, dtype, how, output_names=operator.outputs[:1]).add_to(scope, container)
+
+
+def precision_of(operator: Any) -> Any:
+    """The type of a converter's input: double precision only if it was asked for."""
+    return np.float64 if type(operator.inputs[0].type).__name__.startswith("Double") else np.float32
+
+
+def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any) -> Any:
+    """The graph of :func:`closecall.preprocessing.squash`."""
+    from skl2onnx.algebra import onnx_ops as op
+
+    if np.isinf(bound):
+        return op.OnnxIdentity(z, **names, **how)
+    limit, room, one = (np.array([value], dtype=dtype) for value in (bound, ROOM, 1.0))
+    # The excess over ROOM + excess, as 1 / (1 + ROOM / excess): infinite cells, too, get a number.
+    size = op.OnnxAbs(z, **how)
+    over = op.OnnxMax(op.OnnxSub(size, limit, **how), 0 * one, **how)
+    share = op.OnnxDiv(one, op.OnnxAdd(one, op.OnnxDiv(room, over, **how), **how), **how)
+    bounded = op.OnnxAdd(op.OnnxMin(size, limit, **how), op.OnnxMul(room, share, **how), **how)
+    return op.OnnxMul(bounded, op.OnnxSign(z, **how), **names, **how)
 
 
 def _shapes(operator: Any) -> None:
@@ -42,9 +79,7 @@ def _shapes(operator: Any) -> None:
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     from skl2onnx.algebra import onnx_ops as op
 
-    model, version = operator.raw_operator, container.target_opset
-    dtype = np.float64 if type(operator.inputs[0].type).__name__.startswith("Double") else np.float32
-    how = {"op_version": version}
+    model, how, dtype = operator.raw_operator, {"op_version": container.target_opset}, precision_of(operator)
     weights, shift = model.coef_.T.astype(dtype), model.intercept_.astype(dtype)
     scores = op.OnnxAdd(op.OnnxMatMul(operator.inputs[0], weights, **how), shift, **how)
     if len(model.classes_) == 2:

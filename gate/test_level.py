@@ -1,0 +1,225 @@
+"""Guards on noise: rows that depend on each other, weights of another unit, many challengers, folds that overlap.
+
+Rules that learn nothing have a true gain of exactly 0, so that whatever is taken is a mistake and a mean gain that is
+not 0 a bias. Limits are those that an honest guard exceeds with a probability of a thousandth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    GroupKFold,
+    RepeatedStratifiedKFold,
+    StratifiedShuffleSplit,
+    TimeSeriesSplit,
+)
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+
+from closecall import CloseKClassifierCV
+from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
+from closecall.model_selection.contest import Folding, asked_folds
+
+RUNS = 100
+#: More would be taken with a probability of a thousandth if six in a hundred were.
+LIMIT = int(stats.binom.isf(1e-3, RUNS, 0.06))
+
+
+class Rule(ClassifierMixin, BaseEstimator):
+    """Says the sign of a column, whatever it is trained on."""
+
+    def __init__(self, column: int = 0) -> None:
+        self.column = column
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Rule:
+        self.classes_, self.n_features_in_ = np.unique(y), X.shape[1]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.classes_[(X[:, self.column] > 0).astype(int)]
+
+
+def rules(count: int, **params: Any) -> GuardedClassifierCV:
+    members = {f"rule {place}": Rule(place) for place in range(1, count + 1)}
+    return GuardedClassifierCV(Rule(), members, refit=False, **params)
+
+
+def plain(rng: np.random.Generator, columns: int, rows: int = 200) -> tuple[Any, Any]:
+    return rng.normal(size=(rows, columns)), rng.permutation(np.arange(rows) % 2)
+
+
+def grouped(rng: np.random.Generator, columns: int) -> tuple[Any, Any, Any]:
+    member = np.repeat(np.arange(20), 20)
+    X = rng.normal(size=(20, columns))[member] + 0.3 * rng.normal(size=(400, columns))
+    return X, (rng.normal(size=20)[member] + 0.3 * rng.normal(size=400) > 0).astype(int), member
+
+
+def series(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
+    steps = rng.normal(size=(500, columns + 1))
+    for row in range(1, 500):
+        steps[row] = 0.9 * steps[row - 1] + np.sqrt(0.19) * steps[row]
+    return steps[100:, 1:], (steps[100:, 0] > 0).astype(int)
+
+
+def level(fit: Callable[[np.random.Generator], Any], runs: int = RUNS) -> tuple[int, np.ndarray, np.ndarray]:
+    """How many were taken, the gains and the standard errors that were reported."""
+    reports = [fit(np.random.default_rng([seed, 31])).guard_report_ for seed in range(runs)]
+    steps = [(report.get("comparisons") or [report.get("comparison") or report])[-1] for report in reports]
+    gains, errors = (np.array([step[name] for step in steps]) for name in ("gain", "standard_error"))
+    return sum(bool(step["taken"]) for step in steps), gains, errors
+
+
+def unbiased(gains: np.ndarray) -> bool:
+    return bool(abs(gains.mean()) < 3.3 * gains.std(ddof=1) / np.sqrt(len(gains)))
+
+
+def crossed(rng: np.random.Generator, columns: int) -> tuple[Any, Any, Any]:
+    """Rows of twenty users and twenty items, which share both."""
+    user, item = np.divmod(np.arange(400), 20)
+    both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
+    both += 0.5 * rng.normal(size=both.shape)
+    return both[:, 1:], (both[:, 0] > 0).astype(int), np.column_stack([user, item])
+
+
+def copied(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
+    """Four copies of each of sixty rows."""
+    X, y = plain(rng, columns, 60)
+    rows = rng.permutation(np.repeat(np.arange(60), 4))
+    return X[rows], y[rows]
+
+
+OVERLAP = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0), StratifiedShuffleSplit(20, random_state=0)
+SINGLE = [(np.arange(100), np.arange(100, 300))]
+#: What is drawn, how many challengers there are, how rows are divided or scored.
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], dict[str, Any]]] = {
+    "any number of challengers": (plain, (1, 20, 100), {}),
+    "groups": (grouped, (1, 20), {}),
+    "time": (series, (1, 20), {"cv": TimeSeriesSplit(5)}),
+    "groups that cross": (crossed, (1, 20), {}),
+    "copies": (copied, (1,), {}),
+    "folds that overlap": (plain, (20,), {"cv": OVERLAP[0]}),
+    "shuffled folds": (plain, (20,), {"cv": OVERLAP[1]}),
+    "a single split": (partial(plain, rows=300), (20,), {"cv": SINGLE}),
+    "another score": (plain, (1, 20), {"scoring": "balanced_accuracy"}),
+}
+
+
+@pytest.mark.parametrize(("name", "count"), [(name, count) for name, case in CASES.items() for count in case[1]])
+def test_noise_is_taken_no_more_often_than_the_guard_says(name: str, count: int) -> None:
+    draw, _, params = CASES[name]
+
+    def fit(rng: np.random.Generator) -> Any:
+        X, y, *member = draw(rng, count + 1)
+        return rules(count, **params).fit(X, y, **({"groups": member[0]} if member else {}))
+
+    taken, gains, errors = level(fit)
+    assert taken <= LIMIT
+    assert unbiased(gains)
+    if name == "groups":
+        assert 0.7 < np.sqrt((errors**2).mean()) / gains.std() < 1.5  # it was 0.2
+
+
+def test_thresholds_and_close_k_are_judged_over_groups() -> None:
+    threshold = ExactThresholdClassifier(LogisticRegression(), n_bootstrap=0)
+    close = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), cv=GroupKFold(5), refit=False, guard=2.0, max_iter=60)
+    for model, runs in ((threshold, 60), (close, 40)):
+
+        def fit(rng: np.random.Generator, model: Any = model) -> Any:
+            X, y, member = grouped(rng, 4)
+            return clone(model).fit(X, y, groups=member)
+
+        assert level(fit, runs)[0] <= stats.binom.isf(1e-3, runs, 0.06)
+
+
+def test_copies_are_never_on_both_sides() -> None:
+    near = {"near": KNeighborsClassifier(1)}  # it would know every copy by heart
+    learnt = level(lambda rng: GuardedClassifierCV(GaussianNB(), near, refit=False).fit(*copied(rng, 3)), 30)
+    assert learnt[0] <= stats.binom.isf(1e-3, 30, 0.08)
+
+
+def test_two_columns_of_groups_reach_every_guard() -> None:
+    rng = np.random.default_rng(4)
+    user, item = np.divmod(np.arange(200), 20)
+    X, y, both = rng.normal(size=(200, 3)), np.tile([0, 1], 100), np.column_stack([user, item])
+    search = CloseKClassifierCV(alphas=(1.0,), cv=GroupKFold(5), refit=False, max_iter=60).fit(X, y, groups=both)
+    moved = ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(X, y, groups=both)
+    contest = rules(2).fit(X, y, groups=both)
+    for step in (*search.guard_report_["comparisons"], moved.guard_report_, contest.guard_report_["comparison"]):
+        assert step["unit"] == "groups"
+        assert step["units"] in (8, 10)  # of ten users and twenty items; a fifth of the users only choose
+    with pytest.raises(ValueError, match="3 columns"):
+        rules(1).fit(X, y, groups=np.column_stack([both, item]))
+
+
+# The unit of the weights.
+
+
+@pytest.mark.parametrize("weight", [20.0, 0.05])
+def test_constant_weights_are_no_weights(weight: float) -> None:
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(150, 4)), rng.integers(0, 2, 150)
+    constant = {"sample_weight": np.full(150, weight)}
+    for model in (rules(3), ExactThresholdClassifier(GaussianNB(), n_bootstrap=0)):
+        first, second = (dict(model.fit(X, y, **params).guard_report_) for params in ({}, constant))
+        for name in ("gain", "standard_error", "needed"):
+            one, two = (report.get("comparison", report)[name] for report in (first, second))
+            assert one == pytest.approx(two, rel=1e-9), (model, name)
+    # Its solver takes other steps with weights, and alpha is weighed against the sum of the losses.
+    found = [
+        CloseKClassifierCV(alphas=(0.1 * scale, 10.0 * scale), ks=(0.3,), max_iter=60, refit=False).fit(X, y, **params)
+        for scale, params in ((1.0, {}), (weight, constant))
+    ]
+    one, two = (model.guard_report_["comparisons"][-1]["standard_error"] for model in found)
+    assert one == pytest.approx(two, rel=0.4)  # it was 4.5 times as large, or as small
+
+
+# No row chooses what it is asked about.
+
+
+def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
+    tests = [np.array([0, 1]), np.array([2, 3]), np.array([1, 2]), np.array([3, 0])]  # two divisions of four rows
+    pairs = [(np.setdiff1d(np.arange(4), test), test) for test in tests]
+    scores = np.array([[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4])  # the first challenger shines where fold 0 has rows
+    (found, none) = asked_folds([Folding(pairs, {}), Folding(pairs[:1], {})], scores)
+    assert [int(place[0]) for place in found] == [2, 1, 1, 1]
+    assert [int(place[0]) for place in none] == [0]  # a fresh fold shares rows with every fold that could choose
+
+
+# What is said.
+
+
+def test_few_groups_are_refused_with_a_reason() -> None:
+    rng = np.random.default_rng(2)
+    y = np.tile([0, 1], 100)
+    X = np.column_stack([rng.normal(size=200), y - 0.5])  # the challenger is always right
+    for count, taken in ((5, False), (8, True)):
+        member = np.arange(200) // 2 % count
+        contest = rules(1, cv=GroupKFold(4)).fit(X, y, groups=member)
+        assert (contest.best_name_ != "baseline") == taken
+        found = contest.guard_report_["comparison"]
+        assert (found["units"], found["unit"]) == (count, "groups")
+        assert ("too few for a standard error: baseline is kept" in contest.guard_report_["reason"]) == (not taken)
+    search = CloseKClassifierCV(alphas=(1.0,), cv=GroupKFold(4), guard=0.1, refit=False, max_iter=60)
+    search.fit(np.c_[X, X**2], y, groups=np.arange(200) % 5)
+    assert all(not step["taken"] and step["unit"] == "groups" for step in search.guard_report_["comparisons"])
+    moved = ExactThresholdClassifier(GaussianNB(), n_bootstrap=0).fit(X, y, groups=np.arange(200) // 2 % 5)
+    assert moved.guard_report_["unit"] == "groups"
+    assert not moved.guard_report_["taken"]
+
+
+def test_the_units_are_those_of_the_division() -> None:
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(120, 3)), np.tile([0, 1], 60)
+    for cv, unit, units in ((None, "distinct rows", 120), (TimeSeriesSplit(5), "blocks of time", 6)):
+        search = CloseKClassifierCV(alphas=(1.0,), cv=cv, refit=False, max_iter=60).fit(X, y)
+        for found in (rules(1, cv=cv).fit(X, y).guard_report_["comparison"], search.guard_report_["comparisons"][0]):
+            assert found["unit"] == unit
+            assert found["units"] in (units, int(0.8 * units))

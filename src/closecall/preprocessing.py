@@ -1,0 +1,166 @@
+"""Scaling that a few wild cells cannot spoil: :class:`SquashingScaler`, and the functions that it is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._names import Array
+
+#: Robust deviations within which a cell is left alone; beyond, it approaches ``BOUND + ROOM``. Chosen among 2.5 to 4
+#: and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty; neighbours are within half a point.
+BOUND, ROOM = 3.0, 0.25
+#: Median absolute deviation, and quarter-to-quarter range, of a normal distribution of deviation 1.
+_MAD, _QUARTERS = 0.6744897501960817, 1.3489795003921634
+
+
+def squash(z: Array, bound: float = BOUND) -> Array:
+    """Deviations ``z`` softly bounded: unchanged up to ``bound``, then ever more slowly towards ``bound + ROOM``.
+
+    The curve is smooth (its slope is 1 where it leaves the straight line) and strictly increasing, so nothing but
+    distance is lost. NaN stays NaN.
+
+    Examples
+    --------
+    >>> squash(np.array([-1.0, 2.5, 4.0, np.inf])).round(3).tolist()
+    [-1.0, 2.5, 3.2, 3.25]
+    """
+    if np.isinf(bound):
+        return z
+    size = np.abs(z)
+    with np.errstate(divide="ignore"):
+        return np.copysign(np.minimum(size, bound) + 1 / (1 / ROOM + 1 / np.maximum(size - bound, 0)), z)
+
+
+def unsquash(z: Array, bound: float = BOUND) -> Array:
+    """The inverse of :func:`squash`; what is at ``bound + ROOM`` or beyond was infinitely far out.
+
+    Examples
+    --------
+    >>> unsquash(squash(np.array([-1.0, 2.5, 40.0]))).round(9).tolist()
+    [-1.0, 2.5, 40.0]
+    """
+    if np.isinf(bound):
+        return z
+    size = np.abs(z)
+    with np.errstate(divide="ignore"):
+        over = np.clip(size - bound, 0, ROOM)
+        return np.copysign(np.minimum(size, bound) + 1 / np.maximum(1 / over - 1 / ROOM, 0), z)
+
+
+def robust_scale(X: Array) -> tuple[Array, Array]:
+    """Centre and scale (features,) of the finite cells of X (samples, features).
+
+    The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
+    deviation. Where more than half of the cells are equal it is the range between the quarters, then the standard
+    deviation. A column of two values is centred between them and scaled so that they become -1 and 1, however rare one
+    of them is; a column of one value keeps its scale.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 7.0, 0.0], [1.0, 7.0, 1.0], [2.0, 7.0, 0.0], [3.0, 7.0, 0.0], [900.0, 7.0, np.nan]])
+    >>> [part.round(2).tolist() for part in robust_scale(X)]
+    [[2.0, 7.0, 0.5], [1.48, 1.0, 0.5]]
+    """
+    center, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    for j in range(X.shape[1]):
+        known = X[:, j][np.isfinite(X[:, j])].astype(np.float64)
+        if known.size:
+            center[j], scale[j] = _robust(known)
+    return center, scale
+
+
+def _robust(known: Array) -> tuple[float, float]:
+    """Centre and scale of one column of finite numbers."""
+    low, high = float(known.min()), float(known.max())
+    if ((known == low) | (known == high)).all():
+        return low / 2 + high / 2, high / 2 - low / 2 or 1.0
+    center = float(np.median(known))
+    # Half of each number, twice the result: the difference of two large floats may be none.
+    halves = known / 2 - center / 2
+    far = np.abs(halves)
+    scales = (np.median(far) / _MAD, np.ptp(np.quantile(halves, (0.25, 0.75))) / _QUARTERS)
+    found = next((2 * float(scale) for scale in scales if scale > 0), 0.0)
+    if found:
+        return center, found
+    unit = float(far.max())
+    return center, 2 * unit * float(np.std(halves / unit))
+
+
+class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Scale every column by its median and robust deviation, and pull in softly what is far out.
+
+    A mean and a standard deviation are spoiled by a handful of wild cells: all other rows are squeezed together, and
+    the wild ones decide. Here they can do neither. Within ``bound`` robust deviations of the median a cell is merely
+    scaled; beyond, it is squashed towards ``bound + 0.25``, and its order is kept. skrub's class of the same name has
+    the same idea; it bends the whole column, where this one leaves the ordinary cells on a straight line.
+
+    Parameters
+    ----------
+    bound : float
+        Robust deviations up to which cells are left alone; infinity squashes nothing.
+
+    Attributes
+    ----------
+    center_ : array (features,)
+        The medians.
+    scale_ : array (features,)
+        The robust deviations; see :func:`robust_scale` for columns of which half is one value, and of two values.
+    n_features_in_ : int
+    feature_names_in_ : array (features,)
+        If ``fit`` was given a data frame.
+
+    Notes
+    -----
+    NaN is kept, and infinite cells become the bounds. There is no ``partial_fit``: medians need all rows.
+
+    Examples
+    --------
+    >>> X = [[1.0], [2.0], [3.0], [4.0], [5000.0]]
+    >>> SquashingScaler().fit_transform(X).ravel().round(2).tolist()
+    [-1.35, -0.67, 0.0, 0.67, 3.25]
+    """
+
+    def __init__(self, bound: float = BOUND) -> None:
+        self.bound = bound
+
+    def fit(self, X: Any, y: Any = None) -> SquashingScaler:
+        """Learn the medians and robust deviations of X (samples, features)."""
+        if not self.bound > 0:
+            raise ValueError(f"bound must be a number above 0, not {self.bound!r}")
+        self.center_, self.scale_ = robust_scale(self._checked(X, reset=True))
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """The scaled and squashed matrix (samples, features)."""
+        z = self._deviations(X)
+        return squash(z, self.bound).astype(z.dtype, copy=False)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Undo :meth:`transform`; the farther out a cell was, the fewer of its digits come back."""
+        check_is_fitted(self)
+        z = self._checked(X)
+        with np.errstate(over="ignore"):
+            return (unsquash(z, self.bound) * self.scale_ + self.center_).astype(z.dtype, copy=False)
+
+    def is_far(self, X: Any) -> Array:
+        """Which cells (samples, features) lie beyond the bound."""
+        return np.abs(self._deviations(X)) > self.bound
+
+    def _deviations(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = self._checked(X)
+        with np.errstate(over="ignore"):
+            return ((X - self.center_) / self.scale_).astype(X.dtype, copy=False)
+
+    def _checked(self, X: Any, reset: bool = False) -> Array:
+        return validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, reset=reset)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

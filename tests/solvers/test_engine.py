@@ -141,7 +141,7 @@ def test_outliers_that_turn_the_average_do_not_turn_the_fit():
     x = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
     y = np.repeat([-1.0, 1.0, 1.0], [100, 100, 25])
     plain, started = (one(closed(x, y, n_starts=starts), "logistic", 0.1, tol=1e-4) for starts in (1, 2))
-    assert started.errors[0] <= 26 < 90 < plain.errors[0]
+    assert started.errors[0] <= 28 < 90 < plain.errors[0]  # a certificate may cost a hundredth of the rows
 
 
 @settings(max_examples=30, deadline=None)
@@ -167,7 +167,7 @@ def test_more_starts_make_no_more_errors_and_some_make_fewer():
     for seed in range(16):
         X, y, _ = table(seed, 50, levels=1)
         loss = ("logistic", "hinge")[seed % 2]
-        few, many = (one(closed(X, y, n_starts=starts), loss, 0.2) for starts in (1, 6))
+        few, many = (one(closed(X, y, n_starts=starts), loss, 0.1, 0.01) for starts in (1, 6))
         assert many.errors[0] <= few.errors[0]
         fewer += many.errors[0] < few.errors[0]
         assert many.errors[0] == ((X @ many.coef[0] + many.intercept[0]) * y <= 1e-12).sum()

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from closecall.losses import get_loss
-from closecall.solvers.cuts import Window
+from closecall.solvers.cuts import LossWindow
 from closecall.solvers.path import Tasks, follow
 from closecall.solvers.rows import DenseRows
 
@@ -53,7 +53,7 @@ def main(target: Path) -> None:
     charged, walked = figure.subplots(1, 2)
     losses = np.linspace(0, 2.2, 400)
     for name, (low, high) in WINDOWS.items():
-        charge = Window(low, high, 0.1).parts(losses)[1]
+        charge = LossWindow(low, high, 0.1).parts(losses)[1]
         charged.plot(losses, charge + (low if np.isfinite(low) else 0.0), label=name)
     charged.axvline(T, color="grey", linewidth=0.8)
     charged.annotate("T", (T, 2.1), color="grey")

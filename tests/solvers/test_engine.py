@@ -11,7 +11,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
-from closecall.solvers.cuts import CLOSE, Cut, cut_of
+from closecall.solvers.cuts import CLOSE, LossCut, cut_of
 from closecall.solvers.engine import Engine, judge_spot, serves
 from closecall.solvers.path import Spots
 from closecall.solvers.stages import Spot, Walk
@@ -82,7 +82,7 @@ def test_held_values_and_gaps_are_their_definitions(seed, free, ramp):
     mass, c, cut = rng.exponential(size=40), 0.5 * rng.standard_normal(4), 0.4
     rows = closed(X, y, mass, penalize_intercept=not free)._rows(slice(None))
     walk = Walk(rows.margins("logistic", mass), 2.0 * rows.penalized)
-    mean, gap = judge_spot(walk, Spot(c, cut), Cut(CLOSE, 9.0, 9.0, False), ramp)
+    mean, gap = judge_spot(walk, Spot(c, cut), LossCut(CLOSE, 9.0, 9.0, False), ramp)
     coef, intercept = rows.to_parameters(c)
     margins = y * (X @ coef + intercept)
     losses = np.logaddexp(0, -margins)
@@ -261,7 +261,7 @@ def test_nothing_inside_is_no_certificate():
     X, y, _ = table(2, 20)
     rows = closed(X.astype(np.float32), y)._rows(slice(None))
     walk = Walk(rows.margins("logistic", np.ones(20)), rows.penalized)
-    assert judge_spot(walk, Spot(np.full(4, 3.0), 1e-9), Cut(CLOSE, 5.0, 5.0, False), 1.5) == (np.log(2), 1.0)
+    assert judge_spot(walk, Spot(np.full(4, 3.0), 1e-9), LossCut(CLOSE, 5.0, 5.0, False), 1.5) == (np.log(2), 1.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from closecall.losses import LOSSES, get_loss
 from closecall.solvers import path
-from closecall.solvers.cuts import ABOVE, ALL, CLOSE, Cut, Sums
+from closecall.solvers.cuts import ABOVE, ALL, CLOSE, LookSums, LossCut
 from closecall.solvers.path import Sharpening, Tasks, follow, sharpen
 from closecall.solvers.rows import DenseRows
 from closecall.solvers.stages import HALVINGS, LOWEST, NEAR, Walk
@@ -79,7 +79,7 @@ def tasks_of(loss, mass, k, alpha, size, noise=None):
 
 def close_cuts(k):
     """Cuts of close selections of these masses."""
-    return [Cut(CLOSE, each, each, False) for each in k]
+    return [LossCut(CLOSE, each, each, False) for each in k]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -293,7 +293,7 @@ def test_a_value_that_no_longer_falls_ends_a_stage():
         def look(self, c, cut):
             self.looks += 1
             slope, none = np.full(2, 1e-3), np.zeros(2)
-            return 1.0, Sums(1.0, 1.0, 0.0, slope, np.ones(2), np.eye(2), 0.0, none, none)
+            return 1.0, LookSums(1.0, 1.0, 0.0, slope, np.ones(2), np.eye(2), 0.0, none, none)
 
     walk = Flat(None, np.zeros(2), 50, 1e-9)
     walk.settle(np.zeros(2), 0.1)
@@ -338,7 +338,7 @@ def test_the_kernel_equals_its_twin_for_every_window(loss, kind, monkeypatch):
     X, y, rng = table(21, 90)
     mass = rng.exponential(size=90)
     rows, k = DenseRows(X, y, mass, True, False), (0.3 if kind == ABOVE else 1.0) * mass.sum()
-    task = Sharpening(loss, mass[None], np.zeros(1, dtype=int), np.ones(1), [Cut(kind, k, 0.3 * k, True)],
+    task = Sharpening(loss, mass[None], np.zeros(1, dtype=int), np.ones(1), [LossCut(kind, k, 0.3 * k, True)],
                       np.zeros((1, 4)), np.array([-0.7]), np.array([[1.0, 0.5, 0.2]]),
                       np.array([0.02, 0.02, 1e-4]))  # fmt: skip
     fast = sharpen(rows, task)

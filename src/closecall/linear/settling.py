@@ -18,7 +18,7 @@ from ..aggregates import take_smallest
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers.batched import is_average
-from ..solvers.cuts import ALL, Cut, Sums, Window, add_up, cut_of, edge_at, left_out
+from ..solvers.cuts import ALL, LookSums, LossCut, LossWindow, add_up, cut_of, edge_at, left_out
 from ..solvers.design import Design, finite
 from ..solvers.engine import TURNS, narrow
 from ..solvers.hold import hold, weigh
@@ -124,7 +124,7 @@ class ClassScores:
         large = (held * (bends + pulls) + sizes * pulls**2)[:, None] * apart**2 + mixed[:, None] * view.shares
         return (large.T @ self.rows**2).ravel(), found.reshape(self.classes * rank, -1)
 
-    def look(self, c: Array, window: Window, width: float) -> Sums:
+    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
         """The sums that a stage needs."""
         return add_up(self, self.see(c, width), window, self.mass)
 
@@ -138,7 +138,9 @@ class ClassScores:
         losses = self.plain_losses(c)
         return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
 
-    def bound(self, c: Array, window: Window, width: float, most: float, penalty: Array) -> tuple[float, float, float]:
+    def bound(
+        self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
+    ) -> tuple[float, float, float]:
         """Weighted losses, the mass they weigh, and a lower bound for such weights: see :meth:`tangents`."""
         view = self.see(c, width)
         weights = self.mass * window.parts(view.losses)[0]
@@ -194,7 +196,7 @@ def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tup
         return C, gap
     cut, total = cut_of(problem, whole), float(whole.sum())
     if cut is None and is_average(problem, total):
-        cut = Cut(ALL, total, total, True)
+        cut = LossCut(ALL, total, total, True)
     if cut is None:
         found, better = hold(rows, problem, rows.penalty, c, tol)
         return (found.reshape(C.shape), better) if better < gap else (C, gap)

@@ -26,12 +26,12 @@ CLOSE, ABOVE, ALL = range(3)
 
 
 @dataclass(frozen=True)
-class Window:
+class LossWindow:
     """Losses between two edges, each of which is a ramp of one width; ``spread`` is how that grows with the cut.
 
     Examples
     --------
-    >>> window = Window(1.0, np.inf, 0.5)
+    >>> window = LossWindow(1.0, np.inf, 0.5)
     >>> share, charge, *_ = window.parts(np.array([0.0, 1.0, 3.0]))
     >>> share.tolist(), charge.tolist()
     ([0.0, 0.5, 1.0], [0.0, 0.0625, 2.0])
@@ -62,7 +62,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Cut:
+class LossCut:
     """How a problem selects: its kind of window, and the mass k that is to be inside.
 
     The mass ``m`` of the largest losses is left out before: an aggregate of what is ranked below them is the least
@@ -77,22 +77,22 @@ class Cut:
     m: float = 0.0
 
 
-def cut_of(problem: Problem, mass: Array) -> Cut | None:
+def cut_of(problem: Problem, mass: Array) -> LossCut | None:
     """The cut of a problem over masses (samples,); None for an average or an aggregate that selects in its own way."""
     aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
     k, m = counts(problem, total)
     if aggregate.is_average(k, m, total):
         return None
     if pull is pull_close:
-        return Cut(CLOSE, k, min(k, total - k), False)
+        return LossCut(CLOSE, k, min(k, total - k), False)
     if pull is pull_top and (mass == 1).all():  # with other masses its ties have a rule of their own
         k, m = float(np.ceil(k - 1e-9)), float(np.ceil(k - 1e-9)) - 1
     elif pull is not pull_largest:
         return None
     rest, convex = total - m, get_loss(problem.loss).convex
     if k >= total:
-        return Cut(ALL, rest, rest, convex, m)
-    return Cut(ABOVE, k - m, min(k - m, total - k), convex, m)
+        return LossCut(ALL, rest, rest, convex, m)
+    return LossCut(ABOVE, k - m, min(k - m, total - k), convex, m)
 
 
 def left_out(losses: Array, mass: Array, m: float) -> Array:
@@ -100,7 +100,7 @@ def left_out(losses: Array, mass: Array, m: float) -> Array:
     return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
 
 
-def edge_at(cut: Cut, losses: Array, mass: Array, threshold: float) -> float:
+def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
     """The cut that holds the mass k at losses (samples,), without a ramp."""
     if cut.kind == ALL:
         return np.inf
@@ -111,8 +111,8 @@ def edge_at(cut: Cut, losses: Array, mass: Array, threshold: float) -> float:
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over rows at some coordinates and a window: the look of a stage.
+class LookSums:
+    """LookSums over rows at some coordinates and a window: the look of a stage.
 
     Parameters
     ----------
@@ -137,17 +137,19 @@ class Sums:
     by_cut: Array
     by_mass: Array
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+    def __add__(self, other: LookSums) -> LookSums:
+        return LookSums(
+            *(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
 
-def add_up(rows: Any, view: Any, window: Window, mass: Array) -> Sums:
+def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
     """The look at a view of rows, see :class:`closecall.solvers.rows.Margins`."""
     share, charge, rising, falling = window.parts(view.losses)
     held, edges = mass * share, mass * (rising + falling)
     by_cut = edges * (1 + window.spread * (0.5 - share))
     sizes, hessian = rows.bend(view, held, mass * (rising - falling), edges)
-    return Sums(
+    return LookSums(
         float(mass @ charge), float(held.sum()), float(mass @ view.wrong), rows.pull(view, held), sizes, hessian,
         float(by_cut.sum()), rows.pull(view, by_cut), rows.pull(view, mass * (rising - falling)),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from .._names import Array, spread_out
 from ..losses import get_loss
 from ..objective import Problem, aggregate_value
 from .certificate import NOTHING
-from .cuts import ALL, CLOSE, Cut, cut_of, edge_at, left_out
+from .cuts import ALL, CLOSE, LossCut, cut_of, edge_at, left_out
 from .hold import hold
 from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
@@ -121,8 +121,8 @@ class Engine:
         kinds = [(problem.loss, cut.kind) for problem, cut in zip(problems, cuts, strict=True)]
         for loss, kind in dict.fromkeys(kinds):
             mine = np.array([place for place, each in enumerate(kinds) if each == (loss, kind)])
-            batch = Batch(self, rows, loss, [problems[place] for place in mine], [cuts[place] for place in mine],
-                          fold_of[mine])  # fmt: skip
+            some, own = [problems[place] for place in mine], [cuts[place] for place in mine]
+            batch = AlikeProblems(self, rows, loss, some, own, fold_of[mine])
             found = batch.close(tol) if kind == CLOSE else batch.other(tol)
             c[mine], gap[mine], errors[mine], looks[mine] = found
         coef, intercept = rows.to_parameters(c)
@@ -137,14 +137,14 @@ Found = tuple[Array, Array, Array, Array]  # coordinates, gaps, errors and looks
 
 
 @dataclass
-class Batch:
+class AlikeProblems:
     """Problems of one loss and kind of cut on the rows of an engine."""
 
     engine: Engine
     rows: DenseRows
     loss: str
     problems: list[Problem]
-    cuts: list[Cut]
+    cuts: list[LossCut]
     fold_of: Array
 
     def __post_init__(self) -> None:
@@ -301,7 +301,7 @@ def _spot(task: Sharpening) -> Spot:
     return Spot(task.coordinates[0], float(task.cut[0]))
 
 
-def narrow(walk: Walk, spot: Spot, cut: Cut, tol: float, sharpened: Any = None) -> tuple[Spot, float]:
+def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float, sharpened: Any = None) -> tuple[Spot, float]:
     """Narrow the ramps of a spot until their shares certify it, or can be narrowed no further; the gap.
 
     ``sharpened`` settles a spot at ramps to the shares of its slack that are near enough, and says which it reached.
@@ -329,7 +329,7 @@ def narrow(walk: Walk, spot: Spot, cut: Cut, tol: float, sharpened: Any = None) 
     return spot, gap if cut.convex else np.inf
 
 
-def judge_spot(walk: Walk, spot: Spot, cut: Cut, ramp: float) -> tuple[float, float]:
+def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float, float]:
     """The objective at a spot for a unit of the mass inside, with the weights of a ramp held, and their gap.
 
     Where the problem is convex its own value counts, and weights of at most the mass k are a point of its dual.
@@ -366,7 +366,7 @@ def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array,
             c, gaps[place] = hold(rows.margins(problem.loss, mass), problem, problem.alpha * rows.penalized, c, tol)
         else:
             number = np.zeros(1, dtype=int)
-            batch = Batch(replace(engine, masses=mass[None]), rows, problem.loss, [problem], [cut], number)
+            batch = AlikeProblems(replace(engine, masses=mass[None]), rows, problem.loss, [problem], [cut], number)
             before = c if cut.kind == CLOSE else batch.lowest(c)
             c, gaps[place], _ = batch.finished(0, before, tol)
             if cut.kind != CLOSE and batch.value(0, c) > (1 + WORSE) * batch.value(0, before):

@@ -22,7 +22,7 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from .crew import Crew
-from .cuts import Cut
+from .cuts import LossCut
 from .rows import DenseRows
 from .stages import BEGIN, FACTOR, GENTLE, KINK, NEAR, RAMP, STAGE, STEPS, TOL, Spot, Walk
 
@@ -108,7 +108,7 @@ class Sharpening:
     masses : array (kinds, samples)
     own : array (tasks,) of int
     alpha : array (tasks,)
-    cuts : list of Cut, all of one kind
+    cuts : list of LossCut, all of one kind
     coordinates : array (tasks, size)
     cut : array (tasks,)
     ramps : array (tasks, levels)
@@ -120,7 +120,7 @@ class Sharpening:
     masses: Array
     own: Array
     alpha: Array
-    cuts: list[Cut]
+    cuts: list[LossCut]
     coordinates: Array
     cut: Array
     ramps: Array

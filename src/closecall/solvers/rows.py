@@ -9,7 +9,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import take_smallest
 from ..losses import Loss, get_loss
-from .cuts import Sums, Window, add_up
+from .cuts import LookSums, LossWindow, add_up
 
 LANES = 8  # the kernel's rows come in multiples of it
 #: Deviations up to this share of a column's largest value are rounding; squares of values this small have no digits.
@@ -146,7 +146,9 @@ class Margins:
 
     def see(self, c: Array, width: float) -> View:
         """The losses at coordinates c."""
-        margins = -(c @ self.across)
+        return self._view(-(c @ self.across), width)
+
+    def _view(self, margins: Array, width: float) -> View:
         pulls = self.rounded.pulls(margins, width)[0]
         bends = self.rounded.bend(margins, width) if self.loss.bend is None else self.loss.bend(-pulls)
         return View(self.rounded.value(margins, width), margins <= 0, pulls, bends, margins, width)
@@ -161,7 +163,7 @@ class Margins:
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T
 
-    def look(self, c: Array, window: Window, width: float) -> Sums:
+    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
         """The sums that a stage needs."""
         return add_up(self, self.see(c, width), window, self.mass)
 
@@ -170,15 +172,18 @@ class Margins:
         losses = self.plain_losses(c)
         return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
 
-    def bound(self, c: Array, window: Window, width: float, most: float, penalty: Array) -> tuple[float, float, float]:
+    def bound(
+        self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
+    ) -> tuple[float, float, float]:
         """Weighted losses, the mass they weigh, and a lower bound of the objective for such weights: by tangents.
 
         Weights are scaled down to ``most`` in all. See :mod:`closecall.solvers.certificate`.
         """
-        view = self.see(c, width)
+        view = self._view(self._margins(c), width)
         weights = self.mass * window.parts(view.losses)[0]
         weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
-        return float(weights @ self.plain_losses(c)), float(weights.sum()), self.tangents(view, weights, penalty)
+        losses = float((weights * self.loss.value(view.margins)).sum())
+        return losses, float(weights.sum()), self.tangents(view, weights, penalty)
 
     def tangents(self, view: View, weights: Array, penalty: Array) -> float:
         """A lower bound of the objective for held weights (samples,)."""
@@ -189,7 +194,11 @@ class Margins:
 
     def plain_losses(self, c: Array) -> Array:
         """Losses (samples,) without any rounding."""
-        return self.loss.value(-(c @ self.across))
+        return self.loss.value(self._margins(c))
+
+    def _margins(self, c: Array) -> Array:
+        """By plain sums, the same on every processor: what is found here says how narrow the ramps become."""
+        return -(c[:, None] * self.across).sum(axis=0)
 
 
 def lower_bound(heights: Array, pulls: Array, across: Array, penalty: Array) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._names import Array
-from .cuts import ALL, CLOSE, Cut, Sums, Window
+from .cuts import ALL, CLOSE, LookSums, LossCut, LossWindow
 
 #: Which share of the mass the first cut holds, what a cut is multiplied by from stage to stage, and the width of a ramp
 #: as a share of its cut. Of ramps of 0.1 to 1.5 and factors of 0.5 to 0.8 on 16 PMLB sets none was more accurate; these
@@ -47,7 +47,7 @@ class Spot:
     inside: float = 0.0
     value: float = 0.0
     errors: float = 0.0
-    sums: Sums | None = None
+    sums: LookSums | None = None
     factor: Array | None = None
 
     def row(self) -> list[float]:
@@ -80,16 +80,16 @@ class Walk:
     steps: int = field(default=STEPS, init=False)
     looks: int = field(default=0, init=False)
 
-    def window(self, cut: float) -> Window:
+    def window(self, cut: float) -> LossWindow:
         """The window of a cut."""
         threshold = self.rows.threshold
         if self.kind == ALL or not np.isfinite(cut):
-            return Window()
+            return LossWindow()
         if self.kind == CLOSE:
-            return Window(threshold - cut, threshold + cut, self.ramp * cut, self.ramp)
-        return Window(-cut, np.inf, self.ramp * threshold)
+            return LossWindow(threshold - cut, threshold + cut, self.ramp * cut, self.ramp)
+        return LossWindow(-cut, np.inf, self.ramp * threshold)
 
-    def look(self, c: Array, cut: float) -> tuple[float, Sums]:
+    def look(self, c: Array, cut: float) -> tuple[float, LookSums]:
         """The penalised value and the sums there."""
         self.looks += 1
         sums = self.rows.look(c, self.window(cut), self.kink)
@@ -171,7 +171,7 @@ class Walk:
             return cut / factor if way > 0 else cut * factor
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
-    def sharpen(self, spot: Spot, cut: Cut, ramps: Array, near: Array) -> tuple[Spot, float]:
+    def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
         """The spot settled at one ramp after the other, the mass k inside, and the last that was reached."""
         reached, found, self.kind = 0.0, spot, cut.kind
         for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):

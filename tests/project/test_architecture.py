@@ -75,3 +75,13 @@ def test_compare_knows_no_reproduction(tmp_path: Path) -> None:
     argv = ["compare", str(table), "--splits", "2", "--only", "close-k", "--no-report", "--jobs", "1"]
     run = f"from closecall.cli.main import built; built()({argv}, standalone_mode=False)"
     assert loaded(run, "reproduction") == "[]"
+
+
+def test_the_installed_command_says_how_to_get_the_reproduction() -> None:
+    pytest.importorskip("typer", reason="install closecall[bench]")
+    code = "import sys; sys.modules['reproduction'] = None; sys.argv = ['closecall', 'reproduce']; "
+    code += "from closecall.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "git clone https://github.com/closecall/closecall, and there make demo" in done.stderr

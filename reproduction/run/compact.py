@@ -176,6 +176,11 @@ def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
         raise ValueError(f"run {run} of {runs}")
     train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
     rows = np.array([row for place in _PLACES[kind] if (row := _read_row(values, place))], ROW)
+    needed = [(loss, method) for loss in LOSSES for method in METHODS] if kind in MODELS else _PLACES[kind]
+    there = {(row["loss"], row["method"]) for row in rows}
+    missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
+    if missing:
+        raise ValueError(f"no chosen row for {', '.join(missing)}")
     notes = tuple(map(str, json.loads(unspell(values["notes"]) or "[]")))
     features, seconds = int(values["features"]), float(values["seconds"])
     sizes = (train, validation, test)

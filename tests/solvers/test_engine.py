@@ -11,8 +11,8 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
-from closecall.solvers.cuts import CLOSE, LossCut, cut_of
-from closecall.solvers.engine import Engine, judge_spot, serves
+from closecall.solvers.cuts import ABOVE, CLOSE, LossCut, cut_of
+from closecall.solvers.engine import Engine, judge_spot, narrow, serves
 from closecall.solvers.path import Spots
 from closecall.solvers.stages import Spot, Walk
 from closecall.solvers.starts import outlyingness, start_masses, starts_for
@@ -255,6 +255,34 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
             np.testing.assert_allclose(found, wanted, rtol=1e-9)
     same = [{tuple(row) for row in np.round(rows.across[:, :300].T, 6)} for rows, *_ in seen]
     assert same[0] == same[1]
+
+
+@pytest.mark.parametrize(("wider", "grown"), [(1.5, 1.0), (1.0, 1e4)])
+def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
+    """At an average, whose own weights have no gap: a ramp that was not reached, or a cut that has grown on the way."""
+    X, y, _ = table(4, 40)
+    rows = closed(X, y)._rows(slice(None))
+    walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
+    best = walk.settle(np.zeros(4), np.inf).c
+    cut = LossCut(CLOSE, 40.0, 40.0, False)
+
+    def sharpened(spot, ramps, near):
+        return Spot(best, spot.cut * grown), float(wider * ramps[-1])
+
+    assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4, sharpened)[1])
+    assert narrow(walk, Spot(best, 60.0), cut, 1e-4, lambda spot, ramps, near: (spot, float(ramps[-1])))[1] <= 1e-4
+
+
+def test_weights_of_more_than_k_bound_nothing():
+    """A window that holds twice the mass of `atk` would promise more than its value."""
+    X, y, _ = table(4, 40)
+    engine = closed(X, y)
+    rows, ends = engine._rows(slice(None)), engine.solve([Problem("logistic", "atk", 10)], np.zeros(1, dtype=int), 1e-4)
+    walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
+    c = rows.to_coordinates(ends.coef[0], ends.intercept[0])
+    wide = -np.sort(walk.rows.plain_losses(c))[-20]
+    assert ends.gap[0] <= 1e-4
+    assert judge_spot(walk, Spot(c, wide), LossCut(ABOVE, 10.0, 10.0, True), 1e-3)[1] > 1e-3
 
 
 def test_nothing_inside_is_no_certificate():

@@ -11,7 +11,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
-from closecall.solvers.cuts import ABOVE, CLOSE, LossCut, cut_of
+from closecall.solvers.cuts import CLOSE, LossCut, cut_of
 from closecall.solvers.engine import Engine, judge_spot, narrow, serves
 from closecall.solvers.path import Spots
 from closecall.solvers.stages import Spot, Walk
@@ -271,18 +271,6 @@ def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
 
     assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4, sharpened)[1])
     assert narrow(walk, Spot(best, 60.0), cut, 1e-4, lambda spot, ramps, near: (spot, float(ramps[-1])))[1] <= 1e-4
-
-
-def test_weights_of_more_than_k_bound_nothing():
-    """A window that holds twice the mass of `atk` would promise more than its value."""
-    X, y, _ = table(4, 40)
-    engine = closed(X, y)
-    rows, ends = engine._rows(slice(None)), engine.solve([Problem("logistic", "atk", 10)], np.zeros(1, dtype=int), 1e-4)
-    walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
-    c = rows.to_coordinates(ends.coef[0], ends.intercept[0])
-    wide = -np.sort(walk.rows.plain_losses(c))[-20]
-    assert ends.gap[0] <= 1e-4
-    assert judge_spot(walk, Spot(c, wide), LossCut(ABOVE, 10.0, 10.0, True), 1e-3)[1] > 1e-3
 
 
 def test_nothing_inside_is_no_certificate():

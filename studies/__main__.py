@@ -15,7 +15,7 @@ from .common import Experiment, Settings, read_csv, write_csv
 
 NAMES = (
     "multiclass", "guard", "noise", "classifiers", "steps", "reducers", "contamination", "referee", "threshold",
-    "optimality", "family", "dca", "exact", "rates", "network-starts", "level", "strength",
+    "optimality", "family", "dca", "exact", "rates", "network-starts", "level", "strength", "dirt",
 )  # fmt: skip
 
 

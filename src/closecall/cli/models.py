@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from .tables import (
     Metric,
     Multiclass,
     Nominal,
+    NoSquash,
     Numeric,
     Seed,
     Sep,
@@ -63,6 +65,7 @@ def fit(
     keep: Keep = None,
     numeric: Numeric = None,
     nominal: Nominal = None,
+    no_squash: NoSquash = False,
     sep: Sep = "",
     encoding: Encoding = "",
     seed: Seed = 0,
@@ -100,16 +103,19 @@ def fit(
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
         fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
                   keep=keep or (), cluster=cluster, jobs=jobs, scratch=scratch, as_json=as_json,
-                  refused=refused)  # fmt: skip
+                  squashed=not no_squash, refused=refused)  # fmt: skip
         return
     table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
-    fitted = TableModel.fit(table, model, loss=loss, multiclass=multiclass, metric=metric, order=order)
+    fitted = TableModel.fit(
+        table, model, loss=loss, multiclass=multiclass, metric=metric, order=order, squashed=not no_squash
+    )
+    table = replace(table, notes=(*table.notes, *fitted.recipe.notes(table.frame)))
     fitted.save(str(output))
     if onnx:
         write_onnx(fitted, onnx)
-    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed)
+    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed, not no_squash)
     why = chosen_words(fitted.classifier, model, METRICS[metric])
     if as_json:
         say(_record(fitted, output, model, why, tried, table))

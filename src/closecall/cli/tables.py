@@ -33,6 +33,7 @@ Groups = Annotated[str, typer.Option(help="Rows with the same value in this colu
 Time = Annotated[str, typer.Option(help="Learn from rows that are earlier by this column only.")]
 Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
+NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave cells that are far out as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
 
 

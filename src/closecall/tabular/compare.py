@@ -66,6 +66,8 @@ class ComparePlan:
     seed : int
     jobs : int
         Processes; 0 for as many as there are cores.
+    squashed : bool
+        Whether cells that are far out are pulled in.
     """
 
     splits: int = 10
@@ -78,6 +80,7 @@ class ComparePlan:
     max_iter: int = 150
     seed: int = 0
     jobs: int = 0
+    squashed: bool = True
 
     def __post_init__(self) -> None:
         for loss in self.losses:
@@ -158,7 +161,7 @@ def _played(
 ) -> Split:
     metric, classes = METRICS[plan.metric], len(np.unique(codes))
     known = np.concatenate(parts[:2])
-    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns)
+    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, plan.squashed)
     X = [recipe.matrix(table.frame.iloc[part]) for part in parts]
     data = SplitData(X, [codes[part] for part in parts], classes, *order.inner(codes, known))
     entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())

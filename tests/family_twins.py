@@ -1,7 +1,5 @@
 """Slow twins of the families of aggregates, from their definitions and in fractions where these are rational."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -119,84 +119,20 @@ def assert_same(measured: np.ndarray, expected: object, name: str = "") -> None:
     np.testing.assert_allclose(measured, np.array(expected, dtype=float), rtol=0, atol=1e-12, err_msg=name)
 
 
-# Drawing a case costs more than weighing it, so each law draws one and asks every aggregate; the twin's law implies the
-# others, which say it without a twin.
+# Drawing a case costs more than weighing it, so each law draws one and asks every aggregate. The twin's law implies
+# that order does not matter, that a mass of two is two copies and that ties share.
 some = settings(max_examples=40)
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(case=cases())
 def test_weights_are_those_of_the_exact_twin(case: Case) -> None:
     for name in EVERY:
-        assert_same(case.weights(name), case.exact_weights(name), name)
-
-
-@some
-@given(case=cases())
-def test_weights_lie_within_the_mass_and_have_the_stated_sum(case: Case) -> None:
-    one = min(Fraction(1), case.total)
-    stated = {
-        "average": case.total,
-        "maximal": one,
-        "top": one,
-        "atk": case.k_mass,
-        "close": case.k_mass,
-        "close_decay": case.k_mass,
-        "ranked_range": case.k_mass - case.m_mass,
-        "trimmed": case.total - case.m_mass,
-    }
-    for name in EVERY:
         weights = case.weights(name)
+        assert_same(weights, case.exact_weights(name), name)
         assert (weights >= 0).all(), name
         if get_aggregate(name).bounded:
             assert (weights <= np.array(case.masses, dtype=float)).all(), name
-        assert weights.sum() == pytest.approx(float(stated.get(name, case.total)), rel=1e-12), name
-
-
-@some
-@given(case=cases(), data=st.data())
-def test_permuting_rows_permutes_weights(case: Case, data: st.DataObject) -> None:
-    order = data.draw(st.permutations(range(len(case.losses))))
-    permuted = case.rows(order)
-    for name in EVERY:
-        assert_same(permuted.weights(name), case.weights(name)[order], name)
-
-
-def sums_by_source(weights: np.ndarray, sources: list[int], size: int) -> np.ndarray:
-    return np.bincount(sources, weights, minlength=size)
-
-
-@some
-@given(case=cases(("whole",)))
-def test_a_mass_of_two_is_two_copies_and_a_mass_of_zero_is_none(case: Case) -> None:
-    sources = [row for row, mass in enumerate(case.masses) for _ in range(int(mass))]
-    copies = replace(case.rows(sources), masses=(Fraction(1),) * len(sources))
-    for name in EVERY:
-        assert_same(sums_by_source(copies.weights(name), sources, len(case.losses)), case.weights(name), name)
-
-
-@some
-@given(case=cases(), data=st.data())
-def test_splitting_a_mass_into_parts_changes_nothing(case: Case, data: st.DataObject) -> None:
-    sources, parts = [], []
-    for row, mass in enumerate(case.masses):
-        shares = data.draw(st.sampled_from([(1,), (1, 1), (1, 2), (3, 0, 4), (1,) * 10]))
-        sources += [row] * len(shares)
-        parts += [mass * share / sum(shares) for share in shares]
-    split = replace(case.rows(sources), masses=tuple(parts))
-    for name in EVERY:
-        assert_same(sums_by_source(split.weights(name), sources, len(case.losses)), case.weights(name), name)
-
-
-@some
-@given(case=cases())
-def test_ties_share_in_proportion_to_mass(case: Case) -> None:
-    masses = np.array(case.masses, dtype=float)
-    for name in EVERY:
-        weights, keys = case.weights(name), np.array(case.keys(name))
-        for key in set(keys):
-            tied = keys == key
-            assert_same(weights[tied] * masses[tied].sum(), weights[tied].sum() * masses[tied], name)
 
 
 @some
@@ -233,16 +169,6 @@ def test_relatives_meet_at_their_ends(case: Case) -> None:
     np.testing.assert_array_equal(average, np.array(case.masses, dtype=float))
     if case.total >= 1:
         np.testing.assert_array_equal(replace(case, k=1).weights("atk"), case.weights("maximal"))
-
-
-@some
-@given(case=cases(("ones", "whole")), data=st.data())
-def test_top_of_whole_masses_is_a_ranked_range_of_one(case: Case, data: st.DataObject) -> None:
-    k = data.draw(st.integers(1, int(case.total)))
-    top = replace(case, k=k).weights("top")
-    assert_same(top, replace(case, k=k, m=k - 1).weights("ranked_range"))
-    copies = sorted(loss for loss, mass in zip(case.losses, case.masses, strict=True) for _ in range(int(mass)))
-    assert top @ np.array(case.losses, dtype=float) == pytest.approx(float(copies[-k]), abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 3, 7, 10, 29, 100, 1000])
@@ -298,16 +224,11 @@ def test_convex_means_convex_in_the_losses(name: str) -> None:
     assert above.any() != AGGREGATES[name].convex
 
 
-@settings(max_examples=50)
-@given(total=st.floats(0.5, 1e6), part=st.floats(1e-6, 1))
-def test_a_fraction_is_not_rounded(total: float, part: float) -> None:
-    assert resolve_count(part, total) == part * total
-    assert resolve_count(np.float64(part), total) == part * total
-
-
 def test_counts_resolve_to_masses() -> None:
     assert [resolve_count(k, 8) for k in (1, np.int64(3), 8, 1.0, None, 0.25)] == [1, 3, 8, 8, 8, 2]
     assert resolve_count(0, 8, low=0) == resolve_count(0.0, 8, low=0) == 0
+    for total, part in np.random.default_rng(0).uniform(1e-6, 1, size=(50, 2)):
+        assert resolve_count(part, 1e6 * total) == resolve_count(float(part), 1e6 * total) == part * (1e6 * total)
 
 
 BAD_COUNTS = [
@@ -325,18 +246,14 @@ BAD_COUNTS = [
 ]
 
 
-@pytest.mark.parametrize("name", [name for name in EVERY if "k" in AGGREGATES[name].takes])
-@pytest.mark.parametrize(("k", "error", "message"), BAD_COUNTS)
-def test_a_bad_k_is_refused(name: str, k: object, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        get_aggregate(name).weights(np.arange(3.0), k=k, threshold=1.0)
-
-
-@pytest.mark.parametrize("m", [-1, 3, 4, 1.0, 1.5, math.nan, True])
-@pytest.mark.parametrize("name", ["ranked_range", "trimmed"])
-def test_a_bad_m_is_refused(name: str, m: object) -> None:
-    with pytest.raises((ValueError, TypeError), match=r"^m[= ]"):
-        get_aggregate(name).weights(np.arange(3.0), m=m)
+def test_bad_counts_are_refused() -> None:
+    for name in EVERY:
+        for k, error, message in BAD_COUNTS if "k" in AGGREGATES[name].takes else ():
+            with pytest.raises(error, match=message):
+                get_aggregate(name).weights(np.arange(3.0), k=k, threshold=1.0)
+        for m in (-1, 3, 4, 1.0, 1.5, math.nan, True) if "m" in AGGREGATES[name].takes else ():
+            with pytest.raises((ValueError, TypeError), match=r"^m[= ]"):
+                get_aggregate(name).weights(np.arange(3.0), m=m)
 
 
 BAD_MASSES = [
@@ -351,27 +268,20 @@ BAD_MASSES = [
 
 
 @every_aggregate
-@pytest.mark.parametrize(("mass", "message"), BAD_MASSES)
-def test_bad_masses_are_refused(name: str, mass: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        get_aggregate(name).weights(np.arange(3.0), threshold=1.0, mass=mass)
-
-
-@every_aggregate
-def test_bad_losses_are_refused(name: str) -> None:
+def test_bad_masses_and_losses_are_refused(name: str) -> None:
     weights = get_aggregate(name).weights
+    for mass, message in BAD_MASSES:
+        with pytest.raises(ValueError, match=message):
+            weights(np.arange(3.0), threshold=1.0, mass=mass)
     for bad in (math.nan, math.inf, -math.inf):
         with pytest.raises(ValueError, match="losses contain NaN or infinite"):
             weights([1.0, bad], threshold=1.0)
     for mass in (None, []):
         with pytest.raises(ValueError, match="no losses"):
             weights([], threshold=1.0, mass=mass)
-
-
-@pytest.mark.parametrize("name", sorted(CLOSE))
-def test_close_needs_a_threshold(name: str) -> None:
-    with pytest.raises(ValueError, match="threshold"):
-        get_aggregate(name).weights([1.0, 2.0], k=1)
+    if name in CLOSE:
+        with pytest.raises(ValueError, match="threshold"):
+            weights([1.0, 2.0], k=1)
 
 
 @pytest.mark.parametrize("name", ["closest", "", None, ["atk"]])

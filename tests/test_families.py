@@ -1,7 +1,5 @@
 """Families of aggregates beyond the laws: their limits, their values, their names."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

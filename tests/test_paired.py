@@ -1,7 +1,5 @@
 """Paired gains: the error by brute force, by SciPy and on noise; who is asked about whom."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st

@@ -7,12 +7,13 @@ not 0 a bias. Limits are those that an honest guard exceeds with a probability o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GroupKFold,
@@ -80,59 +81,68 @@ def unbiased(gains: np.ndarray) -> bool:
     return bool(abs(gains.mean()) < 3.3 * gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
-# Rows that depend on each other.
+def crossed(rng: np.random.Generator, columns: int) -> tuple[Any, Any, Any]:
+    """Rows of twenty users and twenty items, which share both."""
+    user, item = np.divmod(np.arange(400), 20)
+    both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
+    both += 0.5 * rng.normal(size=both.shape)
+    return both[:, 1:], (both[:, 0] > 0).astype(int), np.column_stack([user, item])
 
 
-@pytest.mark.parametrize("count", [1, 20])
-def test_groups_are_what_the_error_is_over(count: int) -> None:
+def copied(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
+    """Four copies of each of sixty rows."""
+    X, y = plain(rng, columns, 60)
+    rows = rng.permutation(np.repeat(np.arange(60), 4))
+    return X[rows], y[rows]
+
+
+OVERLAP = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0), StratifiedShuffleSplit(20, random_state=0)
+SINGLE = [(np.arange(100), np.arange(100, 300))]
+#: What is drawn, how many challengers there are, how rows are divided or scored.
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], dict[str, Any]]] = {
+    "any number of challengers": (plain, (1, 20, 100), {}),
+    "groups": (grouped, (1, 20), {}),
+    "time": (series, (1, 20), {"cv": TimeSeriesSplit(5)}),
+    "groups that cross": (crossed, (1, 20), {}),
+    "copies": (copied, (1,), {}),
+    "folds that overlap": (plain, (20,), {"cv": OVERLAP[0]}),
+    "shuffled folds": (plain, (20,), {"cv": OVERLAP[1]}),
+    "a single split": (partial(plain, rows=300), (20,), {"cv": SINGLE}),
+    "another score": (plain, (1, 20), {"scoring": "balanced_accuracy"}),
+}
+
+
+@pytest.mark.parametrize(("name", "count"), [(name, count) for name, case in CASES.items() for count in case[1]])
+def test_noise_is_taken_no_more_often_than_the_guard_says(name: str, count: int) -> None:
+    draw, _, params = CASES[name]
+
     def fit(rng: np.random.Generator) -> Any:
-        X, y, member = grouped(rng, count + 1)
-        return rules(count).fit(X, y, groups=member)
+        X, y, *member = draw(rng, count + 1)
+        return rules(count, **params).fit(X, y, **({"groups": member[0]} if member else {}))
 
     taken, gains, errors = level(fit)
     assert taken <= LIMIT
     assert unbiased(gains)
-    assert 0.7 < np.sqrt((errors**2).mean()) / gains.std() < 1.5  # it was 0.2
+    if name == "groups":
+        assert 0.7 < np.sqrt((errors**2).mean()) / gains.std() < 1.5  # it was 0.2
 
 
-def test_thresholds_are_judged_over_groups() -> None:
-    def fit(rng: np.random.Generator) -> Any:
-        X, y, member = grouped(rng, 4)
-        return ExactThresholdClassifier(LogisticRegression(), n_bootstrap=0).fit(X, y, groups=member)
+def test_thresholds_and_close_k_are_judged_over_groups() -> None:
+    threshold = ExactThresholdClassifier(LogisticRegression(), n_bootstrap=0)
+    close = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), cv=GroupKFold(5), refit=False, guard=2.0, max_iter=60)
+    for model, runs in ((threshold, 60), (close, 40)):
 
-    assert level(fit, 60)[0] <= stats.binom.isf(1e-3, 60, 0.06)
+        def fit(rng: np.random.Generator, model: Any = model) -> Any:
+            X, y, member = grouped(rng, 4)
+            return clone(model).fit(X, y, groups=member)
 
-
-def test_close_k_is_judged_over_groups() -> None:
-    def fit(rng: np.random.Generator) -> Any:
-        X, y, member = grouped(rng, 4)
-        model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), cv=GroupKFold(5), refit=False, guard=2.0, max_iter=60)
-        return model.fit(X, y, groups=member)
-
-    assert level(fit, 40)[0] <= stats.binom.isf(1e-3, 40, 0.06)
+        assert level(fit, runs)[0] <= stats.binom.isf(1e-3, runs, 0.06)
 
 
-@pytest.mark.parametrize("count", [1, 20])
-def test_time_is_judged_by_blocks(count: int) -> None:
-    def fit(rng: np.random.Generator) -> Any:
-        return rules(count, cv=TimeSeriesSplit(5)).fit(*series(rng, count + 1))
-
-    taken, gains, _ = level(fit)
-    assert taken <= LIMIT
-    assert unbiased(gains)
-
-
-@pytest.mark.parametrize("count", [1, 20])
-def test_groups_that_cross_count_both_ways(count: int) -> None:
-    def fit(rng: np.random.Generator) -> Any:
-        user, item = np.divmod(np.arange(400), 20)
-        both = rng.normal(size=(20, count + 2))[user] + rng.normal(size=(20, count + 2))[item]
-        both += 0.5 * rng.normal(size=both.shape)
-        return rules(count).fit(both[:, 1:], (both[:, 0] > 0).astype(int), groups=np.column_stack([user, item]))
-
-    taken, gains, _ = level(fit)
-    assert taken <= LIMIT
-    assert unbiased(gains)
+def test_copies_are_never_on_both_sides() -> None:
+    near = {"near": KNeighborsClassifier(1)}  # it would know every copy by heart
+    learnt = level(lambda rng: GuardedClassifierCV(GaussianNB(), near, refit=False).fit(*copied(rng, 3)), 30)
+    assert learnt[0] <= stats.binom.isf(1e-3, 30, 0.08)
 
 
 def test_two_columns_of_groups_reach_every_guard() -> None:
@@ -147,20 +157,6 @@ def test_two_columns_of_groups_reach_every_guard() -> None:
         assert step["units"] in (8, 10)  # of ten users and twenty items; a fifth of the users only choose
     with pytest.raises(ValueError, match="3 columns"):
         rules(1).fit(X, y, groups=np.column_stack([both, item]))
-
-
-def test_copies_are_no_more_rows_and_never_on_both_sides() -> None:
-    def copied(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
-        X, y = plain(rng, columns, 60)
-        rows = rng.permutation(np.repeat(np.arange(60), 4))
-        return X[rows], y[rows]
-
-    taken, gains, _ = level(lambda rng: rules(1).fit(*copied(rng, 2)))
-    assert taken <= LIMIT
-    assert unbiased(gains)
-    near = {"near": KNeighborsClassifier(1)}  # it would know every copy by heart
-    learnt = level(lambda rng: GuardedClassifierCV(GaussianNB(), near, refit=False).fit(*copied(rng, 3)), 30)
-    assert learnt[0] <= stats.binom.isf(1e-3, 30, 0.08)
 
 
 # The unit of the weights.
@@ -188,22 +184,6 @@ def test_constant_weights_are_no_weights(weight: float) -> None:
 # No row chooses what it is asked about.
 
 
-@pytest.mark.parametrize("count", [1, 20, 100])
-def test_the_level_holds_for_any_number_of_challengers(count: int) -> None:
-    taken, gains, _ = level(lambda rng: rules(count).fit(*plain(rng, count + 1)))
-    assert taken <= LIMIT
-    assert unbiased(gains)
-
-
-@pytest.mark.parametrize(
-    "cv", [RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0), StratifiedShuffleSplit(20, random_state=0)]
-)
-def test_folds_that_overlap_do_not_choose_for_each_other(cv: Any) -> None:
-    taken, gains, _ = level(lambda rng: rules(20, cv=cv).fit(*plain(rng, 21)))
-    assert taken <= LIMIT
-    assert unbiased(gains)
-
-
 def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
     tests = [np.array([0, 1]), np.array([2, 3]), np.array([1, 2]), np.array([3, 0])]  # two divisions of four rows
     pairs = [(np.setdiff1d(np.arange(4), test), test) for test in tests]
@@ -211,20 +191,6 @@ def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
     (found, none) = asked_folds([Folding(pairs, {}), Folding(pairs[:1], {})], scores)
     assert [int(place[0]) for place in found] == [2, 1, 1, 1]
     assert [int(place[0]) for place in none] == [0]  # a fresh fold shares rows with every fold that could choose
-
-
-def test_a_single_split_is_asked_in_turn_as_well() -> None:
-    cv = [(np.arange(100), np.arange(100, 300))]
-    taken, gains, _ = level(lambda rng: rules(20, cv=cv).fit(*plain(rng, 21, 300)))
-    assert taken <= LIMIT
-    assert unbiased(gains)
-
-
-@pytest.mark.parametrize("count", [1, 20])
-def test_other_scores_keep_the_level(count: int) -> None:
-    taken, gains, _ = level(lambda rng: rules(count, scoring="balanced_accuracy").fit(*plain(rng, count + 1)), 60)
-    assert taken <= stats.binom.isf(1e-3, 60, 0.06)
-    assert unbiased(gains)
 
 
 # What is said.

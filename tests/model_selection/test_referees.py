@@ -1,7 +1,5 @@
 """The referees: estimator checks, brute force, weights as copies, groups, routing, noise."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from typing import Any
@@ -12,7 +10,6 @@ import sklearn
 from scipy import sparse, stats
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
-from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import balanced_accuracy_score, make_scorer
@@ -111,18 +108,6 @@ def test_a_gain_below_the_guard_leaves_the_baseline() -> None:
     assert (contest.best_name_, strict.best_name_) == ("near", "baseline")
     np.testing.assert_array_equal(strict.predict(X), LogisticRegression().fit(X, y).predict(X))
     assert "baseline is kept" in strict.guard_report_["reason"]
-
-
-def test_noise_labels_rarely_beat_the_majority() -> None:
-    random, taken = np.random.default_rng(0), 0
-    for _ in range(40):
-        X, y = random.normal(size=(100, 10)), random.integers(0, 2, 100)
-        contest = GuardedClassifierCV(
-            DummyClassifier(),
-            {"bayes": GaussianNB(), "tree": DecisionTreeClassifier(random_state=0), "linear": LogisticRegression()},
-        )
-        taken += contest.fit(X, y).best_name_ != "baseline"
-    assert taken <= 8  # 10 % expected at most; 9 or more of 40 has a probability of 1.5 %
 
 
 def test_other_scores_are_compared_by_folds_with_the_correction() -> None:
@@ -234,20 +219,19 @@ def brute_force(scores: np.ndarray, costs: np.ndarray, weights: np.ndarray) -> f
     return min(float(weights @ np.where(scores > place, costs[:, 1], costs[:, 0])) for place in places)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_the_threshold_is_that_of_brute_force(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    samples = int(random.integers(2, 30))
-    scores = random.normal(size=samples).round(int(random.integers(0, 3)))
-    costs = random.choice([0.0, 1.0, 5.0, -1.0], size=(2, 2))[random.integers(0, 2, samples)]
-    weights = random.choice([0.5, 1.0, 3.0], size=samples)
-    offsets = best_offsets(scores[:, None], costs, weights)
-    chosen = predicted(scores[:, None], offsets)
-    found = float(weights @ costs[np.arange(samples), chosen])
-    assert found == pytest.approx(brute_force(scores, costs, weights), abs=1e-9)
+def test_the_threshold_is_that_of_brute_force() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        samples = int(random.integers(2, 30))
+        scores = random.normal(size=samples).round(int(random.integers(0, 3)))
+        costs = random.choice([0.0, 1.0, 5.0, -1.0], size=(2, 2))[random.integers(0, 2, samples)]
+        weights = random.choice([0.5, 1.0, 3.0], size=samples)
+        chosen = predicted(scores[:, None], best_offsets(scores[:, None], costs, weights))
+        found = float(weights @ costs[np.arange(samples), chosen])
+        assert found == pytest.approx(brute_force(scores, costs, weights), abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_offsets_cannot_be_bettered_one_class_at_a_time(seed: int) -> None:
     random = np.random.default_rng(seed)
     scores = random.normal(size=(20, 3))
@@ -290,21 +274,6 @@ def test_a_real_gain_moves_the_threshold_and_a_false_one_does_not() -> None:
     np.testing.assert_array_equal(kept.predict(X), GaussianNB().fit(X[:400], y[:400]).predict(X))
 
 
-def test_noise_rarely_moves_the_threshold() -> None:
-    random, taken = np.random.default_rng(1), 0
-    for _ in range(40):
-        X, y = random.normal(size=(100, 5)), random.integers(0, 2, 100)
-        taken += ExactThresholdClassifier(LogisticRegression(), n_bootstrap=0).fit(X, y).guard_report_["taken"]
-    assert taken <= 8
-
-
-def test_the_judge_of_the_gain_never_sees_its_own_fold() -> None:
-    """Scores that say nothing, on labels of one sign a fold: the best cut of all rows gains, honest cuts lose."""
-    X, y = np.zeros((40, 1)), np.tile([0, 1], 20)
-    model = ExactThresholdClassifier(DummyClassifier(strategy="prior"), n_bootstrap=0).fit(X, y)
-    assert not model.guard_report_["taken"]
-
-
 @pytest.mark.parametrize("objective", ["accuracy", "balanced_accuracy", [[0, 1], [8, 0]]])
 def test_the_curve_has_its_minimum_at_the_optimum(objective: Any) -> None:
     X, y = make_classification(300, weights=[0.85], flip_y=0.1, random_state=3)
@@ -318,15 +287,6 @@ def test_the_curve_has_its_minimum_at_the_optimum(objective: Any) -> None:
         assert balanced_accuracy_score(y, model.predict(X)) > balanced_accuracy_score(y, plain.predict(X))
     if isinstance(objective, list):
         assert model.predict(X).mean() > LogisticRegression().fit(X, y).predict(X).mean()
-
-
-def test_weights_are_copies_in_the_threshold() -> None:
-    random = np.random.default_rng(5)
-    scores, costs = random.normal(size=(30, 1)), (1 - np.eye(2))[random.integers(0, 2, 30)]
-    mass = random.integers(1, 4, 30)
-    copies = np.repeat(np.arange(30), mass)
-    weighted = best_offsets(scores, costs, mass.astype(float))
-    np.testing.assert_allclose(weighted, best_offsets(scores[copies], costs[copies], np.ones(len(copies))))
 
 
 def test_more_classes_have_offsets() -> None:

@@ -1,7 +1,5 @@
 """The compiled grid of networks: against autograd, against its NumPy twin, and without torch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -38,6 +36,17 @@ def blobs(samples: int = 40, classes: int = 2, features: int = 3, seed: int = 0)
     codes = np.arange(samples) % classes
     X = rng.normal(size=(samples, features)) + 1.2 * np.eye(features)[codes % features]
     return X, 2 * codes - 1 if classes == 2 else codes
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def either(request: pytest.FixtureRequest) -> Any:
+    """Both grids keep the laws."""
+    if request.param == "numpy":
+        return train_grid
+    pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
+    from closecall.nn import network
+
+    return network.train_grid
 
 
 def scaled(name: str, total: float) -> dict[str, Any]:
@@ -203,13 +212,13 @@ def test_the_grid_without_the_kernel_is_the_grid(monkeypatch: pytest.MonkeyPatch
     np.testing.assert_allclose(train_grid(X, y, problems, max_iter=15).scores(X), known, atol=1e-3)
 
 
-def test_copies_are_weights_and_order_does_not_matter() -> None:
+def test_copies_are_weights_and_order_does_not_matter(either: Any) -> None:
     X, y = blobs(30)
     mass = np.random.default_rng(0).integers(0, 4, 30)
     copies = np.random.default_rng(1).permutation(np.repeat(np.arange(30), mass))
     problems = [Problem("logistic", name, alpha=0.1, **COUNTS[name]) for name in AGGREGATES]
-    weighted = train_grid(X, y, problems, max_iter=60, sample_weight=mass)
-    copied = train_grid(X[copies], y[copies], problems, max_iter=60)
+    weighted = either(X, y, problems, max_iter=60, sample_weight=mass)
+    copied = either(X[copies], y[copies], problems, max_iter=60)
     assert np.array_equal(weighted.scores(X), copied.scores(X))
 
 
@@ -225,39 +234,39 @@ def test_a_problem_is_trained_alike_alone_and_in_a_grid() -> None:
 
 
 @pytest.mark.parametrize("aggregate", ["average", "close_decay"])
-def test_early_stopping_keeps_the_best(aggregate: str) -> None:
+def test_early_stopping_keeps_the_best(aggregate: str, either: Any) -> None:
     X, y = blobs(200)
     held = blobs(100, seed=1)
     problems = [Problem("logistic", aggregate, k=0.2, alpha=alpha) for alpha in (1e-4, 1.0)]
-    stopped = train_grid(X, y, problems, max_iter=240, hidden=20, validation=held, patience=10)
+    stopped = either(X, y, problems, max_iter=240, hidden=20, validation=held, patience=10)
     first = 160 if aggregate == "close_decay" else 1
     assert (stopped.n_iter < 240).all()
     assert (stopped.n_iter >= first + 10).all()
-    full = train_grid(X, y, problems, max_iter=240, hidden=20)
+    full = either(X, y, problems, max_iter=240, hidden=20)
     kept, last = (((grid.scores(held[0]) > 0) == (held[1] > 0)).mean(axis=1) for grid in (stopped, full))
     assert (kept >= last - 0.02).all()
 
 
-def test_progress_comes_in_percents() -> None:
+def test_progress_comes_in_percents(either: Any) -> None:
     X, y = blobs()
     for problems, steps in (([Problem(alpha=1.0), Problem(alpha=2.0)], 50), ([Problem()], 1000)):
         told: list[NetworkProgress] = []
-        train_grid(X, y, problems, max_iter=steps, callback=told.append)
+        either(X, y, problems, max_iter=steps, callback=told.append)
         assert told[-1] == NetworkProgress(steps * len(problems), steps * len(problems))
         assert [each.done for each in told] == sorted({each.done for each in told})
         assert 2 <= len(told) <= 101
 
 
-def test_a_penalised_intercept_shrinks() -> None:
+def test_a_penalised_intercept_shrinks(either: Any) -> None:
     X, y = blobs()
     free, shrunk = (
-        train_grid(X + 3, y, [Problem(alpha=1e3)], max_iter=300, penalize_intercept=given).parameters
+        either(X + 3, y, [Problem(alpha=1e3)], max_iter=300, penalize_intercept=given).parameters
         for given in (False, True)
     )
     assert np.abs(free.on_inputs[0, :, -1]).max() > 0.01 > np.abs(shrunk.on_inputs[0, :, -1]).max()
 
 
-def test_bad_input_is_explained() -> None:
+def test_bad_input_is_explained(either: Any) -> None:
     X, y = blobs()
     for change, message in (
         ({"problems": []}, "nothing to train"),
@@ -268,9 +277,9 @@ def test_bad_input_is_explained() -> None:
         ({"sample_weight": -np.ones(40)}, "negative"),
     ):
         with pytest.raises(ValueError, match=message):
-            train_grid(**{"X": X, "y": y, "problems": [Problem()], **change})  # type: ignore[arg-type]
+            either(**{"X": X, "y": y, "problems": [Problem()], **change})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"expected \(samples, 3\)"):
-        train_grid(X, y, [Problem()], max_iter=1).scores(X[:, :2])
+        either(X, y, [Problem()], max_iter=1).scores(X[:, :2])
 
 
 def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

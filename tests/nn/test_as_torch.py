@@ -1,7 +1,6 @@
 """The losses on logits against torch's own, as torch's users write them, and names that say what they are."""
 
-from __future__ import annotations
-
+import itertools
 import math
 from typing import Any
 
@@ -25,12 +24,12 @@ def batch(seed: int, *more: int, samples: int = 40, dtype: Any = torch.float64) 
     return logits, torch.randint(CLASSES, (samples, *more), generator=generator)
 
 
-def same(ours: Any, theirs: Any, logits: Any) -> None:
-    """Equal values and gradients, of two functions of logits."""
+def same(ours: Any, theirs: Any, logits: Any, *given: Any) -> None:
+    """Equal values, summed, and gradients, of two functions of logits and what is given with them."""
     found = []
     for loss in (ours, theirs):
         leaf = logits.clone().requires_grad_()
-        value = loss(leaf)
+        value = loss(leaf, *given).sum()
         found.append((value.detach(), *torch.autograd.grad(value, leaf)))
     torch.testing.assert_close(found[0], found[1])
 
@@ -38,16 +37,14 @@ def same(ours: Any, theirs: Any, logits: Any) -> None:
 # --- weights
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("more", [(), (3, 4)])
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-@pytest.mark.parametrize("ignored", [-100, 2])
-def test_the_weighted_mean_is_that_of_torch(seed: int, more: tuple[int, ...], smoothing: float, ignored: int) -> None:
-    logits, targets = batch(seed, *more)
-    targets[::7] = ignored
-    ours = nn.AverageLoss(weight=WEIGHT, ignore_index=ignored, label_smoothing=smoothing)
-    theirs = torch.nn.CrossEntropyLoss(WEIGHT.double(), ignore_index=ignored, label_smoothing=smoothing)
-    same(lambda leaf: ours(leaf, targets), lambda leaf: theirs(leaf, targets), logits)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_weighted_mean_is_that_of_torch(reduction: str) -> None:
+    for seed, (more, smoothing, ignored) in enumerate(itertools.product([(), (3, 4)], [0.0, 0.2], [-100, 2])):
+        logits, targets = batch(seed, *more)
+        targets[::7] = ignored
+        options = {"ignore_index": ignored, "label_smoothing": smoothing, "reduction": reduction}
+        ours, theirs = nn.AverageLoss(weight=WEIGHT, **options), torch.nn.CrossEntropyLoss(WEIGHT.double(), **options)
+        same(ours, theirs, logits, targets)
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -61,14 +58,15 @@ def test_binary_means_are_those_of_torch(soft: bool, weighted: bool) -> None:
     pos_weight = torch.tensor([3.0, 0.5]).double() if weighted else None
     ours = nn.AverageLoss("binary_cross_entropy", pos_weight=pos_weight)
     theirs = torch.nn.BCEWithLogitsLoss(pos_weight=pos_weight)
-    same(lambda leaf: ours(leaf, chances), lambda leaf: theirs(leaf, chances), logits)
+    same(ours, theirs, logits, chances)
     if not soft:  # weights of the two classes: as cross-entropy has them, of a logit of zero and this one
-        pair, signs = torch.tensor([0.3, 2.0]).double(), chances[:, 0].long()
-        for name in ("log_loss", "binary_cross_entropy"):
+        options, signs = {"weight": torch.tensor([0.3, 2.0]).double(), "label_smoothing": 0.2}, chances[:, 0].long()
+        for name in ("log_loss", "logistic", "binary_cross_entropy"):
             same(
-                lambda leaf, name=name: nn.AverageLoss(name, weight=pair)(leaf[:, 0], signs),
-                lambda leaf: cross_entropy(torch.stack([torch.zeros(40), leaf[:, 0]], 1), signs, pair),
-                logits,
+                nn.AverageLoss(name, **options),
+                lambda leaf, signs: cross_entropy(torch.stack([torch.zeros(40), leaf], 1), signs, **options),
+                logits[:, 0],
+                signs,
             )
 
 
@@ -144,6 +142,8 @@ def test_soft_targets_are_those_of_torch_and_a_negative_ignore_index_says_nothin
     soft, options = batch(1, *more)[0].softmax(dim=1), {"weight": WEIGHT.double()} if weighted else {}
     ours = nn.AverageLoss("cross_entropy", ignore_index=-100, **options)
     same(lambda leaf: ours(leaf, soft), lambda leaf: cross_entropy(leaf, soft, **options), logits)
+    closeness = [nn.logit_losses("cross_entropy", logits, each).closeness for each in (soft, soft.argmax(dim=1))]
+    torch.testing.assert_close(*closeness)
     kept = torch.arange(40) % 3 > 0
     mask = kept.reshape(40, *(1 for _ in more)).expand(40, *more)
     spoilt = torch.where(mask.unsqueeze(1), soft, math.nan)
@@ -203,12 +203,8 @@ def test_one_channel_of_logits_for_a_map_of_targets(loss: str, masked: bool) -> 
 @pytest.mark.parametrize("made", [nn.AverageLoss, nn.CloseKLoss, nn.AverageTopKLoss, nn.TrimmedLoss])
 def test_by_default_classes_have_cross_entropy_and_one_logit_its_binary_form(made: Any) -> None:
     (logits, targets), signs = batch(0), batch(0)[1] > 1
-    same(lambda leaf: made()(leaf, targets), lambda leaf: cross_entropy(leaf, targets), logits)
-    same(
-        lambda leaf: made()(leaf[:, 0], signs),
-        lambda leaf: binary_cross_entropy_with_logits(leaf[:, 0], signs.double()),
-        logits,
-    )
+    same(made(), cross_entropy, logits, targets)
+    same(made(), binary_cross_entropy_with_logits, logits[:, 0], signs.double())
     assert "loss='log_loss'" in repr(made())
 
 

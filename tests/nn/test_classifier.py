@@ -1,7 +1,5 @@
 """ResidualMLPClassifier and ResidualMLPClassifierCV as scikit-learn classifiers."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Selection over processes: gloo runs against one process on the joined batch."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import multiprocessing

@@ -1,7 +1,5 @@
 """The PyTorch examples run and do what they say."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import multiprocessing

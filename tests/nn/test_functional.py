@@ -1,7 +1,5 @@
 """closecall.nn.functional against the NumPy core, and under torch's transformations."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import subprocess
@@ -19,7 +17,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.cuts import cut_rows  # noqa: E402
-from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
+from closecall.nn.forms import MARGIN_LOSSES, MARGIN_SLOPES  # noqa: E402
 from closecall.nn.selection import Selector, cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7
@@ -79,20 +77,6 @@ def test_values_and_gradients_are_those_of_the_core(name: str, batch: Any) -> No
     np.testing.assert_allclose(mean.item() * expected.sum(), value.item(), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", AGGREGATES)
-def test_random_losses_of_any_shape_agree_with_the_core(name: str) -> None:
-    losses = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0))
-    mass = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(1)) + 0.5
-    for given_mass in (None, mass):
-        ours = functional.weights(name, losses, threshold=THRESHOLD, mass=given_mass, **SETTINGS[name])
-        core_mass = None if given_mass is None else given_mass.double().numpy().ravel()
-        core = AGGREGATES[name].weights(
-            losses.double().numpy().ravel(), threshold=THRESHOLD, mass=core_mass, **SETTINGS[name]
-        )
-        assert ours.shape == losses.shape
-        np.testing.assert_allclose(ours.numpy().ravel(), core, atol=1e-5)
-
-
 def test_all_of_it_is_the_mass_bit_for_bit() -> None:
     mass = torch.rand(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     losses = torch.rand(1000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -143,13 +127,40 @@ def test_rows_have_their_own_k() -> None:
     np.testing.assert_allclose(together.sum(dim=1), wanted[:, 0])
 
 
-@pytest.mark.parametrize("name", AGGREGATES)
-def test_gradcheck(name: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    losses = torch.rand(20, dtype=torch.float64, generator=generator, requires_grad=True)
-    mass = torch.rand(20, dtype=torch.float64, generator=generator) + 0.5
-    assert torch.autograd.gradcheck(reduced(name), (losses,))
-    assert torch.autograd.gradcheck(lambda leaf: reduced(name)(leaf, mass), (losses,))
+NAN = torch.tensor([[1.0, 2.0], [math.nan, 1.0]])
+LOGITS, FIVE = torch.linspace(-1, 2, 12).reshape(4, 3), torch.linspace(0, 1, 5)
+BAD: list[tuple[Any, str]] = [
+    (lambda: functional.close_k(FIVE, 0, 1.0), "k=0 is too small"),
+    (lambda: functional.close_k(FIVE, 1.5), r"k=1\.5 is not a fraction"),
+    (lambda: functional.close_k(torch.empty(0), 1), "no losses"),
+    (lambda: functional.average(torch.tensor([1.0, math.inf])), "NaN or infinite"),
+    (lambda: functional.average(torch.tensor([1.0, math.nan])), "NaN or infinite"),
+    (lambda: functional.close_k(torch.tensor([1.0, math.inf]), 1, closeness=torch.zeros(2)), "NaN or infinite"),
+    (lambda: functional.close_k(torch.tensor([1.0, math.nan]), 1, closeness=torch.zeros(2)), "NaN or infinite"),
+    (lambda: torch.func.vmap(lambda row: functional.close_k(row, 1, 1.0))(NAN), "NaN"),
+    (lambda: functional.close_k(torch.tensor([1, 2]), 1), r"floating point, not torch\.int64"),
+    (lambda: functional.close_k([1.0], 1), "tensor, not list"),  # type: ignore[arg-type]
+    (lambda: functional.close_k(FIVE, 1, reduction="median"), "reduction='median'"),
+    (lambda: functional.close_k(FIVE, 1, mass=torch.ones(4)), "one value for each loss"),
+    (lambda: functional.close_k(FIVE, 0.5, threshold=1.0, mass=torch.full((5,), -1.0)), "negative"),
+    (lambda: functional.close_k(FIVE, 0.5, threshold=1.0, mass=torch.full((5,), math.nan)), "NaN"),
+    (lambda: functional.close_k(FIVE, 0.5, threshold=1.0, mass=torch.zeros(5)), "zero everywhere"),
+    (lambda: functional.aggregate("median", FIVE), "choose one of: atk, average"),
+    (lambda: logit_losses("cross_entropy", LOGITS, torch.tensor([0, 1, 2, 3])), "outside the 3 classes"),
+    (lambda: logit_losses("cross_entropy", LOGITS, torch.rand(4)), "must be integers"),
+    (lambda: margins(LOGITS, torch.tensor([0, 1, 2])), "do not fit"),
+    (lambda: margins(LOGITS[:, 0], torch.tensor([0, 1, 2, 1])), r"0 and 1, or -1 and \+1"),
+    (lambda: margins(LOGITS[:, 0], torch.tensor([0, 1, -1, 1])), r"0 and 1, or -1 and \+1"),
+    (lambda: logit_losses("cross_entropy", LOGITS[:, 0], torch.tensor([0, 1, 1, 1])), "needs logits"),
+    (lambda: logit_losses("square", LOGITS, torch.tensor([0, 1, 2, 1])), "choose one of"),
+]
+
+
+def test_bad_input_is_explained() -> None:
+    for call, message in BAD:
+        with pytest.raises((ValueError, TypeError), match=message):
+            call()
+    assert functional.close_k(torch.tensor([1.0, math.inf]), 1, 1.0).item() == 1.0  # it is not taken
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
@@ -214,62 +225,6 @@ def test_half_precision_selects_in_float32(name: str, dtype: Any) -> None:
     assert losses.grad.dtype == dtype
 
 
-@pytest.mark.parametrize("name", AGGREGATES)
-def test_autocast(name: str) -> None:
-    torch.manual_seed(0)
-    model = torch.nn.Linear(8, 3)
-    inputs, targets = torch.randn(64, 8), torch.randint(3, (64,))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model(inputs)
-        found = logit_losses("cross_entropy", logits, targets)
-        value = functional.aggregate(name, found.losses, closeness=found.closeness, **SETTINGS[name])
-    assert logits.dtype == torch.bfloat16
-    assert value.dtype == torch.float32
-    value.backward()
-    assert model.weight.grad.abs().sum() > 0
-
-
-def test_bad_input_is_explained() -> None:
-    losses = torch.rand(5)
-    with pytest.raises(ValueError, match="k=0 is too small"):
-        functional.close_k(losses, 0, 1.0)
-    with pytest.raises(ValueError, match=r"k=1\.5 is not a fraction"):
-        functional.close_k(losses, 1.5)
-    with pytest.raises(ValueError, match="no losses"):
-        functional.close_k(torch.empty(0), 1)
-    for bad in (math.nan, math.inf):
-        with pytest.raises(ValueError, match="NaN or infinite"):
-            functional.average(torch.tensor([1.0, bad]))
-        with pytest.raises(ValueError, match="NaN or infinite"):
-            functional.close_k(torch.tensor([1.0, bad]), 1, closeness=torch.zeros(2))
-    assert functional.close_k(torch.tensor([1.0, math.inf]), 1, 1.0).item() == 1.0  # it is not taken
-    with pytest.raises(TypeError, match=r"floating point, not torch\.int64"):
-        functional.close_k(torch.tensor([1, 2]), 1)
-    with pytest.raises(TypeError, match="tensor, not list"):
-        functional.close_k([1.0], 1)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="reduction='median'"):
-        functional.close_k(losses, 1, reduction="median")
-    with pytest.raises(ValueError, match="one value for each loss"):
-        functional.close_k(losses, 1, mass=torch.ones(4))
-    for mass, message in ((-1.0, "negative"), (math.nan, "NaN"), (0.0, "zero everywhere")):
-        with pytest.raises(ValueError, match=message):
-            functional.close_k(losses, 0.5, threshold=1.0, mass=torch.full((5,), mass))
-    with pytest.raises(ValueError, match="choose one of: atk, average"):
-        functional.aggregate("median", losses)
-
-
-def test_nan_raises_under_vmap_too() -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        torch.func.vmap(lambda row: functional.close_k(row, 1, 1.0))(torch.tensor([[1.0, 2.0], [math.nan, 1.0]]))
-
-
-@pytest.mark.parametrize("name", AGGREGATES)
-def test_an_all_tied_batch_shares(name: str) -> None:
-    weights = functional.weights(name, torch.full((20,), 2.0), threshold=THRESHOLD, **SETTINGS[name])
-    assert torch.all(weights == weights[0])
-    assert weights.sum().item() > 0
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_individual_losses_are_those_of_the_core(name: str) -> None:
     points = torch.tensor([-1e4, -30.0, -2.5, -1.0, -0.3, 0.0, 0.7, 1.0, 4.0, 30.0, 1e4], dtype=torch.float64)
@@ -279,6 +234,7 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     (slopes,) = torch.autograd.grad(values.sum(), points)
     slow = LOSSES[name].slope(points.detach().numpy())
     np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
+    np.testing.assert_allclose(MARGIN_SLOPES[name](points.detach()), slow, rtol=1e-12)
 
 
 def test_margins_of_one_logit_and_of_classes() -> None:
@@ -301,24 +257,6 @@ def test_two_classes_are_the_binary_case() -> None:
         ours, theirs = logit_losses(classes, logits, targets), logit_losses(binary, difference, targets)
         torch.testing.assert_close(ours.losses, theirs.losses)
         torch.testing.assert_close(ours.closeness, theirs.closeness)
-
-
-def test_bad_targets_are_explained() -> None:
-    logits = torch.randn(4, 3)
-    with pytest.raises(ValueError, match="outside the 3 classes"):
-        logit_losses("cross_entropy", logits, torch.tensor([0, 1, 2, 3]))
-    with pytest.raises(TypeError, match="must be integers"):
-        logit_losses("cross_entropy", logits, torch.rand(4))
-    with pytest.raises(ValueError, match="do not fit"):
-        margins(logits, torch.tensor([0, 1, 2]))
-    with pytest.raises(ValueError, match=r"0 and 1, or -1 and \+1"):
-        margins(logits[:, 0], torch.tensor([0, 1, 2, 1]))
-    with pytest.raises(ValueError, match=r"0 and 1, or -1 and \+1"):
-        margins(logits[:, 0], torch.tensor([0, 1, -1, 1]))
-    with pytest.raises(ValueError, match="needs logits"):
-        logit_losses("cross_entropy", logits[:, 0], torch.tensor([0, 1, 1, 1]))
-    with pytest.raises(ValueError, match="choose one of"):
-        logit_losses("square", logits, torch.tensor([0, 1, 2, 1]))
 
 
 BLOCK_TORCH = """

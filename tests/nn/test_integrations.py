@@ -3,8 +3,6 @@
 The packages come with the extra ``integrations``; where one is missing its tests are skipped.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -206,49 +204,6 @@ def test_accelerate(tmp_path: Path) -> None:
     check(run([0, 1], resume=False))
     run([0], resume=False)
     check(run([1], resume=True))
-
-
-def test_skorch_with_accelerate(tmp_path: Path) -> None:
-    needs("skorch")
-    accelerate = needs("accelerate")
-    from skorch.hf import AccelerateMixin
-
-    from closecall.nn.integrations.skorch import AggregateNetClassifier, SkorchSchedule
-
-    class Net(AccelerateMixin, AggregateNetClassifier):
-        pass
-
-    inputs, targets = (each.numpy() for each in make_data())
-
-    def net() -> Any:
-        reset()
-        return Net(
-            make_model(),
-            accelerator=accelerate.Accelerator(
-                cpu=True, mixed_precision="bf16", gradient_accumulation_steps=ACCUMULATED
-            ),
-            criterion=make_loss(),
-            optimizer=torch.optim.SGD,
-            lr=RATE,
-            batch_size=MICRO,
-            max_epochs=EPOCHS,
-            train_split=None,
-            callbacks=[SkorchSchedule(per="batch")],
-            verbose=0,
-        )
-
-    whole = net().fit(inputs, targets)
-    check(whole.module_)
-    names = {f"f_{part}": str(tmp_path / part) for part in ("params", "optimizer", "criterion")}
-    half = net().initialize()
-    half.notify("on_train_begin", X=inputs, y=targets)
-    half.fit_loop(inputs, targets, epochs=1)
-    half.save_params(**names)
-    rest = net().initialize()
-    rest.load_params(**names)
-    rest.notify("on_train_begin", X=inputs, y=targets)
-    rest.fit_loop(inputs, targets, epochs=1)
-    check(rest.module_)
 
 
 def test_skorch_probabilities_are_probabilities() -> None:

@@ -1,16 +1,11 @@
 """The paper's network for a grid of problems, against the plain module trained one at a time by autograd."""
 
-from __future__ import annotations
-
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from closecall.aggregates import AGGREGATES
-from closecall.losses import LOSSES
-from closecall.network import NetworkProgress
 from closecall.network.data import prepare
 from closecall.network.paths import Settings, path_of, spans
 from closecall.objective import Problem
@@ -20,7 +15,6 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import KDecay, logit_losses, reducers  # noqa: E402
 from closecall.nn.descent import slopes  # noqa: E402
-from closecall.nn.forms import MARGIN_SLOPES  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
 from closecall.nn.network import tensors, train_grid  # noqa: E402
 from tests.network.test_network import COUNTS, blobs  # noqa: E402
@@ -90,12 +84,6 @@ def test_going_backward_through_few_examples_is_going_through_all(outputs: int) 
         torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_slopes_are_those_of_the_core(name: str) -> None:
-    points = np.array([-1e4, -30.0, -2.5, -1.0, -0.3, 0.0, 0.7, 1.0, 4.0, 30.0, 1e4])
-    np.testing.assert_allclose(MARGIN_SLOPES[name](torch.tensor(points)), LOSSES[name].slope(points), rtol=1e-12)
-
-
 @pytest.mark.parametrize("classes", [None, 3])
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_a_grid_is_its_problems_trained_one_at_a_time(loss: str, classes: int | None) -> None:
@@ -126,18 +114,6 @@ def test_shared_paths_are_walked_once() -> None:
         np.testing.assert_allclose(train_grid(X, y, [problem], max_iter=30).scores(X)[0], scores, atol=1e-3)
 
 
-def test_copies_are_weights_and_order_does_not_matter() -> None:
-    X, y = blobs(30)
-    mass = np.random.default_rng(0).integers(0, 4, 30)
-    copies = np.random.default_rng(1).permutation(np.repeat(np.arange(30), mass))
-    problems = [Problem("logistic", name, alpha=0.1, **COUNTS[name]) for name in AGGREGATES]
-    weighted = train_grid(X, y, problems, max_iter=60, sample_weight=mass)
-    copied = train_grid(X[copies], y[copies], problems, max_iter=60)
-    assert np.array_equal(weighted.scores(X), copied.scores(X))
-    halves = train_grid(X, y, problems[:1], max_iter=60, sample_weight=mass / 4)  # masses that are not copies
-    assert np.isfinite(halves.scores(X)).all()
-
-
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = blobs()
     problems = [Problem("logistic", "close", k=k, alpha=alpha) for k in (5, 9) for alpha in (0.1, 1.0, 10.0)]
@@ -152,58 +128,6 @@ def test_the_same_seed_is_the_same_network() -> None:
     first, again, other = (train_grid(X, y, [Problem()], max_iter=10, seed=seed).scores(X) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.allclose(first, other)
-
-
-def test_a_penalised_intercept_shrinks() -> None:
-    X, y = blobs()
-    free, shrunk = (
-        train_grid(X + 3, y, [Problem(alpha=1e3)], max_iter=300, penalize_intercept=given).parameters
-        for given in (False, True)
-    )
-    assert np.abs(free.on_inputs[0, :, -1]).max() > 0.01 > np.abs(shrunk.on_inputs[0, :, -1]).max()
-
-
-@pytest.mark.parametrize("aggregate", ["average", "close_decay"])
-def test_early_stopping_keeps_the_best(aggregate: str) -> None:
-    X, y = blobs(200)
-    X_held, y_held = blobs(100, seed=1)
-    problems = [Problem("logistic", aggregate, k=0.2, alpha=alpha) for alpha in (1e-4, 1.0)]
-    stopped = train_grid(X, y, problems, max_iter=240, hidden=20, validation=(X_held, y_held), patience=10)
-    assert (stopped.n_iter < 240).all()
-    if aggregate == "close_decay":
-        assert (stopped.n_iter >= 160 + 10).all()
-    full = train_grid(X, y, problems, max_iter=240, hidden=20)
-
-    def accuracy(grid: Any) -> Any:
-        return ((grid.scores(X_held) > 0) == (y_held > 0)).mean(axis=1)
-
-    assert (accuracy(stopped) >= accuracy(full) - 0.02).all()
-
-
-def test_progress_is_told() -> None:
-    X, y = blobs()
-    told: list[NetworkProgress] = []
-    train_grid(X, y, [Problem(alpha=1.0), Problem(alpha=2.0)], max_iter=50, callback=told.append)
-    assert told[-1] == NetworkProgress(100, 100)
-    assert [each.done for each in told] == sorted({each.done for each in told})
-
-
-def test_bad_input_is_explained() -> None:
-    X, y = blobs()
-    with pytest.raises(ValueError, match="nothing to train"):
-        train_grid(X, y, [])
-    with pytest.raises(ValueError, match="labels must be -1"):
-        train_grid(X, y + 1, [Problem()])
-    with pytest.raises(ValueError, match="k=41 exceeds the 40 examples"):
-        train_grid(X, y, [Problem("hinge", "close", k=41)])
-    with pytest.raises(ValueError, match="beyond float32"):
-        train_grid(X * 1e300, y, [Problem()])
-    with pytest.raises(ValueError, match="NaN"):
-        train_grid(np.where(X > 2, math.nan, X), y, [Problem()])
-    with pytest.raises(ValueError, match=r"expected \(samples, 3\)"):
-        train_grid(X, y, [Problem()], max_iter=1).scores(X[:, :2])
-    with pytest.raises(ValueError, match="negative"):
-        train_grid(X, y, [Problem()], sample_weight=-np.ones(40))
 
 
 def test_the_module_of_a_trained_network_scores_the_same() -> None:

@@ -1,9 +1,7 @@
 """Conventions in use, written out by hand, against the reducers that replace them: values and gradients."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -14,6 +12,7 @@ from tests import ROOT
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 from closecall import nn  # noqa: E402
+from tests.nn.test_as_torch import same  # noqa: E402
 
 F = torch.nn.functional
 IGNORED = 255
@@ -71,81 +70,47 @@ def small_losses(logits: Any, targets: Any, forget: float) -> Any:
     return losses[losses.argsort()[:keep]].mean()
 
 
-def generalised(logits: Any, targets: Any) -> Any:
-    """(1 - p^q) / q with q = 0.7, p the chance of the own class."""
-    chance = logits.softmax(dim=1)[torch.arange(len(targets)), targets]
-    return ((1 - chance**0.7) / 0.7).mean()
-
-
-def same(ours: Callable[[Any], Any], theirs: Callable[[Any], Any], logits: Any) -> None:
-    results = []
-    for function in (ours, theirs):
-        leaf = logits.clone().requires_grad_()
-        value = function(leaf)
-        value.backward()
-        results.append((value.detach(), leaf.grad))
-    for one, two in zip(*results, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-12)
+def hard(chance: float, least: int, **options: Any) -> Any:
+    options |= {"min_loss": -math.log(chance), "min_kept": least, "ignore_index": IGNORED}
+    return nn.AverageTopKLoss("cross_entropy", **options)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("chance", "least"), [(0.7, 50), (0.001, 200), (0.001, 100_000), (0.9999, 1)])
-def test_batch_wise_ohem(seed: int, chance: float, least: int) -> None:
+def test_conventions_of_segmentation(seed: int) -> None:
     logits, targets = segmentation(seed)
-    loss = nn.AverageTopKLoss("cross_entropy", min_loss=-math.log(chance), min_kept=least, ignore_index=IGNORED)
-    same(lambda leaf: loss(leaf, targets), lambda leaf: ohem(leaf, targets, chance, least), logits)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("chance", "least"), [(0.7, 20), (0.0005, 60)])
-def test_ohem_by_image(seed: int, chance: float, least: int) -> None:
-    logits, targets = segmentation(seed)
-    loss = nn.AverageTopKLoss(
-        "cross_entropy", min_loss=-math.log(chance), min_kept=least, ignore_index=IGNORED, dim=(1, 2)
-    )
-    same(lambda leaf: loss(leaf, targets), lambda leaf: ohem_by_image(leaf, targets, chance, least), logits)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("percent", [10, 25])
-def test_top_k_cross_entropy(seed: int, percent: int) -> None:
+    for chance, least in ((0.7, 50), (0.001, 200), (0.001, 100_000), (0.9999, 1)):
+        same(hard(chance, least), partial(ohem, chance=chance, least=least), logits, targets)
+    for chance, least in ((0.7, 20), (0.0005, 60)):
+        same(hard(chance, least, dim=(1, 2)), partial(ohem_by_image, chance=chance, least=least), logits, targets)
     logits, targets = segmentation(seed, ignored=0.0)
-    loss = nn.AverageTopKLoss("cross_entropy", k=percent / 100)
-    same(lambda leaf: loss(leaf, targets), lambda leaf: top_k_percent(leaf, targets, percent), logits)
+    for percent in (10, 25):
+        ours = nn.AverageTopKLoss("cross_entropy", k=percent / 100)
+        same(ours, partial(top_k_percent, percent=percent), logits, targets)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("rate", [0.02, 0.1, 0.4])
-def test_single_shot_mining(seed: int, rate: float) -> None:
+def test_single_shot_mining(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(4, 6, 100, generator=generator, dtype=torch.float64)
-    targets = torch.randint(1, 6, (4, 100), generator=generator)
-    targets[torch.rand(4, 100, generator=generator) > rate] = 0
     loss = nn.HardNegativesLoss("cross_entropy", ratio=3, dim=1, reduction="sum")
-    same(
-        lambda leaf: loss(leaf, targets) / (targets > 0).sum().clamp(min=1),
-        lambda leaf: single_shot(leaf, targets) + 0 * leaf.sum(),
-        logits,
-    )
+    for rate in (0.02, 0.1, 0.4):
+        logits = torch.randn(4, 6, 100, generator=generator, dtype=torch.float64)
+        targets = torch.randint(1, 6, (4, 100), generator=generator)
+        targets[torch.rand(4, 100, generator=generator) > rate] = 0
+        same(
+            lambda leaf, targets: loss(leaf, targets) / (targets > 0).sum().clamp(min=1),
+            lambda leaf, targets: single_shot(leaf, targets) + 0 * leaf.sum(),
+            logits,
+            targets,
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("forget", [0.2, 0.45])
-def test_trimmed_against_label_noise(seed: int, forget: float) -> None:
+def test_trimmed_against_label_noise(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(60, 7, generator=generator, dtype=torch.float64)
     targets = torch.randint(7, (60,), generator=generator)
-    loss = nn.TrimmedLoss("cross_entropy", m=forget)
-    same(lambda leaf: loss(leaf, targets), lambda leaf: small_losses(leaf, targets, forget), logits)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_generalised_cross_entropy(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(60, 7, generator=generator, dtype=torch.float64)
-    targets = torch.randint(7, (60,), generator=generator)
-    loss = nn.AverageLoss("generalized_cross_entropy")
-    same(lambda leaf: loss(leaf, targets), lambda leaf: generalised(leaf, targets), logits)
+    for forget in (0.2, 0.45):
+        same(nn.TrimmedLoss("cross_entropy", m=forget), partial(small_losses, forget=forget), logits, targets)
 
 
 def test_the_page_shows_what_was_measured() -> None:

@@ -1,7 +1,5 @@
 """Schedules of counts against their formulas."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

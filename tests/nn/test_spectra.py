@@ -1,7 +1,5 @@
 """Members of the families as reducers: the core's weights, values and gradients that belong together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What once surprised users of the reducers: each of these was wrong, silent or an error."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -154,11 +152,6 @@ def test_the_memory_of_a_bfloat16_model_stays_exact() -> None:
     assert half.memory.keys.dtype == torch.float32
     assert half(losses.bfloat16()).item() == plain(losses.bfloat16()).item()
     assert torch.equal(half.memory.keys, plain.memory.keys)
-
-
-def test_a_batch_that_exceeds_the_memory_says_so() -> None:
-    with pytest.warns(UserWarning, match="exceeds memory_size=8"):
-        nn.CloseK(0.2, threshold=0.5, memory="global", memory_size=8)(torch.rand(9))
 
 
 def test_a_checkpoint_of_the_model_is_enough_to_resume_a_schedule() -> None:

@@ -1,7 +1,5 @@
 """Imports point upwards in the house's reading order only, and ``import closecall`` stays light."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

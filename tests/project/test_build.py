@@ -1,7 +1,5 @@
 """Wheels and the sdist: what they are called, what is in them, and what a compiler is asked."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

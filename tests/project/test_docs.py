@@ -3,8 +3,6 @@
 The blocks of a page run in order in one namespace. A ``text`` block right after a ``python`` block is what it prints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import importlib.util

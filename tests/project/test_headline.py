@@ -1,7 +1,5 @@
 """The headline from the published predictions, by code that shares nothing with that of the tables."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What CONTRIBUTING.md teaches works as written: each task adds its block to one file of a copy of the package."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What 0.1.0 wrote is read: its store, its models, its model of a table."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

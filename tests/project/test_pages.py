@@ -3,8 +3,6 @@
 CLOSECALL_PAGES names another checkout whose pages are looked at instead, to see these tests fail on it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The same answer on another kind of processor: numbers round otherwise there, and nothing may depend on that."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Branch and bound over cones against exact rational arithmetic, HiGHS and published minima."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from fractions import Fraction

@@ -3,8 +3,6 @@
 A family is a finite set of classifiers, given by the margins of its members; alpha = 0 and one constant M for all.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -216,15 +214,6 @@ def test_the_generalisation_bound_needs_l_over_m():
     large = values_of(family, "logistic", k, mass, 100.0)[0]
     assert large + k - 1 > 80 * 10
     assert 10 <= training_errors_bound(large, k, threshold=threshold, constant=100.0) < 11
-
-
-def test_the_generalisation_bound_needs_more_than_k_minus_one():
-    """One error on the boundary and k = 1: L / M + k - 1 = T / M, less than the one error there is."""
-    family, threshold, constant = np.array([[0.0, 5.0]]), math.log(2), 3.0
-    value = values_of(family, "logistic", 1.0, np.ones(2), constant)[0]
-    assert value / constant + 1 - 1 == pytest.approx(threshold / constant)
-    assert errors_of(family, np.ones(2))[0] == 1
-    assert training_errors_bound(value, 1.0, threshold=threshold, constant=constant) == pytest.approx(1)
 
 
 # --- Theorem 1 and the generalisation theorem, simulated ------------------------------------------------------------

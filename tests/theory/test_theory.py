@@ -1,7 +1,5 @@
 """The exact 0-1 intercept, the exact 0-1 minimum and the generalisation bound, against slow twins and known answers."""
 
-from __future__ import annotations
-
 import itertools
 from time import monotonic
 
@@ -51,18 +49,6 @@ def test_intercept_equals_its_slow_twin(problem):
     intercept, errors = best_intercept(scores, y, mass)
     assert (intercept, errors) == intercept_by_trial(scores, y, mass)
     assert errors == errors_of(scores + intercept, y, mass)
-
-
-@given(scored(), st.randoms(use_true_random=False))
-def test_intercept_laws(problem, random):
-    scores, y, mass = problem
-    expected = best_intercept(scores, y, mass)
-    order = np.array(random.sample(range(len(y)), len(y)))
-    assert best_intercept(scores[order], y[order], mass[order]) == expected
-    copies = np.repeat(np.arange(len(y)), (2 * mass).astype(int))
-    if len(set(y[copies])) == 2:
-        intercept, errors = best_intercept(scores[copies], y[copies])
-        assert (intercept, errors / 2) == expected
 
 
 def test_a_batch_equals_its_rows():
@@ -121,31 +107,13 @@ def lattice_problem(rng, n, d, size):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", range(3))
-def test_all_methods_equal_trial_of_all_subsets(d, seed):
-    rng = np.random.default_rng([d, seed])
-    X, y, mass = lattice_problem(rng, 9, d, 3)
-    expected = minimum_by_trial(X, y, mass)
-    for method in ("enumeration", "cones", "milp"):
-        optimum = minimum_errors(X, y, mass, method=method)
-        assert (optimum.errors, optimum.proven, optimum.method) == (pytest.approx(expected), True, method)
-        check(optimum, X, y, mass)
-
-
-@pytest.mark.parametrize(
-    ("d", "n", "size"), [(1, 40, 20), (2, 30, 6), (2, 25, 1000), (3, 30, 4), (3, 25, 1000), (4, 14, 3)]
-)
-def test_the_methods_agree(d, n, size):
-    for seed in range(1):
-        X, y, mass = lattice_problem(np.random.default_rng([d, n, seed]), n, d, size)
-        exact = minimum_errors(X, y, np.ones(n), method="enumeration")
-        assert exact.proven
-        for method in ("cones", "milp"):
-            other = minimum_errors(X, y, np.ones(n), method=method)
-            assert (other.errors, other.proven) == (exact.errors, True)
-        weighted = [minimum_errors(X, y, mass, method=method) for method in ("enumeration", "cones", "milp")]
-        assert [optimum.errors for optimum in weighted] == pytest.approx([weighted[0].errors] * 3)
-        for optimum in weighted:
+def test_all_methods_equal_trial_of_all_subsets_and_each_other(d):
+    for seed, (n, size) in enumerate([(9, 3), (9, 3), (9, 3), (25, 6), (25, 1000)][: 4 if d == 4 else None]):
+        X, y, mass = lattice_problem(np.random.default_rng([d, seed]), 14 if (d, n) == (4, 25) else n, d, size)
+        found = [minimum_errors(X, y, mass, method=method) for method in ("enumeration", "cones", "milp")]
+        expected = minimum_by_trial(X, y, mass) if n == 9 else found[0].errors
+        for optimum, method in zip(found, ("enumeration", "cones", "milp"), strict=True):
+            assert (optimum.errors, optimum.proven, optimum.method) == (pytest.approx(expected), True, method)
             check(optimum, X, y, mass)
 
 
@@ -204,13 +172,6 @@ def test_separable_data_have_no_errors(d):
         optimum = minimum_errors(given_X, y)
         assert (optimum.errors, optimum.proven) == (0, True)
         check(optimum, X, y, np.ones(80))
-
-
-def test_parity_needs_an_error_in_four():
-    """Known answer: exclusive or has one error in its four points, in any multiplicity."""
-    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    assert minimum_errors(X, [1, -1, -1, 1]).errors == 1
-    assert minimum_errors(X, [1, -1, -1, 1], [5, 3, 2, 4]).errors == 2
 
 
 def test_points_on_a_line_or_plane_are_split_within_it():
@@ -316,7 +277,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
-def test_bad_input_gets_a_clear_error(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_bad_input_gets_a_clear_error():
+    for call, message in BAD:
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -22,9 +22,8 @@ app = typer.Typer(
 #: Panel of the help -> its commands, by name.
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Everyday": {
-        "compare": tables.compare, "fit": models.fit, "predict": models.predict, "explain": models.explain,
-        "reproduce": paper.reproduce,
-        "report": paper.report,
+        "compare": tables.compare, "check": tables.check, "fit": models.fit, "predict": models.predict,
+        "explain": models.explain, "reproduce": paper.reproduce, "report": paper.report,
     },
     "Inspection": {"plan": paper.plan, "status": paper.status, "datasets": paper.datasets},
     "Maintenance": {

@@ -35,7 +35,6 @@ from .tables import (
     Target,
     Time,
     counted,
-    facts_of,
     print_facts,
     reading_of,
 )
@@ -138,6 +137,8 @@ def _of(each: dict[str, Any], fitted: Any) -> str:
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
+    from closecall.tabular.report import facts_of
+
     found = fitted.classifier
     record = {
         "kind": "model", "path": str(output), "classifier": model, "setting": getattr(found, "setting_", ""),

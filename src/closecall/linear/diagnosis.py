@@ -168,8 +168,8 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     mixed = float(mass[(margins <= 0) & ~far].sum())
     return (
         Finding("imbalance", smallest, _balance(smallest, len(training.classes))),
-        Finding("easy", easy, _read(easy > 0.5,
-                "most examples are easy and still pull on an average loss", "few examples are trivially easy")),
+        Finding("easy", easy, _read(easy > 0.5, "most examples are easy and still pull on an average loss",
+                                    _read(easy > 0.2, "of the examples are easy", "few examples are trivially easy"))),
         Finding("outliers", carried, _read(carried > 0.05,
                 "of all margins lie far on the wrong side and pull", "of all margins lie far on the wrong side")),
         Finding("ambiguity", mixed, _read(mixed > 0.15,

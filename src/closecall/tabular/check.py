@@ -24,6 +24,8 @@ from closecall.data.dataset import DataError, need_pandas
 from closecall.data.sheet import Sheet
 from closecall.linear import CloseKClassifierCV
 
+from .compare import Split
+from .contenders import CLOSE_K
 from .measure import log_probabilities, sigmoids
 from .model import Preprocessor
 from .table import check_classes
@@ -31,6 +33,7 @@ from .table import check_classes
 #: Trees of the judging forest, and rows in each leaf at least: of 1, 3, 5 and 10 the best AUROC on 20 sets (0.90).
 TREES, LEAF = 200, 3
 FOLDS = 5
+FOREST = "random_forest"
 #: Robust deviations of its own side beyond which a cell is one to check; 3 are ordinary in columns with a long tail.
 FAR = 8.0
 #: Twins differ nowhere by more than this part of a robust deviation; beyond so many columns nothing is looked up.
@@ -113,6 +116,30 @@ def _close_k(X: Array, codes: Array, seed: int) -> Opinion:
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")
     return Opinion("close-k", chances_of(scores, codes))
+
+
+def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
+    """What the contenders of a comparison said of its test rows, the mean over the splits that have tested a row."""
+    found = []
+    for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
+        total, times = None, np.zeros((len(table.labels), 1))
+        for split in splits:
+            scores = next((entry.scores for entry in split.entries if entry.method == method), None)
+            if scores is None:
+                break
+            chances = np.exp(scores) if method == FOREST else chances_of(_one(scores), split.truth)
+            total = np.zeros((len(times), chances.shape[1])) if total is None else total
+            np.add.at(total, split.rows, chances)
+            np.add.at(times, split.rows, 1)
+        if total is not None:
+            with np.errstate(invalid="ignore"):
+                found.append(Opinion(by, total / times))
+    return tuple(found)
+
+
+def _one(scores: Array) -> Array:
+    """Of two classes the score of the second."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
 
 def chances_of(scores: Array, codes: Array) -> Array:

@@ -198,13 +198,12 @@ def _step(values: Any, column: Column, squashed: bool) -> Step:
 
 def _apply(values: Any, step: Step) -> tuple[Array, int]:
     """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
-    text = texts(values)
     if not step.levels:
         found = numbers(values, step.column)
-        odd = int(np.isnan(found).sum() - text.isna().sum()) if values.dtype.kind in "OU" else 0
+        odd = int(np.isnan(found).sum() - texts(values).isna().sum()) if values.dtype.kind in "OU" else 0
         return encoded(found, float(step.fill), None), odd
     places, new = step.places, len(step.levels) if step.rare else -1
-    known = text.fillna(step.fill)
+    known = texts(values).fillna(step.fill)
     codes = known.map(places).fillna(new).to_numpy(dtype=float)
     odd = int((~known.isin(list(places))).sum())
     return encoded(codes, -1.0, np.arange(step.first, len(step.kinds))), odd

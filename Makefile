@@ -44,7 +44,7 @@ wheel-test:  ## build the wheel and test it, installed into a new environment of
 lowest:  ## the core's tests with the lowest versions that pyproject.toml promises (needs uv)
 	$(PYTHON) -m venv .lowest-venv
 	$(PYTHON) -m uv pip install --quiet --python .lowest-venv --resolution lowest-direct ".[bench,plots]" "pytest>=8" hypothesis pytest-xdist
-	.lowest-venv/bin/python -m pytest -q -n 2 tests/test_*.py tests/theory tests/solvers tests/linear tests/evaluate tests/paper/test_tables.py
+	.lowest-venv/bin/python -m pytest -q -n 2 tests/test_*.py tests/theory tests/solvers tests/linear reproduction/tests/test_tables.py
 
 $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/*/*.[ch])
 	$(PYTHON) -m venv $(VENV)

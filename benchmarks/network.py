@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 from closecall import Problem
-from closecall.data import load_dataset
-from closecall.evaluate.grid import choose, rows_of
-from closecall.evaluate.splits import PARTS, Division
 from closecall.network import train_grid
 from closecall.network.layers import Shape
 from closecall.nn import ResidualMLP, train_grid as train_blocks
 from closecall.nn.forms import MARGIN_LOSSES
-from closecall.paper.cell import divide, grid
-from closecall.paper.plan import NETWORK_RATES, NETWORK_STEPS, Cell
+from reproduction.protocol import load_dataset
+from reproduction.protocol.grid import choose, rows_of
+from reproduction.protocol.plan import NETWORK_RATES, NETWORK_STEPS, Cell
+from reproduction.protocol.splits import PARTS, Division
+from reproduction.run.cell import divide, grid
 
 #: Training rows and features of half of the data set.
 SIZES = {"monk3": (277, 6), "between": (500, 20), "spambase": (2300, 57)}

@@ -28,12 +28,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from closecall.data import load_dataset
 from closecall.losses import get_loss
 from closecall.objective import Problem
-from closecall.paper.cell import grid
 from closecall.schedules import decay, first_final_step
 from closecall.solvers import Progress, candidates, solve
+from reproduction.protocol import load_dataset
+from reproduction.run.cell import grid
 
 ALPHAS = [float(alpha) for alpha in 10.0 ** np.arange(-5, 6)]
 LOSSES, AGGREGATES = ("logistic", "hinge"), ("average", "top", "atk", "close", "close_decay")

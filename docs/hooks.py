@@ -16,7 +16,7 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from closecall.paper.pages.front import grouped
+from reproduction.pages.front import grouped
 
 ROOT = Path(__file__).parent.parent
 #: Sphinx roles in docstrings, as they come out of Markdown.

@@ -1,19 +1,19 @@
 """Four sets that mislead an average.
 
-The paper's Figure 1. Only the horizontal position is used, and the best boundary is at 0 in every panel. *Easy*: a far
-block of easy positives pulls the average. *Imbalance* and *imbalance + outlier*: so does the larger class. *Ambiguous*:
-nobody can get the mixed left half right, and the average pays for trying. The titles count training errors in the
-legend's order. All methods have the same weak penalty, alpha = 0.01; with alpha = 1 the average makes 25, 12, 13 and
-154.
+The paper's Figure 1. Only the horizontal position is used, and the best boundary is at 0 in every panel. *Easy*: a
+distant block of easy positives shifts the average's boundary. *Imbalance* and *imbalance + outlier*: so does the larger
+class. *Ambiguous*: no boundary can separate the mixed left half, and the average pays for trying. The titles count
+training errors in the order of the legend. All methods have the same weak penalty, alpha = 0.01; with alpha = 1 the
+average makes 25, 12, 13 and 154.
 """
 
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from closecall import Problem
-from closecall.data.synthetic import figure1
 from closecall.solvers import solve
 from closecall.theory import minimum_errors
+from reproduction.protocol.synthetic import figure1
 
 METHODS = {
     "average": (Problem("logistic", "average", alpha=0.01), "tab:gray", ":"),

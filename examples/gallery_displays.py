@@ -1,9 +1,9 @@
 """What a fitted classifier can show.
 
-Left, `BoundaryDisplay`: one class has a far block of easy examples, the other does not; ringed are the close calls of
-`CloseKClassifier(k=20)`. Right, `KPathDisplay`: the cross-validated score of `CloseKClassifierCV` over k on monk3, with
-its spread over the folds (none where the race dropped a setting after one fold); dashed is plain logistic regression,
-dotted the k that was chosen.
+Left, `BoundaryDisplay`: only one class has a distant block of easy examples; the close calls of
+`CloseKClassifier(k=20)` are ringed. Right, `KPathDisplay`: the cross-validated score of `CloseKClassifierCV` over k on
+monk3, with its spread over the folds (except for settings dropped after one fold). The dashed line is plain logistic
+regression, the dotted line the chosen k.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from sklearn.preprocessing import StandardScaler
 
 from closecall import BoundaryDisplay, CloseKClassifier, CloseKClassifierCV, KPathDisplay
-from closecall.data import load_dataset
+from reproduction.protocol import load_dataset
 
 
 def draw() -> Figure:
-    """Both displays, on axes of ours."""
+    """Both displays, side by side."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2)) + np.repeat([[-1.0, 0.0], [1.0, 0.0]], 100, axis=0)
     X[:60] += [-7.0, 5.0]

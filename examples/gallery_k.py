@@ -1,7 +1,7 @@
 """How much k matters.
 
-monk3, 25 stratified splits in halves, close decay with the logistic loss and alpha = 1: test accuracy over k, with the
-standard deviation over the splits. All k of a split are one batched solve. At k = n close-k is logistic regression.
+Test accuracy of close decay on monk3, with the logistic loss and alpha = 1, as a function of k: mean and standard
+deviation over 25 stratified splits into halves. At k = n close-k is logistic regression.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem
-from closecall.data import load_dataset
 from closecall.solvers import solve
+from reproduction.protocol import load_dataset
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 

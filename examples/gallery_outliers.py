@@ -1,8 +1,8 @@
 """Outliers, one by one.
 
 The breast cancer set (wdbc) with points added far beyond the other class, as in the paper's Figure 5: 10 x2 - 9 x1 with
-the label of x1, each part of a split getting its share. Parts are 50/25/25; alpha and k are chosen on the validation
-part, for every method from the same grid. Test accuracy, mean of 5 splits.
+the label of x1, in proportion to the parts of each split (50/25/25). Alpha and k are chosen on the validation part,
+from the same grid for every method. The curves are mean test accuracies over 5 splits.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from closecall import Problem
-from closecall.data import load_dataset
-from closecall.data.simulate import outliers
-from closecall.evaluate.splits import shares
 from closecall.solvers import solve
+from closecall.table.splits import shares
+from reproduction.protocol import load_dataset
+from reproduction.protocol.simulate import outliers
 
 STYLES = {"average": ("tab:gray", ":"), "atk": ("tab:olive", "--"), "close_decay": ("tab:red", "-")}
 COUNTS = (0, 2, 4, 8, 16, 32)
@@ -28,7 +28,7 @@ PROBLEMS = [
 
 
 def accuracies(count: int) -> list[float]:
-    """Mean test accuracy of each method with that many outliers in all."""
+    """Mean test accuracy of each method with the given total number of outliers."""
     data = load_dataset("wdbc")
     y, rng = data.signs(), np.random.default_rng(0)
     scores = []
@@ -49,7 +49,7 @@ def accuracies(count: int) -> list[float]:
 
 
 def draw() -> Figure:
-    """Accuracy over the number of outliers."""
+    """Accuracy as a function of the number of outliers."""
     table = 100 * np.array([accuracies(count) for count in COUNTS])
     figure, axis = pyplot.subplots(figsize=(8, 3.2), layout="constrained")
     for column, (name, (colour, style)) in zip(table.T, STYLES.items(), strict=True):

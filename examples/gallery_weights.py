@@ -1,7 +1,8 @@
-"""Who is looked at.
+"""Which examples count.
 
-Every aggregate is a weight on each example. Here are forty examples by their logistic loss, and whom each aggregate
-weighs with k = 10: average top-k takes the largest losses, close-k those nearest log 2, the loss on the boundary.
+An aggregate gives each example a weight. The picture shows forty examples, ordered by their logistic loss, and which of
+them have weight with k = 10: average top-k selects the largest losses, close-k those nearest log 2, the loss on the
+boundary.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ SHOWN = {"average": {}, "maximal": {}, "top": {"k": 10}, "atk": {"k": 10}, "clos
 
 
 def draw() -> Figure:
-    """One row of examples for each aggregate, larger where they carry weight."""
+    """One row of examples for each aggregate; larger dots carry weight."""
     loss = get_loss("logistic")
     losses = loss.value(np.linspace(4, -3, 40))
     figure, axis = pyplot.subplots(figsize=(8, 2.8), layout="constrained")

@@ -1,10 +1,10 @@
 """Another test on the published predictions: McNemar's, set by set.
 
-The tables compare accuracies over splits. With the prediction of every test example one can ask other questions, here
-about the first split of each data set: of the examples on which close decay and average disagree, does one of the two
-have more of them right than chance would give it? Exact two-sided p-values, Holm's correction over the sets.
+The tables compare accuracies over splits. The predictions for every test example can answer other questions. Here, for
+the first split of each data set: of the examples on which close decay and average disagree, does one of them get more
+right than chance explains? P-values are exact and two-sided, with Holm's correction over the sets.
 
-Run it as ``python examples/new_test.py``, with a suite and a protocol if not ``pmlb94`` and ``paper``.
+Run it as ``python examples/new_test.py``, followed by a suite and a protocol if not ``pmlb94`` and ``paper``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 import pandas as pd
 from scipy.stats import binomtest
 
-from closecall.evaluate.stats import holm
-from closecall.paper.predictions import read_predictions
+from closecall.stats import holm
+from reproduction.run.predictions import read_predictions
 
 FOLDER = Path(__file__).parent.parent / "docs" / "results" / "predictions"
 
 
 def mcnemar(frame: pd.DataFrame, loss: str, split: int = 0) -> pd.DataFrame:
-    """For each data set how many examples only one of the two has right, and McNemar's exact p, adjusted."""
+    """For each data set, how many examples only one of the two gets right, and McNemar's exact p-value, adjusted."""
     frame = frame[frame["split"] == split]
     right = {name: frame[f"{loss}.{name}"] == frame["truth"] for name in ("average", "close_decay")}
     alone = pd.DataFrame({

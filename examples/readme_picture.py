@@ -1,4 +1,4 @@
-"""Draw the picture of the README: two sets of the paper's Figure 1, the average's boundary, close-k's, and its calls.
+"""Draw the README's picture: two sets of the paper's Figure 1, the boundaries of average and close-k, the close calls.
 
 python examples/readme_picture.py docs/assets/close-calls.svg
 """
@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 from closecall import AggregateLossClassifier, CloseKClassifier
-from closecall.data.synthetic import figure1
+from reproduction.protocol.synthetic import figure1
 
 TITLES = {"outlier": "a rare class and one outlier", "ambiguous": "examples that nobody can get right"}
 

@@ -1,11 +1,11 @@
-"""Detection-like: anchors of which nearly all are background, mined three negatives to one positive.
+"""Object detection in miniature: mostly background anchors, mined at three negatives for each positive.
 
-Generated images with a few bright or dark spots; every fourth pixel is an anchor with the class of the spot it lies on,
-or none. The mean over all anchors is nearly all background; ``HardNegatives`` keeps every positive and the three
-hardest negatives for each, image by image, and divides by the positives as single-shot detectors do. Prints the share
-of spots that are found with their class, and the false alarms for each image.
+The generated images have a few bright or dark spots. Every fourth pixel is an anchor with the class of the spot it lies
+on, or none, so the mean over all anchors is dominated by background. ``HardNegatives`` keeps every positive and three
+times as many of the hardest negatives, image by image, and divides by the number of positives, as single-shot detectors
+do. Prints the share of spots found with the right class, and the false alarms per image.
 
-With ``--processes 2`` the batches are divided between two processes and the result is the same.
+With ``--processes 2`` the batches are divided between two processes, with the same result.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def make_images(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def total(positives: Tensor, group: Any) -> Tensor:
-    """How many positives there are in the joined batch."""
+    """The number of positives in the joint batch."""
     found = positives.sum().float()
     if group is not None:
         dist.all_reduce(found)
@@ -45,7 +45,7 @@ def total(positives: Tensor, group: Any) -> Tensor:
 
 
 def train(mined: bool, group: Any, rank: int, world: int) -> tuple[float, float]:
-    """Share of the spots found in new images, and false alarms for each image."""
+    """Share of spots found in new images, and false alarms per image."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 3, STRIDE, stride=STRIDE), nn.Flatten(2)

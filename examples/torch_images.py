@@ -1,11 +1,12 @@
 """Imbalanced images and a small CNN: the mean against close-k.
 
-Synthetic colour images in CIFAR's layout (3 x 16 x 16), four kinds of stripes in noise, each kind half as frequent as
-the one before. Accuracy over all test images and over those of the rarest kind (the test set is balanced).
+The data are synthetic colour images in CIFAR's layout (3 x 16 x 16): four kinds of stripes in noise, each half as
+frequent as the one before. The program prints the accuracy over all test images and over those of the rarest kind (the
+test set is balanced).
 
-On these images close-k gains nothing over the mean: the example shows how it is used, and what to mind. It drops what
-is far on the wrong side of the boundary, so a rare class has to be learned before k falls; the first third of the steps
-is for that. With NOISE = 0.8 it is too short in three of four seeds tried, and close-k gives up the rarest class.
+On these images close-k gains nothing over the mean; the example shows how to use it and what to watch for. Close-k
+drops examples far on the wrong side of the boundary, so a rare class must be learned before k falls, in the first third
+of the steps. With NOISE = 0.8 that is too short for three of four seeds tried, and close-k gives up the rarest class.
 """
 
 import torch
@@ -29,7 +30,7 @@ def make_images(counts: list[int], seed: int) -> tuple[Tensor, Tensor]:
 
 
 def make_model() -> nn.Module:
-    """Two convolutions, a pooling layer each, one linear layer."""
+    """Two convolutions, each followed by pooling, and one linear layer."""
     return nn.Sequential(
         nn.Conv2d(3, 12, 3, padding=1),
         nn.ReLU(),

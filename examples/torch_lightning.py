@@ -1,7 +1,7 @@
 """Close-k with Lightning: the loss belongs to the module, the schedule is a callback.
 
-The callback steps once for each step of the optimiser, so batches may be accumulated; the position of the schedule and
-the memory of the reducer are in the module's state, so ``ckpt_path=`` resumes both.
+The callback steps once per optimiser step, so batches may be accumulated. The position of the schedule and the memory
+of the reducer are part of the module's state, so ``ckpt_path=`` resumes both.
 """
 
 from typing import Any

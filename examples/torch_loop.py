@@ -1,7 +1,7 @@
 """Close-k in a plain PyTorch loop: one line for the loss, one for the schedule.
 
-A linear model on two blobs with far outliers, the paper's second difficult case. The mean is pulled over by the
-outliers; close-k looks at them while k is large and drops them as it falls.
+A linear model on two blobs with outliers, the paper's second difficult case. The outliers tilt the boundary of the
+mean; close-k uses them while k is large and drops them as it falls.
 """
 
 import torch
@@ -13,7 +13,7 @@ STEPS = 300
 
 
 def make_data(seed: int, outliers: int) -> tuple[Tensor, Tensor]:
-    """Two blobs along a line, and outliers of the positive class far on the negative side."""
+    """Two blobs along a line, and positive outliers far on the negative side."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.arange(400) % 2
     inputs = torch.randn(400, 2, generator=generator) + 2.0 * (2 * targets[:, None] - 1)

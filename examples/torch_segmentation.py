@@ -1,10 +1,10 @@
-"""Segmentation of rare pixels: online hard examples by image, against the mean.
+"""Segmentation of rare pixels: online hard example mining by image, against the mean.
 
-Generated images with small discs in noise, about one pixel in a hundred; the images' borders are not labelled. Hard
-pixels are those whose own class has a chance below 0.7, at least 32 in each image: what is usually written by hand,
-with the ignored pixels left out of the ranking. Prints the rare class's intersection over union.
+The generated images have small discs in noise, about one pixel in a hundred; their borders are not labelled. Hard
+pixels are those whose true class has a probability below 0.7, and at least 32 in each image. This is usually written by
+hand; here the ignored pixels are also left out of the ranking. Prints the intersection over union of the rare class.
 
-With ``--processes 2`` the batches are divided between two processes and the result is the same.
+With ``--processes 2`` the batches are divided between two processes, with the same result.
 """
 
 import argparse
@@ -22,7 +22,7 @@ SIZE, IMAGES, BATCH, STEPS, IGNORED = 32, 64, 8, 80, 255
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:
-    """Images (images, 1, size, size) and their pixels' classes; the outermost pixels have none."""
+    """Images (images, 1, size, size) and the classes of their pixels; the outermost pixels have none."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
     targets = torch.zeros(IMAGES, SIZE, SIZE, dtype=torch.int64)

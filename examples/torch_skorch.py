@@ -1,6 +1,6 @@
 """Close-k with skorch: the loss is the criterion, the schedule a callback, the result a scikit-learn classifier.
 
-``AggregateNetClassifier`` turns logits into probabilities, which skorch's own net does under torch's losses only.
+``AggregateNetClassifier`` turns logits into probabilities, which skorch's own classifier does only with torch's losses.
 """
 
 import numpy as np

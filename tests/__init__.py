@@ -1,4 +1,4 @@
-"""Tests, in folders that mirror ``src/closecall``; ``stress`` holds what breaks and loads, ``project`` the rest."""
+"""Tests, in folders that mirror ``src/closecall``; ``project`` holds the rest."""
 
 from pathlib import Path
 

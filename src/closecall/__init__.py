@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .losses import LOSSES, get_loss
     from .objective import Problem
     from .preprocessing import SquashingScaler
-    from .tabular.check import check_rows
-    from .tabular.comparison import compare
+    from .table.check import check_rows
+    from .table.comparison import compare
 
 __all__ = [
     "AGGREGATES",
@@ -44,7 +44,7 @@ __version__ = "0.2.0.dev0"
 _CORE = {
     "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",
     "get_loss": "losses", "SquashingScaler": "preprocessing",
-    "check_rows": "tabular.check", "compare": "tabular.comparison",
+    "check_rows": "table.check", "compare": "table.comparison",
 }  # fmt: skip
 
 

@@ -9,6 +9,12 @@ import sys
 from collections.abc import Iterator
 
 INCOMPLETE, BAD_REQUEST = 2, 3
+
+
+class RunError(RuntimeError):
+    """What ends a run that the same command continues; the message says why and what to do."""
+
+
 #: Commands that keep each finished part; of all others nothing is kept.
 RESUMABLE = ("reproduce",)
 KEPT = "what is finished is kept, the same command resumes"

@@ -13,9 +13,9 @@ distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 pytest.importorskip("pyarrow", reason="needs the extra bench")
 
 from closecall.cluster import connect, dask_source  # noqa: E402
-from closecall.tabular.model import TableModel  # noqa: E402
-from tests.tabular.helpers import Run  # noqa: E402
-from tests.tabular.test_streamed import columns, write  # noqa: E402
+from closecall.table.model import TableModel  # noqa: E402
+from tests.table.helpers import Run  # noqa: E402
+from tests.table.test_streamed import columns, write  # noqa: E402
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from closecall import (
     CloseKClassifier,
     CloseKClassifierCV,
 )
-from closecall.data import load_dataset
 from closecall.linear.race import heat_rows
 from closecall.linear.splits import make_splits
 from closecall.linear.training import Training, arrange, check_training, row_hashes
+from reproduction.protocol import load_dataset
 
 #: Runs are short on purpose; that they say so is tested in test_answers.py.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -292,8 +292,8 @@ def test_scores_go_through_rows_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_network_cell_says_its_rate() -> None:
     """Steps and rate were settled together: cells made with them are other cells than those made before."""
-    from closecall.paper.jobs import Job, from_json
-    from closecall.paper.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
+    from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, RunOptions, Size, cells_for
+    from reproduction.run.jobs import Job, from_json
 
     size = Size("embedded", "embedded:monk3", "0" * 64, 554, 6)
     both = RunOptions(1, None, ("sound",), ("linear", "network"), recipe=2)
@@ -320,9 +320,9 @@ class NoTorch:
             raise ImportError("no torch")
 sys.meta_path.insert(0, NoTorch())
 from closecall.network import ResidualMLPClassifier
-from closecall.paper.cell import run_cell
-from closecall.paper.plan import Cell
-from closecall.data import load_dataset
+from reproduction.run.cell import run_cell
+from reproduction.protocol.plan import Cell
+from reproduction.protocol import load_dataset
 cell = Cell("embedded", "embedded:monk3", load_dataset("embedded:monk3").checksum, 0, "network", "sound", 5)
 record = run_cell(cell)
 print(record.status, len(record.rows))

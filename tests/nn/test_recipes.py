@@ -114,11 +114,13 @@ def test_trimmed_against_label_noise(seed: int) -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    reducers = pytest.importorskip("studies.reducers", reason="the sdist has no studies")
-    read_csv = pytest.importorskip("studies.common").read_csv
+    reducers = pytest.importorskip("reproduction.studies.reducers", reason="the sdist has no studies")
+    read_csv = pytest.importorskip("reproduction.studies.common").read_csv
     rows = read_csv(ROOT / "docs" / "results" / "beyond" / "reducers.csv")
     found = {(row["case"], row["method"], int(row["seed"])): row["score"] for row in rows}
-    assert reducers.page(rows, ROOT) == reducers.PAGE.read_text(), "python -m studies reducers --page writes the table"
+    assert reducers.page(rows, ROOT) == reducers.PAGE.read_text(), (
+        "python -m reproduction.studies reducers --page writes the table"
+    )
     assert set(found) == set(product(reducers.CASES, reducers.METHODS, range(10)))
     again = reducers.score("outliers", "trimmed, 30 %", 3)
     assert again == pytest.approx(found["outliers", "trimmed, 30 %", 3], abs=0.02)

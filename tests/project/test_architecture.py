@@ -31,12 +31,10 @@ ROOMS = [
     "model_selection",
     "network",
     "nn",
-    "data",
     "cluster",
-    "evaluate",
+    "stats",
     "report",
-    "tabular",
-    "paper",
+    "table",
     "cli",
 ]
 
@@ -48,27 +46,18 @@ OUTSIDE = {
     "model_selection": {"sklearn"},
     "network": {"sklearn"},
     "nn": {"torch", "lightning", "transformers", "accelerate", "skorch"},
-    "data": {"sklearn", "pandas", "pmlb", "pyarrow"},
     "cluster": {"sklearn", "dask", "distributed", "pyarrow"},
-    "evaluate": {"sklearn", "threadpoolctl"},
-    "report": {"altair", "vl_convert", "jinja2"},
-    "tabular": {"sklearn", "altair", "threadpoolctl", "skl2onnx", "onnx", "skops"},
-    "paper": {"altair", "dask", "distributed", "threadpoolctl", "pyarrow"},
+    "report": {"altair", "vl_convert", "jinja2", "sklearn", "threadpoolctl"},
+    "table": {"sklearn", "pandas", "pyarrow", "altair", "threadpoolctl", "skl2onnx", "onnx", "skops"},
     "cli": {"typer", "rich", "click"},
 }
-#: Neighbours that do not know each other: linear and the networks; what is shown and what is measured; one's own table
-#: and the paper. The order above keeps the other direction out.
+#: Neighbours that do not know each other: linear and the networks; what is shown and what is measured.
 APART = {
     ("network", "linear"),
     ("nn", "linear"),
-    ("data", "network"),
-    ("data", "nn"),
-    ("data", "linear"),
-    ("data", "solvers"),
     ("cluster", "network"),
     ("cluster", "nn"),
-    ("report", "evaluate"),
-    ("paper", "tabular"),
+    ("report", "stats"),
 }
 
 
@@ -119,20 +108,15 @@ def test_imports_point_upwards(path: Path) -> None:
         ("losses.py", "from .aggregates import AGGREGATES"),
         ("losses.py", "import sklearn"),
         ("solvers/batched.py", "from ..linear import classifier"),
-        ("linear/search.py", "import closecall.paper.plan"),
+        ("linear/search.py", "import closecall.table.compare"),
         ("nn/modules.py", "from ..linear.classifier import CloseKClassifier"),
-        ("data/sources.py", "def f():\n    import torch"),
-        ("paper/plan.py", "from closecall import cli"),
-        ("paper/plan.py", "from closecall.tabular.table import read"),
-        ("paper/plan.py", "def f():\n    from ..tabular import table"),
-        ("tabular/compare.py", "from closecall.paper.plan import Cell"),
-        ("evaluate/grid.py", "from closecall.paper.published import METHODS"),
-        ("evaluate/stats.py", "from ..report.formats import Table"),
-        ("report/charts.py", "from closecall.evaluate import stats"),
+        ("table/read/files.py", "def f():\n    import torch"),
+        ("table/compare.py", "from reproduction.protocol.plan import Cell"),
+        ("cli/main.py", "import reproduction.app"),
+        ("stats.py", "from .report.formats import Table"),
+        ("report/charts.py", "from closecall import stats"),
         ("report/html.py", "import pandas"),
-        ("paper/engines.py", "import torch"),
-        ("paper/plan.py", "import typer"),
-        ("tabular/report.py", "from closecall.cli.console import out"),
+        ("table/report.py", "from closecall.cli.console import out"),
     ],
 )
 def test_a_wrong_import_is_caught(room: str, source: str) -> None:

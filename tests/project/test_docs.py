@@ -21,10 +21,10 @@ import pytest
 
 from closecall.aggregates import AGGREGATES
 from closecall.cli.streams import with_values
-from closecall.data.embedded import EMBEDDED
-from closecall.data.suites import SUITES
 from closecall.losses import LOSSES
 from closecall.solvers.kernels import PULLS
+from reproduction.protocol.embedded import EMBEDDED
+from reproduction.protocol.suites import SUITES
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -136,7 +136,8 @@ def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mo
     from typer.testing import CliRunner
 
     from closecall import cli
-    from closecall.paper.plan import get_targets
+    from reproduction import app
+    from reproduction.protocol.plan import get_targets
 
     monkeypatch.setenv("CLOSECALL_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
@@ -144,13 +145,13 @@ def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mo
         assert CliRunner().invoke(cli.app, arguments).exit_code == 0
         return
     name, *rest = arguments
-    commands = get_command(cli.app).commands
+    commands = get_command(cli.app).commands | app.built().commands
     assert name in commands, f"there is no command {name!r}"
     with commands[name].make_context(name, with_values(list(rest))) as context:
         if "targets" in context.params:
             get_targets(context.params["targets"] or ["overview"])
     if name in ("plan", "datasets"):
-        result = CliRunner().invoke(cli.app, [name, *rest])
+        result = CliRunner().invoke(app.app, [name, *rest])
         assert result.exit_code in (cli.COMPLETE, cli.INCOMPLETE), result.output
 
 
@@ -248,7 +249,7 @@ def test_the_readme_says_so_once_results_are_published() -> None:
 
 def test_numbers_in_pages_are_those_of_the_files() -> None:
     """The README's table and every number that docs/claims.toml names."""
-    from closecall.paper.pages.claims import claimed_pages, fill
+    from reproduction.pages.claims import claimed_pages, fill
 
     pages = claimed_pages(RESULTS)
     assert ROOT / "README.md" in [page.resolve() for page in pages]
@@ -263,7 +264,7 @@ def test_numbers_in_pages_are_those_of_the_files() -> None:
 def test_published_results_are_small_and_can_be_imported() -> None:
     if not (RESULTS / "cells").is_dir():
         pytest.skip("no results are published with this version")
-    from closecall.paper.exchange import read_folder
+    from reproduction.run.exchange import read_folder
 
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.csv*")) < 2_000_000
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.svg")) < 2_000_000
@@ -273,7 +274,7 @@ def test_published_results_are_small_and_can_be_imported() -> None:
 
 @pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="minutes: set CLOSECALL_RESULTS=1 to make every page")
 def test_published_pages_are_those_of_the_files(tmp_path: Path) -> None:
-    from closecall.paper.pages.publish import write_pages
+    from reproduction.pages.publish import write_pages
 
     shutil.copytree(RESULTS, tmp_path / "results")
     for path in write_pages(tmp_path / "results"):
@@ -285,7 +286,7 @@ def test_published_pages_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_the_published_examples_are_what_the_solver_finds() -> None:
     """Their page is solved anew when it is published: it must not outlive the solver that it came from."""
-    from closecall.paper.pages.figure1 import solve_examples
+    from reproduction.pages.figure1 import solve_examples
 
     lines = (RESULTS / "examples.csv").read_text().splitlines()
     published = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]

@@ -11,7 +11,7 @@ import pytest
 
 from tests import ROOT
 
-BLOCK = re.compile(r'^```python title="src/(?P<path>[^"]+)"\n(?P<body>.*?)^```', re.S | re.M)
+BLOCK = re.compile(r'^```python title="(?:src/)?(?P<path>[^"]+)"\n(?P<body>.*?)^```', re.S | re.M)
 BLOCKS = {match["path"]: match["body"] for match in BLOCK.finditer((ROOT / "CONTRIBUTING.md").read_text())}
 
 LOSS = """
@@ -80,7 +80,7 @@ assert AggregateLossClassifier(aggregate="half_close_decay", k=0.5, max_iter=300
 
 DATASET = """
 import numpy as np
-from closecall.data import available, load_dataset
+from reproduction.protocol import available, load_dataset
 data = load_dataset("majority7")
 assert data.X.shape == (128, 7) and (data.y == (data.X.sum(axis=1) >= 4)).all()
 assert "majority7" in [member.title for member in available("embedded")]
@@ -93,11 +93,17 @@ main()
 
 @pytest.mark.parametrize(
     ("path", "script"),
-    [("closecall/losses.py", LOSS), ("closecall/aggregates.py", AGGREGATE), ("closecall/data/embedded.py", DATASET)],
+    [
+        ("closecall/losses.py", LOSS),
+        ("closecall/aggregates.py", AGGREGATE),
+        ("reproduction/protocol/embedded.py", DATASET),
+    ],
 )
 def test_a_newcomers_task_touches_one_file(path: str, script: str, tmp_path: Path) -> None:
     pytest.importorskip("typer", reason="install closecall[bench]")
-    shutil.copytree(ROOT / "src", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("src/closecall", "reproduction"):
+        place = tmp_path / Path(name).name
+        shutil.copytree(ROOT / name, place, ignore=shutil.ignore_patterns("__pycache__", "tests"))
     with (tmp_path / path).open("a") as file:
         file.write("\n\n" + BLOCKS[path])
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -109,4 +115,4 @@ def test_a_newcomers_task_touches_one_file(path: str, script: str, tmp_path: Pat
 
 
 def test_every_task_is_described() -> None:
-    assert set(BLOCKS) == {"closecall/losses.py", "closecall/aggregates.py", "closecall/data/embedded.py"}
+    assert set(BLOCKS) == {"closecall/losses.py", "closecall/aggregates.py", "reproduction/protocol/embedded.py"}

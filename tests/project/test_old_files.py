@@ -12,11 +12,11 @@ pytest.importorskip("altair", reason='needs the extras bench and plots: pip inst
 
 from closecall.cli.main import app
 from closecall.linear import load_model
-from closecall.paper.pages.report import stored_jobs
-from closecall.paper.pages.sections import build
-from closecall.paper.scores import Archive
-from closecall.paper.store import Store
 from closecall.report.formats import to_csv
+from reproduction.pages.report import stored_jobs
+from reproduction.pages.sections import build
+from reproduction.run.scores import Archive
+from reproduction.run.store import Store
 from tests import ROOT
 
 OLD = ROOT / "tests" / "written_by_0_1_0"

@@ -125,7 +125,7 @@ def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
 def test_the_index_of_the_results_has_few_entries() -> None:
     groups = re.findall(r"^## (.+)\n\n- \[", (SITE / "docs" / "results" / "index.md").read_text(), re.M)
     assert 1 < len(groups) <= 10
-    assert "More" not in groups, "a page is in no group of closecall.paper.pages.front"
+    assert "More" not in groups, "a page is in no group of reproduction.pages.front"
 
 
 #: Tables, code and pictures that a reader cannot see whole: wider than the page, or cut by a frame that cannot scroll.

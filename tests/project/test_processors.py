@@ -13,7 +13,7 @@ CODE = """
 import json, sys
 from sklearn.preprocessing import StandardScaler
 from closecall import CloseKClassifier, CloseKClassifierCV, diagnose
-from closecall.data import load_dataset
+from reproduction.protocol import load_dataset
 found = {}
 for name in ("monk3", "titanic", "wdbc"):
     data = load_dataset(name)

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 
 from closecall import AggregateLossClassifier
 from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
-from closecall.data import load_dataset
 from closecall.losses import LOSSES, Loss
 from closecall.objective import Problem, aggregate_value, values_and_gradients
 from closecall.solvers import convex, kernels, solve
@@ -25,7 +24,8 @@ from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
 from closecall.solvers.newton import hinge_bounds
 from closecall.solvers.reference import solve_one
-from tests.stress import convex_judge
+from gate import convex_judge
+from reproduction.protocol import load_dataset
 
 
 @settings(max_examples=8)

@@ -12,7 +12,6 @@ from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from closecall.data import load_dataset
 from closecall.losses import get_loss
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import solve
@@ -20,6 +19,7 @@ from closecall.solvers.convex import Limits, quasi_newton, second_order
 from closecall.solvers.design import least_squares_start, make_design
 from closecall.solvers.kernels import make_mass
 from closecall.solvers.newton import Found
+from reproduction.protocol import load_dataset
 
 ALPHAS = 10.0 ** np.arange(-5, 6)
 WITHIN = 1.0001

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from closecall.data import load_dataset
 from closecall.theory import cones, minimum_errors
+from reproduction.protocol import load_dataset
 
 Row = tuple[Fraction, ...]
 

@@ -14,9 +14,7 @@ import traceback
 import typer
 
 from closecall import _signals
-from closecall._signals import KEPT, going_on
-from closecall.paper.engines import EngineError
-from closecall.paper.store import StoreError, StoreFault
+from closecall._signals import KEPT, RunError, going_on
 
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, _signals.BAD_REQUEST
 #: typer turns Ctrl-C into this exit code.
@@ -51,9 +49,9 @@ def explain(error: BaseException) -> tuple[str, int]:
         return f"closecall: {error}: make room, or choose another --out; {going_on()}", INCOMPLETE
     if isinstance(error, MemoryError):
         return f"closecall: not enough memory ({error}); {going_on()}", INCOMPLETE
-    if isinstance(error, StoreFault | EngineError):
+    if isinstance(error, RunError):
         return f"closecall: {error}", INCOMPLETE
-    if isinstance(error, ValueError | StoreError | ImportError | OSError | FloatingPointError):
+    if isinstance(error, ValueError | ImportError | OSError | FloatingPointError):
         return f"closecall: {error}", BAD_REQUEST
     if hasattr(error, "format_message"):  # the argument parser's own errors
         return f"closecall: {error.format_message()}", BAD_REQUEST

@@ -1,10 +1,10 @@
-"""All commands in one application: everyday ones first, maintenance apart."""
+"""The commands of tables in one application, and the way to those of the reproduction."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -12,28 +12,18 @@ import typer
 from closecall import __version__
 from closecall._signals import stoppable
 
-from . import exits, maintenance, models, paper, streams, tables
+from . import exits, models, streams, tables
 from .console import err, plain
 
+#: Commands of the reproduction of the paper, which a clone of the project has and the installed package has not.
+REPRODUCTION = ("reproduce", "report", "plan", "status", "datasets", "salvage", "export", "import", "publish")
 app = typer.Typer(
-    help="Classifiers trained on the close calls: on your own table, and on every table and figure of the paper.",
+    help="Classifiers trained on the close calls, for your own table.",
+    epilog=f"In a clone of the project, the reproduction of the paper as well: {', '.join(REPRODUCTION)}.",
     add_completion=False,
 )
-#: Panel of the help -> its commands, by name.
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Everyday": {
-        "compare": tables.compare, "check": tables.check, "fit": models.fit, "predict": models.predict,
-        "explain": models.explain, "reproduce": paper.reproduce, "report": paper.report,
-    },
-    "Inspection": {"plan": paper.plan, "status": paper.status, "datasets": paper.datasets},
-    "Maintenance": {
-        "salvage": maintenance.salvage, "export": maintenance.export, "import": maintenance.import_,
-        "publish": maintenance.publish,
-    },
-}  # fmt: skip
-for _panel, _commands in COMMANDS.items():
-    for _name, _command in _commands.items():
-        app.command(_name, rich_help_panel=_panel)(_command)
+for _command in (tables.compare, tables.check, models.fit, models.predict, models.explain):
+    app.command(_command.__name__)(_command)
 
 
 def _version(asked: bool) -> None:
@@ -56,11 +46,27 @@ def built() -> Any:
     return typer.main.get_command(app)
 
 
+def command_of(arguments: list[str]) -> Any:
+    """The application that has the command which is asked for."""
+    if arguments[:1] and arguments[0] in REPRODUCTION:
+        try:
+            return import_module("reproduction.app").built()
+        except ModuleNotFoundError as error:
+            if error.name != "reproduction":
+                raise
+            raise ValueError(
+                f"{arguments[0]} is a command of the reproduction of the paper, which is not installed: "
+                "git clone https://github.com/closecall/closecall, and there make demo"
+            ) from None
+    return built()
+
+
 def main() -> None:
     """The entry point: runs the command and turns what went wrong into a message and an exit code."""
     with stoppable():
         try:
-            code = exits.finish(built()(streams.with_values(sys.argv[1:]) or ["--help"], standalone_mode=False))
+            arguments = streams.with_values(sys.argv[1:]) or ["--help"]
+            code = exits.finish(command_of(arguments)(arguments, standalone_mode=False))
             sys.stdout.flush()  # here a reader that went away can still be answered
         except BaseException as error:
             message, code = exits.explain(error)

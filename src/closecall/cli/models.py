@@ -14,7 +14,7 @@ import typer
 from rich.table import Table as RichTable
 
 from closecall._names import lookup
-from closecall.tabular.output import opened, write_rows
+from closecall.table.output import opened, write_rows
 
 from .console import DataDir, Json, err, out, plain, print_notes, say
 from .streams import are_streamed, fit_files, tables_of
@@ -82,14 +82,14 @@ def fit(
     """Fit preprocessing and a classifier to a table, say how good it is, and save both in one file."""
     from closecall.linear.fitting import MULTICLASS
     from closecall.losses import LOSSES
-    from closecall.tabular.deploy import check_onnx, write_onnx
-    from closecall.tabular.divide import Order
-    from closecall.tabular.estimate import chosen_words, estimate, why_none
-    from closecall.tabular.keep import options_for
-    from closecall.tabular.measure import METRICS
-    from closecall.tabular.model import TableModel
-    from closecall.tabular.table import check_classes, read
-    from closecall.tabular.train import How, check_model
+    from closecall.table.deploy import check_onnx, write_onnx
+    from closecall.table.divide import Order
+    from closecall.table.estimate import chosen_words, estimate, why_none
+    from closecall.table.keep import options_for
+    from closecall.table.measure import METRICS
+    from closecall.table.model import TableModel
+    from closecall.table.table import check_classes, read
+    from closecall.table.train import How, check_model
 
     # Before a large table is read.
     metric = metric.replace("-", "_")
@@ -137,7 +137,7 @@ def _of(each: dict[str, Any], fitted: Any) -> str:
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
-    from closecall.tabular.report import facts_of
+    from closecall.table.report import facts_of
 
     found = fitted.classifier
     record = {
@@ -169,7 +169,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the classes of a table, piece by piece, however long it is."""
-    from closecall.tabular.table import stream
+    from closecall.table.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
     chunk = max(1, min(chunk, SCORES // len(loaded.classifier.classes_)))
@@ -197,8 +197,8 @@ def predict(
 
 def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
     """The model; an error that says so if it was given where the data belong."""
-    from closecall.tabular.model import TableModel
-    from closecall.tabular.table import is_model
+    from closecall.table.model import TableModel
+    from closecall.table.table import is_model
 
     swapped = [each for each in data if is_model(each)]
     if swapped and not is_model(model):
@@ -207,7 +207,7 @@ def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
 
 
 def _check_copied(copied: list[str], names: list[str]) -> None:
-    from closecall.data.columns import quoted
+    from closecall.table.read.columns import quoted
 
     missing = [name for name in copied if name not in names]
     if missing:
@@ -238,7 +238,7 @@ class _Tally:
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """The header and the rows of predictions for one piece, counted."""
-        from closecall.data.columns import texts
+        from closecall.table.read.columns import texts
 
         strange: Counter[str] = Counter()
         labels, scores = model.predict(frame, strange)
@@ -287,8 +287,8 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
-    from closecall.tabular.explain import explain as explained
-    from closecall.tabular.table import stream
+    from closecall.table.explain import explain as explained
+    from closecall.table.table import stream
 
     loaded, begin = _loaded(model, [data], trust), 0
     for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):

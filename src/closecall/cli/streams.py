@@ -10,9 +10,9 @@ from time import monotonic
 from typing import Any
 
 from closecall._names import lookup
-from closecall.data.dataset import DataError
-from closecall.data.files import expanded, suffix_of
-from closecall.paper.engines import EngineError
+from closecall._signals import RunError
+from closecall.table.read.dataset import DataError
+from closecall.table.read.files import expanded, suffix_of
 
 from .console import err, out, plain, print_notes, say
 from .tables import counted
@@ -41,7 +41,7 @@ def with_values(arguments: Sequence[str]) -> list[str]:
 
 def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
     """Whether files are fitted in passes: if asked, if they are several or a folder, or larger than the budget."""
-    from closecall.tabular.streamed import is_large
+    from closecall.table.streamed import is_large
 
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
     if asked or cluster is not None or len(data) > 1:
@@ -70,7 +70,7 @@ def fit_files(
 ) -> None:  # fmt: skip
     """Fit and save; ``refused`` are options that were given and have no meaning here."""
     from closecall.cluster import ClusterError
-    from closecall.tabular.streamed import STREAMED, fit_streamed, schema_of
+    from closecall.table.streamed import STREAMED, fit_streamed, schema_of
 
     for name, value in refused.items():
         if value:
@@ -86,7 +86,7 @@ def fit_files(
                 source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell, squashed=squashed
             )
     except ClusterError as error:
-        raise EngineError(str(error)) from error
+        raise RunError(str(error)) from error
     found.model.save(str(output))
     _report(found, output, model, (*notes, *found.notes), len(source.files), as_json)
 
@@ -138,8 +138,8 @@ def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
 
 
 def _report(found: Any, output: Path, model: str, notes: Sequence[str], files: int, as_json: bool) -> None:
-    from closecall.tabular.estimate import chosen_words
-    from closecall.tabular.measure import METRICS
+    from closecall.table.estimate import chosen_words
+    from closecall.table.measure import METRICS
 
     fitted = found.model.classifier
     why = chosen_words(fitted, model, METRICS["accuracy"])

@@ -41,7 +41,7 @@ def reading_of(
     nominal: list[str] | None,
 ) -> Any:  # fmt: skip
     """How the file is to be read."""
-    from closecall.data.sheet import Reading
+    from closecall.table.read.sheet import Reading
 
     return Reading(sep, encoding, *(tuple(names or ()) for names in (drop, keep, numeric, nominal)))
 
@@ -78,9 +78,9 @@ def compare(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
-    from closecall.tabular.comparison import compare as compared
-    from closecall.tabular.contenders import libraries
-    from closecall.tabular.report import check_packages, make_folder, page_path
+    from closecall.table.comparison import compare as compared
+    from closecall.table.contenders import libraries
+    from closecall.table.report import check_packages, make_folder, page_path
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
@@ -137,10 +137,10 @@ def check(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the rows of a table to check: doubtful labels, cells far out, twins with different labels."""
-    from closecall.tabular.check import check_table
-    from closecall.tabular.output import opened
-    from closecall.tabular.report import rows_csv, suspect_rows
-    from closecall.tabular.table import read
+    from closecall.table.check import check_table
+    from closecall.table.output import opened
+    from closecall.table.report import rows_csv, suspect_rows
+    from closecall.table.table import read
 
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     table = table.sample(rows, seed)
@@ -162,7 +162,7 @@ def check(
 
 def print_suspects(suspects: Any, top: int = 3) -> None:
     """The first rows to check of each kind, how many there are, and what to expect of them."""
-    from closecall.tabular.report import PRECISION, suspect_counts, suspect_rows
+    from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")
     table = RichTable(box=None, pad_edge=False)
@@ -204,7 +204,7 @@ def counted(count: int, thing: str) -> str:
 
 
 def print_facts(table: Any, console: Console) -> None:
-    from closecall.tabular.report import facts_of
+    from closecall.table.report import facts_of
 
     facts = facts_of(table)
     classes = [f"{name} ({count})" for name, count in facts["classes"].items()]
@@ -219,7 +219,7 @@ def print_facts(table: Any, console: Console) -> None:
 
 
 def _print_ranking(found: Any, splits: int) -> None:
-    from closecall.tabular.content import ends, label
+    from closecall.table.content import ends, label
 
     ranking, metric = RichTable(box=None, pad_edge=False), found.metric
     digits = 1 if metric.factor == 100 else 3
@@ -253,6 +253,6 @@ def _print_recalls(found: Any) -> None:
 
 
 def _mistakes(found: Any) -> list[Any]:
-    from closecall.tabular.content import mistakes
+    from closecall.table.content import mistakes
 
     return [(caption, *rest) for caption, *rest in mistakes(found)[:2]] if len(found.classes) <= 5 else []

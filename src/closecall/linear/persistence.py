@@ -62,7 +62,7 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     """Read a saved model; a damaged, tampered or foreign file raises ``ValueError`` and executes nothing.
 
     So does a file of ``closecall fit``: its classifier alone, without the preprocessing of the table, would predict
-    wrongly. ``closecall.tabular.model.TableModel.load`` reads both.
+    wrongly. ``closecall.table.model.TableModel.load`` reads both.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     if hasattr(model, TABLE):
         raise ValueError(
             f"{os.fspath(path)!r} was written by `closecall fit` and holds the preprocessing of a table too; use "
-            "`closecall predict`, or closecall.tabular.model.TableModel.load"
+            "`closecall predict`, or closecall.table.model.TableModel.load"
         )
     return model
 

@@ -1,0 +1,323 @@
+"""Every command with every kind of bad file, hostile names, signals, closed streams and low limits: words, never a
+traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="install closecall[bench,plots]")
+pytest.importorskip("altair", reason="install closecall[bench,plots]")
+
+from closecall import AggregateLossClassifier, cli, load_model
+from closecall.__main__ import ADDRESS_SPACE
+from closecall._signals import AGAIN, KEPT
+from closecall.cli import exits
+from closecall.report import charts
+from closecall.report.formats import Table, to_csv
+from closecall.table.model import TableModel
+from closecall.table.output import cell
+from closecall.table.report import check_packages
+from closecall.table.table import read
+from gate.hostile_files import forge, npy
+from gate.hostile_stores import make_store, run_command
+from gate.test_memory import bz2_archive
+from reproduction.protocol.plan import Cell
+from reproduction.run import engines
+from reproduction.run.compact import spell, unspell
+from reproduction.run.engines import Dask, EngineError
+from reproduction.run.run import Event
+
+TABLE = "when,size,target\n" + "".join(f"{i % 9 + 1:02}.01.2024,{i % 7},{'ab'[i % 2]}\n" for i in range(60))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "t.csv").write_text(TABLE)
+    fitted = TableModel.fit(read(str(folder / "t.csv")), "logistic")
+    assert [step.column.kind for step in fitted.recipe.steps] == ["date", "number"]
+    fitted.save(str(folder / "model.npz"))
+    return folder / "model.npz"
+
+
+def reforged(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> bytes:
+    """A model whose header and arrays were changed, its checksum with them."""
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files if name not in ("header", "checksum")}
+        header = json.loads(archive["header"].tobytes())
+    change(header, arrays)
+    return forge(header, arrays)
+
+
+def _steps(header: dict[str, Any]) -> Any:
+    pairs = header["fitted"]["table_"]["items"]
+    return next(value for key, value in pairs if key == "steps")["items"]
+
+
+#: What may be wrong with a model whose checksum is right.
+FORGERIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+    "classes in a list": lambda h, a: h["fitted"].update(classes_={"kind": "list", "items": ["a", "b"]}),
+    "coefficients in a list": lambda h, a: h["fitted"].update(
+        coef_={"kind": "list", "items": [{"kind": "list", "items": [1.0] * a["fitted.coef_"].shape[1]}]}),
+    "intercept in a list": lambda h, a: h["fitted"].update(intercept_={"kind": "list", "items": [1.0]}),
+    "impossible code points": lambda h, a: a.update(
+        {"fitted.classes_": np.array([7, 0x110000], "<u4").view("<U1")}),
+    "bytes for classes": lambda h, a: (a.update({"fitted.classes_": np.array([b"a", b"b"])}),
+                                       h["fitted"]["classes_"].update(object=False)),
+    "no form of a date": lambda h, a: _steps(h)[0]["items"].__setitem__(2, "%Q%"),
+    "a form that is none": lambda h, a: _steps(h)[1]["items"].__setitem__(2, "(("),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FORGERIES)
+def test_forged_models_with_right_checksums(case: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.npz").write_bytes(reforged(model, FORGERIES[case]))
+    (tmp_path / "t.csv").write_text(TABLE)
+    code, told = run_command(["predict", "m.npz", "t.csv"], tmp_path)
+    assert code == cli.BAD_REQUEST, told
+    assert "anew" in told
+
+
+def test_load_model_does_not_drop_the_preprocessing(model: Path) -> None:
+    with pytest.raises(ValueError, match=r"written by `closecall fit`.*closecall predict.*TableModel\.load"):
+        load_model(model)
+    with pytest.raises(ValueError, match="written by `closecall fit`"):
+        AggregateLossClassifier.load(model)
+    assert TableModel.load(str(model)).target == "target"
+
+
+def _bad_files(folder: Path, model: Path) -> dict[str, str]:
+    """Paths to every kind of bad file, by what is wrong."""
+    other = folder / "other.sqlite"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE t (x)")
+    content = {
+        "empty.csv": b"", "bytes.csv": bytes(range(256)) * 20, "zeros.npz": bytes(1000),
+        "utf16.csv": TABLE.encode("utf-16"),
+        "cut.csv.gz": gzip.compress(TABLE.encode())[:-9], "bomb.npz": bz2_archive(1 << 24, 4096),
+        "object.npz": b"PK\x05\x06" + bytes(18), "header.npz": npy("(10**9,)"), "cut.npz": model.read_bytes()[:-200],
+        "list.npz": reforged(model, FORGERIES["classes in a list"]), "x.parquet": b"PAR1" + bytes(50) + b"PAR1",
+        "deep.json": b"[" * 100_000, "other.csv": b"a,b\n1,2\n3\n", "quote.csv": b'a,"b\n1,2\n',
+    }  # fmt: skip
+    for name, data in content.items():
+        (folder / name).write_bytes(data)
+    (folder / "folder.csv").mkdir()
+    paths = {name: str(folder / name) for name in (*content, "folder.csv", "other.sqlite", "nowhere.csv")}
+    return {
+        **paths,
+        "no such user": "~nosuchuser/x.csv",
+        "standard input": "-",
+        "a device": "/dev/null",
+        "bytes": "\udcff",
+    }
+
+
+#: Each command with a bad file in each place where it takes one.
+COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
+    "compare": lambda bad: [["compare", bad, "--no-report"]],
+    "fit": lambda bad: [["fit", bad, "--out", "made"]],
+    "predict": lambda bad: [["predict", bad, "good.csv"], ["predict", "good.npz", bad]],
+    "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],
+    "reproduce": lambda bad: [["reproduce", "--datasets", bad, "--out", "run"],
+                              ["reproduce", "--datasets", "monk3", "--out", bad]],
+    "plan": lambda bad: [["plan", "--datasets", bad], ["plan", "--datasets", "monk3", "--out", bad]],
+    "status": lambda bad: [["status", "--out", bad]],
+    "report": lambda bad: [["report", "--out", bad]],
+    "salvage": lambda bad: [["salvage", "--out", bad]],
+    "datasets": lambda bad: [["datasets", bad], ["datasets", "embedded", "--data-dir", bad]],
+    "export": lambda bad: [["export", "--to", bad, "--out", "store"], ["export", "--to", "there", "--out", bad]],
+    "import": lambda bad: [["import", bad, "--out", "imported"]],
+    "publish": lambda bad: [["publish", "--to", "pages", "--out", bad], ["publish", "--to", bad]],
+}  # fmt: skip
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    names = {each.name or getattr(each.callback, "__name__", "") for each in cli.app.registered_commands}
+    assert names == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_with_every_kind_of_bad_file(
+    command: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "good.csv").write_text(TABLE)
+    (tmp_path / "good.npz").write_bytes(model.read_bytes())
+    (tmp_path / "store").mkdir()
+    make_store(tmp_path / "store")
+    for kind, bad in _bad_files(tmp_path, model).items():
+        for arguments in COMMANDS[command](bad):
+            code, told = run_command(arguments, tmp_path)
+            assert code in (0, 1, 2, 3), (kind, arguments, told)
+            assert "Traceback" not in told
+            assert told.strip()
+
+
+@pytest.mark.parametrize("command", ["status", "report", "salvage"])
+def test_a_store_that_is_another_database(command: str, tmp_path: Path) -> None:
+    for name, data in (("bytes", bytes(range(256)) * 64), ("empty", b""), ("folder", None)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "store.sqlite").mkdir() if data is None else (folder / "store.sqlite").write_bytes(data)
+        code, told = run_command([command, "--out", str(folder)], tmp_path)
+        assert code == cli.BAD_REQUEST, told
+
+
+def test_closed_streams(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE)
+    line = "{} -m closecall {} <&- 2>err >{}; echo $? >code"
+    wanted = {("compare -", "out"): "standard input", ("compare -", "&-"): "standard output",
+              ("datasets embedded", "&-"): "standard output"}  # fmt: skip
+    for (arguments, out), closed in wanted.items():
+        line_of = line.format(sys.executable, arguments, out)
+        subprocess.run(["bash", "-c", line_of], cwd=tmp_path, check=True, timeout=60)
+        code, told = (tmp_path / "code").read_text().strip(), (tmp_path / "err").read_text()
+        assert code == "3", (code, told)
+        assert told.startswith(f"closecall: {closed} is closed"), told
+
+
+def test_plain_progress_lines_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "file:\x1b]0;x\x07\x1b[31m.csv"
+    work = Cell("embedded", hostile, "c", 0, "linear", "sound", 10)
+    events = [
+        Event("failed", work, f"cannot read {hostile}", 0, 1, 2, 0.5, None),
+        Event("lost", work, f"the worker of {hostile}", 0, 1, 2, 0.5, None),
+        Event("lost", work, "", 0, 1, 2, 0.5, None),
+        Event("finished", None, "", 1, 1, 2, 1.0, None),
+    ]
+    cli.paper._show_lines(iter(events))
+    told = capsys.readouterr().out
+    assert len(told.splitlines()) == 4
+    assert not [character for character in told if not (character.isprintable() or character == "\n")]
+
+
+def test_a_name_with_an_escape_in_every_command(tmp_path: Path) -> None:
+    folder = tmp_path / "\x1b[31mred\x07"
+    folder.mkdir()
+    make_store(folder)
+    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["salvage"], ["status"]):
+        code, told = run_command([*arguments, "--out", str(folder)], tmp_path)
+        assert code in (0, 1, 2, 3), told
+        assert "\x1b" not in told, arguments
+        assert "\x07" not in told, arguments
+
+
+def test_formulas_after_a_semicolon() -> None:
+    assert cell("a;=1+1") == "a;'=1+1"
+    assert cell("a; \uff1d1") == "a;' \uff1d1"
+    assert "a;'=1+1" in to_csv(Table("t", "T", ("a",), (), ({"a": "a;=1+1"},)))
+    assert ";=" not in spell("a;=1+1")
+    assert unspell(spell("a;=1+1")) == "a;=1+1"
+
+
+def _run(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "closecall", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks at /proc")
+@pytest.mark.parametrize(("command", "going_on"), [("reproduce", KEPT), ("compare", AGAIN)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_answered_before_anything_is_loaded(command: str, going_on: str, number: signal.Signals) -> None:
+    process = _run([command, "monk3"])
+    status = Path(f"/proc/{process.pid}/status")
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError, StopIteration):
+            caught = next(line for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+            if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
+                break
+    assert "numpy" not in Path(f"/proc/{process.pid}/maps").read_text()
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (2, f"interrupted; {going_on}\n")
+
+
+def test_a_signal_after_the_end_changes_nothing() -> None:
+    """While Python ends, its handlers are gone and a signal would kill a command that has done its work."""
+    code = (
+        "import atexit, os, signal, sys; sys.argv[1:] = ['--version']; from closecall.__main__ import main\n"
+        "for number in (signal.SIGTERM, signal.SIGINT): atexit.register(os.kill, os.getpid(), number)\nmain()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_interrupted_fit_keeps_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for command, words in (("fit", AGAIN), ("compare", AGAIN), ("reproduce", KEPT)):
+        monkeypatch.setattr(sys, "argv", ["closecall", command])
+        assert exits.explain(KeyboardInterrupt()) == (f"interrupted; {words}", 2)
+
+
+def test_a_reader_that_leaves(tmp_path: Path) -> None:
+    make_store(tmp_path, text="x" * 100_000)
+    line = f"set -o pipefail; {sys.executable} -m closecall status --out {tmp_path} | head -1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_little_address_space_is_named(tmp_path: Path) -> None:
+    for kilobytes in (600_000, 1_000_000):
+        line = f"ulimit -v {kilobytes}; {sys.executable} -m closecall compare t.csv"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 2, done.stderr
+        assert f"{ADDRESS_SPACE >> 20} are needed: raise the limit" in done.stderr
+
+
+def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(charts, "address_space", lambda: 8 << 30)
+    (tmp_path / "t.csv").write_text(TABLE)
+    with pytest.raises(ValueError, match=r"an address space of 8192 MiB: lift the limit"):
+        charts.write(None, tmp_path / "x")
+    assert "lift the limit" in check_packages()
+
+
+def test_a_nanny_that_dies_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed", reason="install closecall[dask]")
+    starts = []
+
+    def fail(**options: Any) -> None:
+        starts.append(options)
+        raise RuntimeError("Nanny failed to start worker process")
+
+    monkeypatch.setattr(distributed, "LocalCluster", fail)
+    work = Cell("embedded", "monk3", "c", 0, "linear", "sound", 10)
+    with pytest.raises(EngineError, match=r"did not start \(RuntimeError: Nanny failed.*the same command resumes"):
+        list(Dask(workers=1)([engines.Task(work, 1.0)], lambda cell: None))  # type: ignore[arg-type, return-value]
+    assert len(starts) == engines.ATTEMPTS
+
+
+def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(cli.paper, "available", broken)
+    code, told = run_command(["datasets", "embedded"], tmp_path)
+    assert code == "a traceback"
+    assert "Traceback" not in told
+    assert "RuntimeError: nobody thought of this" in " ".join(told.split())
+    assert exits.explain(RuntimeError("x"))[1] == cli.BAD_REQUEST
+    assert os.environ.get("CLOSECALL_TRACEBACK") is None
+
+
+def test_a_worker_of_another_version_computes_nothing() -> None:
+    pytest.importorskip("dask", reason="install closecall[dask]")
+    work = Cell("embedded", "monk3", "c", 0, "linear", "sound", 10)
+    found = engines._on_dask(lambda cell: pytest.fail("it computed"), "0.0.1", work)
+    assert found.status == "failed"
+    assert "the driver 0.0.1: install the same on both" in found.error

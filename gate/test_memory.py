@@ -1,0 +1,240 @@
+"""Small files that would fill the memory: each is refused with a message, and the peak is measured."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sqlite3
+import struct
+import zipfile
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas", reason="install closecall[bench]")
+pytest.importorskip("pyarrow", reason="install closecall[bench]")
+
+from closecall import load_model
+from closecall._arrays import ArchiveError, read_arrays
+from closecall._budget import Budget, BudgetError
+from closecall.table.read import sheet as tables
+from closecall.table.read.dataset import DataError
+from closecall.table.table import read, stream
+from gate.hostile_files import forge, npy
+from gate.hostile_stores import make_store
+from gate.memory import at_most
+from reproduction.protocol.grid import ROW
+from reproduction.run import exchange
+from reproduction.run.compact import CompactError
+from reproduction.run.exchange import RUNS, export_store, read_folder
+from reproduction.run.record import unpack
+from reproduction.run.salvage import salvage
+from reproduction.run.schema import MAX_RECORD
+from reproduction.run.store import Store, StoreError
+
+MIB = 1 << 20
+
+
+def bz2_archive(size: int, stated: int, **others: bytes) -> bytes:
+    """An npz whose member k is packed by bz2, unpacks to ``size`` bytes and says that it is ``stated``."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in others.items():
+            archive.writestr(f"{name}.npy", data)
+        info = zipfile.ZipInfo("k.npy")
+        info.compress_type = zipfile.ZIP_BZIP2
+        content = npy(f"({(stated - 128) // 8},)").ljust(128, b"\0")
+        with archive.open(info, "w", force_zip64=False) as member:
+            member.write(content)
+            for _ in range(size // (16 * MIB)):
+                member.write(bytes(16 * MIB))
+    data = bytearray(buffer.getvalue())
+    at = data.rindex(b"PK\x01\x02")
+    data[at + 24 : at + 28] = struct.pack("<I", stated)  # the size that the directory states
+    return bytes(data)
+
+
+def test_a_bz2_bomb_in_a_model_and_in_a_record(tmp_path: Path) -> None:
+    bomb = bz2_archive(128 * MIB, 4096)
+    assert len(bomb) < 8192
+    (tmp_path / "model.npz").write_bytes(bomb)
+    with at_most(32 * MIB):
+        with pytest.raises(ValueError, match=r"packed in a way that save does not use.*save it anew"):
+            load_model(tmp_path / "model.npz")
+        with pytest.raises(ArchiveError, match="packed in a way"):
+            unpack(bomb)
+
+
+def deflated(name: str, *pieces: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(f"{name}.npy", "w") as member:
+        for piece in pieces:
+            member.write(piece)
+    return buffer.getvalue()
+
+
+def test_what_is_built_counts_too() -> None:
+    """Rows of one byte a column become 213 bytes each; text becomes objects; short JSON becomes dictionaries."""
+    count = 500_000
+    narrow = {name: np.zeros(count, {"f": "f2", "u": "u1", "b": "?", "U": "U1"}[ROW[name].kind]) for name in ROW.names}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **narrow)
+    with at_most(2 * MAX_RECORD), pytest.raises(ValueError, match=f"more than {MAX_RECORD} bytes"):
+        unpack(buffer.getvalue())
+    header = deflated("k", b"\x93NUMPY\x02\x00" + (1 << 27).to_bytes(4, "little"), *[bytes(MIB)] * 128)
+    with at_most(MAX_RECORD), pytest.raises(ArchiveError, match=f"more than {MAX_RECORD >> 2} bytes"):
+        read_arrays(io.BytesIO(header), MAX_RECORD >> 2)
+    with at_most(16 * MIB), pytest.raises(BudgetError):
+        Budget(64 * MIB).parse('[{"":0}' + ',{"":0}' * 400_000 + "]")
+
+
+def test_text_of_a_model_becomes_objects_within_the_budget(tmp_path: Path) -> None:
+    names = {f"a{i}_": {"kind": "array", "name": "text", "object": True} for i in range(100)}
+    header = {"format": "closecall-linear", "version": 1, "class": "CloseKClassifier", "params": {}, "fitted": names}
+    (tmp_path / "model.npz").write_bytes(forge(header, {"text": np.full(3_000_000, "ab")}))
+    with at_most(1500 * MIB), pytest.raises(ValueError, match=r"more than 1073741824 bytes.*save it anew"):
+        load_model(tmp_path / "model.npz")
+
+
+@pytest.mark.parametrize("count", [50_001, 10_001])
+def test_an_archive_of_very_many_members(count: int) -> None:
+    entry = b"PK\x01\x02" + bytes(24) + (1).to_bytes(2, "little") + bytes(16) + b"a"
+    end = b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 0xFFFF, 0xFFFF, count * len(entry), 0, 0)
+    with at_most(16 * MIB), pytest.raises(ArchiveError, match="too many arrays; 10000 are the most"):
+        read_arrays(io.BytesIO(entry * count + end))
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A sixteenth of the limits: what is then above them is made and read in a moment."""
+    monkeypatch.setattr(tables, "LIMIT", tables.LIMIT >> 4)
+    monkeypatch.setattr(tables, "PIECE_LIMIT", tables.PIECE_LIMIT >> 4)
+    return tables.LIMIT
+
+
+def packed_table(path: Path, head: bytes, piece: bytes, count: int) -> Path:
+    path.write_bytes(gzip.compress(head) + count * gzip.compress(piece))  # parts of gzip after each other are one
+    return path
+
+
+def test_tables_that_become_more_than_their_text(tmp_path: Path, small_limits: int) -> None:
+    """A quote that nobody closes, a gigabyte of ``1,1``, and rows of nothing but separators."""
+    quote = packed_table(tmp_path / "quote.csv.gz", b'a,target\n1,"', b"x" * MIB, 600)
+    ones = packed_table(tmp_path / "ones.csv.gz", b"a,target\n", b"1,1\n" * 250_000, 60)
+    wide = packed_table(tmp_path / "wide.csv.gz", b"a,target\n", b"," * MIB, 60)
+    for path in (quote, ones, wide):
+        with at_most(4 * small_limits), pytest.raises(DataError, match=r"more than \d+ bytes unpacked; refused"):
+            read(str(path))
+    for path in (quote, wide):
+        with at_most(4 * small_limits), pytest.raises(DataError, match=r"more than \d+ bytes unpacked; refused"):
+            sum(map(len, stream(str(path))))
+    with at_most(4 * small_limits):  # as long as one likes, piece by piece
+        assert sum(map(len, stream(str(ones)))) == 60 * 250_000
+
+
+def test_columns_are_counted_whatever_their_names(tmp_path: Path) -> None:
+    """15,000 long names are a table, 100,001 short or odd ones are none, in both readers."""
+    path = tmp_path / "wide.csv"
+    names = [f"a_rather_long_name_of_a_column_{i}" for i in range(15_000)]
+    rows = "\n".join(",".join(["1" if i % 2 else "2"] * 15_000) for i in range(4))
+    path.write_text(",".join(names) + "\n" + rows + "\n")
+    assert next(stream(str(path))).shape == (4, 15_000)
+    for name in ("ä{}", '"{}\n"'):
+        path.write_text(",".join(name.format(i) for i in range(100_001)) + "\n")
+        with at_most(256 * MIB), pytest.raises(DataError, match=r"columns; 100000 are the most|first line"):
+            next(stream(str(path)))
+
+
+def test_zero_bytes_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "zero.csv"
+    path.write_bytes(b"a,target\n" + b"1,x\n2,y\n" * 100_000 + b"3,\0\n")
+    with pytest.raises(DataError, match="holds zero bytes"):
+        read(str(path))
+
+
+#: What a stranger's schema may do.
+SCHEMAS = {
+    "trigger that deletes": ["CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM records; END"],
+    "trigger that writes": ["CREATE TABLE big (x)", "CREATE TRIGGER t AFTER UPDATE ON meta "
+                            "BEGIN INSERT INTO big VALUES (zeroblob(900000000)); END"],
+    "generated column": ["ALTER TABLE runs ADD COLUMN g TEXT AS (hex(zeroblob(900000000)))"],
+    "another check": ["PRAGMA writable_schema = ON",
+                      "UPDATE sqlite_master SET sql = replace(sql, '''failed'')', '''failed'') AND "
+                      "length(hex(randomblob(400000000))) > 0') WHERE name = 'records'"],
+    "a view for a table": ["ALTER TABLE runs RENAME TO other", "CREATE VIEW runs AS SELECT 1 AS id, 2.0 AS started, "
+                           "3.0 AS finished, hex(zeroblob(900000000)) AS request, '{}' AS environment, '' AS digest"],
+    "an index": ["CREATE INDEX i ON records (hex(key))"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SCHEMAS)
+def test_a_schema_that_acts_is_refused_and_does_nothing(case: str, tmp_path: Path) -> None:
+    path = make_store(tmp_path)
+    with Store(path) as store:
+        known = sorted(store.done())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in SCHEMAS[case]:
+            connection.execute(statement)
+    before = path.read_bytes()
+    with at_most(128 * MIB):
+        for write in (False, True):
+            with pytest.raises(StoreError, match=r"schema that closecall does not write|not a closecall result store"):
+                Store(path, write=write)
+        assert path.read_bytes() == before
+        salvage(path)
+        with Store(path) as store:
+            assert sorted(store.done()) == known
+
+
+def test_a_reader_has_no_right_to_write(tmp_path: Path) -> None:
+    path = make_store(tmp_path)
+    with Store(path) as store:
+        store._connection.execute("PRAGMA query_only = OFF")
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            store._connection.execute("DELETE FROM records")
+
+
+def test_long_rows_and_long_requests_of_a_store(tmp_path: Path) -> None:
+    for place, (column, value) in enumerate(
+        (("request", "[" + "1," * (3 << 20) + "1]"), ("environment", "x" * MAX_RECORD))
+    ):
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        path = make_store(folder)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"UPDATE runs SET {column} = ?", [value])
+        with at_most(256 * MIB), pytest.raises(StoreError, match=r"ask for more|more in a row than closecall writes"):
+            Store(path)
+
+
+def test_a_folder_whose_runs_point_to_runs(tmp_path: Path) -> None:
+    """A hundred kilobytes of numbers that ask for a job of a hundred kilobytes a thousand times each."""
+    with Store(make_store(tmp_path)) as store:
+        export_store(store, tmp_path / "folder")
+    runs = tmp_path / "folder" / RUNS
+    content: dict[str, Any] = json.loads(runs.read_text())
+    for change in (
+        lambda c: c["jobs"][0].update(sizes=[0] * 1000),
+        lambda c: c["runs"][0].update(jobs=[0] * 1000),
+        lambda c: c.update(runs=c["runs"] * 3000, jobs=[{**c["jobs"][0], "sizes": list(range(1000))}],
+                           sizes=[{**c["sizes"][0], "name": f"s{i}"} for i in range(1000)]),
+    ):  # fmt: skip
+        changed = json.loads(json.dumps(content))
+        change(changed)
+        runs.write_text(json.dumps(changed))
+        with at_most(256 * MIB), pytest.raises(CompactError, match=r"runs\.json"):
+            read_folder(tmp_path / "folder")
+
+
+def test_packed_text_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "Budget", partial(Budget, 64 * MIB))
+    with Store(make_store(tmp_path)) as store:
+        paths = export_store(store, tmp_path / "folder")
+    paths[0].write_bytes(paths[0].read_bytes() + 600 * gzip.compress(b"x" * MIB))
+    with at_most(256 * MIB), pytest.raises(CompactError, match=f"more than {64 * MIB} bytes"):
+        read_folder(tmp_path / "folder")

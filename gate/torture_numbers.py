@@ -1,0 +1,418 @@
+"""Numbers that break numerical code, and the attacks that feed them to closecall.
+
+Every attack takes a seed, draws a :class:`Case` and returns what became of it: ``ok``, or ``refused`` with a message
+that says what to do. Anything else (a NaN, a wrong shape, another exception, a warning that nobody asked for, an
+objective unlike the reference's) raises :class:`Finding`. ``gate`` runs a few seeds of each,
+``gate/torture.py`` as many as there is time for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from closecall import (
+    AggregateLossClassifier,
+    AggregateLossClassifierCV,
+    CloseKClassifier,
+    CloseKClassifierCV,
+    diagnose,
+    load_model,
+)
+from closecall.aggregates import AGGREGATES
+from closecall.losses import LOSSES
+from closecall.objective import Problem
+from closecall.solvers import solve
+from closecall.solvers.reference import solve_one
+from closecall.theory import best_intercept, minimum_errors
+
+ALPHAS = (0.0, 1e-30, 1e-5, 1.0, 1e5, 1e30)
+
+
+class Finding(AssertionError):
+    """Something broke that must not break."""
+
+
+class Refused(Exception):
+    """The input was refused with a message that says what to do."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small training set.
+
+    Parameters
+    ----------
+    name : str
+        How it was drawn.
+    X : array or CSR matrix (samples, features)
+    y : array (samples,) of -1 and +1
+    weight : array (samples,) or None
+    """
+
+    name: str
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray | None
+
+    @property
+    def tame(self) -> bool:
+        """Whether X is of ordinary size and the weights are whole or none: the reference then runs as well."""
+        return self.name.split("/")[1] in TAME_VALUES and self.name.split("/")[3] in ("none", "ones", "whole")
+
+
+@contextmanager
+def careful(what: str) -> Iterator[None]:
+    """Only clear refusals pass; a warning is an error, except that a solver may say that it has not converged."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            yield
+    except (Finding, Refused):
+        raise
+    except (ValueError, FloatingPointError) as error:
+        # NumPy and SciPy raise ValueError too, about shapes and broadcasting: those say nothing to a user.
+        obscure = isinstance(error, np.linalg.LinAlgError) or not any(word in str(error) for word in ADVICE)
+        if obscure:
+            raise Finding(f"{what}: obscure {type(error).__name__}: {error}") from error
+        raise Refused(str(error)) from error
+    except Exception as error:
+        raise Finding(f"{what}: {type(error).__name__}: {error}") from error
+
+
+#: A refusal has one of these in it: what is wrong with the input and what to do.
+ADVICE = (
+    "scale the features", "rescale", "one class only", "raise alpha", "NaN or infinite", "Input X contains",
+    "sample_weight", "exceeds the", "encode it", "use stratified", "needs two or more", "each class",
+    "leaves nothing", "too small; a whole number", "no training rows", "constant", "needs at least", "spans more",
+    "infinity or a value", "total mass", "members in each class",
+    "next to the largest float", "sum to more", "impute or scale", "check the scores", "sample weights",
+)  # fmt: skip
+
+
+def _shape(rng: np.random.Generator) -> tuple[str, int, int]:
+    name = str(rng.choice(["plain", "two rows", "one feature", "wide", "three rows", "square"]))
+    return name, *{
+        "plain": (int(rng.integers(6, 40)), int(rng.integers(2, 6))),
+        "two rows": (2, int(rng.integers(1, 5))),
+        "three rows": (3, 2),
+        "one feature": (int(rng.integers(4, 30)), 1),
+        "wide": (int(rng.integers(4, 12)), int(rng.integers(30, 80))),
+        "square": (12, 12),
+    }[name]
+
+
+def _spread(rng: np.random.Generator, shape: tuple[int, int], low: float, high: float) -> np.ndarray:
+    return rng.choice([-1, 1], shape) * 10.0 ** rng.uniform(low, high, shape)
+
+
+def _outlier(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    X = rng.normal(size=shape)
+    X[rng.integers(shape[0])] *= 1e12
+    return X
+
+
+def _repeated_columns(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    return np.repeat(rng.normal(size=(shape[0], 1)), shape[1], axis=1)
+
+
+def _constant(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    X = rng.normal(size=shape)
+    X[:, ::2] = rng.choice([0.0, 1.0, 1e8, 0.1])
+    return X
+
+
+#: Names -> (rng, shape) -> values.
+VALUES: dict[str, Callable[[np.random.Generator, tuple[int, int]], np.ndarray]] = {
+    "normal": lambda rng, shape: rng.normal(size=shape),
+    "shifted": lambda rng, shape: rng.normal(size=shape) + 1e6,
+    "ties": lambda rng, shape: rng.integers(0, 2, shape).astype(float),
+    "all tied": lambda rng, shape: np.full(shape, rng.choice([0.0, 1.0, -3.5])),
+    "constant columns": _constant,
+    "repeated columns": _repeated_columns,
+    "columns 1e-30..1e30": lambda rng, shape: rng.normal(size=shape) * _spread(rng, (1, shape[1]), -30, 30),
+    "entries 1e-30..1e30": lambda rng, shape: _spread(rng, shape, -30, 30),
+    "huge": lambda rng, shape: rng.normal(size=shape) * 1e30,
+    "tiny": lambda rng, shape: rng.normal(size=shape) * 1e-30,
+    "denormal": lambda rng, shape: rng.integers(-9, 10, shape) * 5e-324,
+    "denormal beside 1": lambda rng, shape: np.where(rng.random(shape) < 0.5, 5e-320, rng.normal(size=shape)),
+    "beyond square root": lambda rng, shape: rng.normal(size=shape) * 1e200,
+    "largest": lambda rng, shape: rng.choice([-1.0, 0.5, 1.0], shape) * np.finfo(float).max,
+    "row outlier": _outlier,
+}
+TAME_VALUES = ("normal", "ties", "all tied", "constant columns", "repeated columns")
+
+
+def _float16(X: np.ndarray) -> np.ndarray:
+    return np.clip(X, -6e4, 6e4).astype(np.float16)
+
+
+def _memory_map(X: np.ndarray) -> np.ndarray:
+    with tempfile.TemporaryDirectory() as folder:  # on POSIX the map outlives the name
+        np.save(f"{folder}/x.npy", X)
+        return np.load(f"{folder}/x.npy", mmap_mode="r")
+
+
+def _read_only(X: np.ndarray) -> np.ndarray:
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+#: Names -> the same numbers (as far as the type holds them) in another form.
+FORMS: dict[str, Callable[[np.ndarray], Any]] = {
+    "C": np.ascontiguousarray,
+    "Fortran": np.asfortranarray,
+    "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "backwards": lambda X: np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1],
+    "read-only": _read_only,
+    "memory map": _memory_map,
+    "big-endian": lambda X: X.astype(">f8"),
+    "float32": lambda X: np.clip(X, -3e38, 3e38).astype(np.float32),
+    "float16": _float16,
+    "int64": lambda X: np.clip(X * 10, -1e18, 1e18).astype(np.int64),
+    "uint8": lambda X: np.clip(X * 50 + 128, 0, 255).astype(np.uint8),
+    "bool": lambda X: X > 0,
+    "sparse": lambda X: sparse.csr_matrix(X),
+    "list": lambda X: X.tolist(),
+}
+
+#: Names -> (rng, samples) -> weights.
+WEIGHTS: dict[str, Callable[[np.random.Generator, int], np.ndarray | None]] = {
+    "none": lambda rng, n: None,
+    "ones": lambda rng, n: np.ones(n),
+    "whole": lambda rng, n: rng.integers(1, 4, n).astype(float),
+    "some zero": lambda rng, n: rng.integers(0, 3, n).astype(float),
+    "huge": lambda rng, n: rng.random(n) * 1e30,
+    "small": lambda rng, n: (rng.random(n) + 0.1) * 1e-30,
+    "uneven": lambda rng, n: 10.0 ** rng.uniform(-30, 30, n),
+    "denormal": lambda rng, n: rng.integers(1, 9, n) * 5e-324,
+    "largest": lambda rng, n: np.full(n, np.finfo(float).max),
+}
+
+
+def draw(seed: int, values: str = "", form: str = "", weight: str = "") -> Case:
+    """The case of a seed; what is named is not drawn."""
+    rng = np.random.default_rng(seed)
+    shape, n, d = _shape(rng)
+    values = values or str(rng.choice(list(VALUES)))
+    form = form or str(rng.choice(list(FORMS)))
+    weight = weight or str(rng.choice(list(WEIGHTS), p=[0.4, *[0.6 / (len(WEIGHTS) - 1)] * (len(WEIGHTS) - 1)]))
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        X = VALUES[values](rng, (n, d))
+        y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+        y[:2] = -1.0, 1.0
+        if rng.random() < 0.3 and n > 3:  # duplicated rows with opposite labels
+            X[n // 2 : n // 2 * 2], y[n // 2 : n // 2 * 2] = X[: n // 2], -y[: n // 2]
+        X = FORMS[form](X)
+    return Case(f"{shape}/{values}/{form}/{weight}/seed {seed}", X, y, WEIGHTS[weight](rng, n))
+
+
+def problem(rng: np.random.Generator, loss: str, aggregate: str, alpha: float) -> Problem:
+    """A problem with fractional counts, which fit any number of examples."""
+    takes = AGGREGATES[aggregate].takes
+    k = [0.1, 0.5, None][rng.integers(3)] if "k" in takes else None
+    m = 0.05 if "m" in takes else None
+    return Problem(loss, aggregate, k=k, alpha=alpha, m=m)
+
+
+def finite(what: str, *arrays: Any) -> None:
+    """A finding unless every number is finite."""
+    for array in arrays:
+        if not np.isfinite(np.asarray(array, dtype=float)).all():
+            raise Finding(f"{what}: silent NaN or infinity")
+
+
+def shaped(what: str, array: Any, shape: tuple[int, ...]) -> None:
+    """A finding unless the array has that shape."""
+    if np.shape(array) != shape:
+        raise Finding(f"{what}: shape {np.shape(array)} for {shape}")
+
+
+def near(scores: np.ndarray, coef: np.ndarray) -> np.ndarray:
+    """Whether each distance |score| / ||coef|| is within the float range, by logarithms."""
+    size = float(np.abs(coef).max())
+    with np.errstate(divide="ignore"):
+        return (size > 0) & (np.log10(np.abs(scores)) < 300 + np.log10(size or 1.0))
+
+
+def attack_solver(seed: int) -> str:
+    """All losses x aggregates on one case: finite, shaped, the objective what the definition says."""
+    case, rng = draw(seed), np.random.default_rng([seed, 1])
+    alpha = float(rng.choice(ALPHAS))
+    problems = [problem(rng, loss, name, alpha) for loss in LOSSES for name in AGGREGATES]
+    X = case.X if sparse.issparse(case.X) else np.asarray(case.X)
+    what = f"solve {case.name} alpha {alpha:g}"
+    with careful(what):
+        found = solve(case.X, case.y, problems, sample_weight=case.weight, max_iter=30)
+        for array in (found.objective, found.errors, found.n_iter, found.converged, found.intercept):
+            shaped(what, array, (len(problems),))
+        shaped(what, found.coef, (len(problems), X.shape[1]))
+        finite(what, found.coef, found.intercept, found.objective, found.errors)
+        total = len(case.y) if case.weight is None else case.weight.sum()
+        if (found.objective < 0).any() or (found.errors > total * (1 + 1e-9)).any():
+            raise Finding(f"{what}: a negative objective, or more errors than examples")
+    return "ok"
+
+
+def attack_parity(seed: int) -> str:
+    """The batched solver against the reference on tame values in every form.
+
+    Convex averages are no worse than 0.1 % (and 1e-6 absolute); the others, whose selection magnifies the last bits,
+    within 2 % where both have converged.
+    """
+    rng = np.random.default_rng([seed, 2])
+    values = str(rng.choice(TAME_VALUES))
+    case = draw(seed, values=values, weight=str(rng.choice(["none", "ones", "whole"])))
+    loss, name = str(rng.choice(list(LOSSES))), str(rng.choice(list(AGGREGATES)))
+    item = problem(rng, loss, name, float(rng.choice([1e-2, 1.0, 100.0])))
+    what = f"parity {case.name} {item}"
+    with careful(what):
+        found = solve(case.X, case.y, [item], sample_weight=case.weight, max_iter=300, dtype=np.float64)
+    slow = solve_one(case.X, case.y, item, sample_weight=case.weight, max_iter=300)
+    ours, theirs = float(found.objective[0]), slow.objective
+    if name == "average" and LOSSES[loss].convex:
+        if ours > theirs * 1.001 + 1e-6:
+            raise Finding(f"{what}: objective {ours} against the reference's {theirs}")
+    elif AGGREGATES[name].convex and LOSSES[loss].convex and ours > theirs * 1.02 + 1e-6:
+        raise Finding(f"{what}: objective {ours} against the reference's {theirs}")
+    return "ok"
+
+
+def _models(rng: np.random.Generator, alpha: float) -> list[Any]:
+    loss, name = str(rng.choice(list(LOSSES))), str(rng.choice(list(AGGREGATES)))
+    item = problem(rng, loss, name, alpha)
+    exact = bool(rng.random() < 0.3)
+    return [
+        AggregateLossClassifier(loss=loss, aggregate=name, k=item.k, m=item.m, alpha=alpha, max_iter=30,
+                                exact_intercept=exact),
+        CloseKClassifier(loss=loss, alpha=alpha, max_iter=30, exact_intercept=exact),
+        AggregateLossClassifierCV(max_iter=15, alphas=(alpha, 1.0), cv=2),
+        CloseKClassifierCV(max_iter=15, alphas=(alpha, 1.0), ks=(0.5,), cv=2),
+    ]  # fmt: skip
+
+
+def attack_classifiers(seed: int) -> str:
+    """One of the four classifiers: fit, predict, scores, distances, save and load."""
+    case, rng = draw(seed), np.random.default_rng([seed, 3])
+    alpha = float(rng.choice(ALPHAS))
+    model = _models(rng, alpha)[rng.integers(4)]
+    labels = np.where(case.y > 0, "yes", "no")
+    what = f"{type(model).__name__} {case.name} alpha {alpha:g}"
+    n = len(labels)
+    with careful(what):
+        model.fit(case.X, labels, sample_weight=case.weight)
+        finite(what, model.coef_, model.intercept_)
+        scores, distances = model.decision_function(case.X), model.boundary_distance(case.X)
+        shaped(what, scores, (n,))
+        shaped(what, distances, (n,))
+        shaped(what, model.predict(case.X), (n,))
+        finite(f"{what} scores", scores)
+        if np.isnan(distances).any() or (np.isinf(distances) & near(scores, model.coef_)).any():
+            raise Finding(f"{what}: silent NaN or infinity among the distances")
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder) / "model.npz")
+            again = load_model(Path(folder) / "model.npz")
+        if not np.array_equal(again.decision_function(case.X), scores):
+            raise Finding(f"{what}: the loaded model has other scores")
+    return "ok"
+
+
+def attack_prediction(seed: int) -> str:
+    """A model of ordinary data asked about hostile rows: finite scores and distances, or a clear refusal."""
+    rng = np.random.default_rng([seed, 6])
+    case = draw(seed)
+    new = case.X if sparse.issparse(case.X) else np.asarray(case.X)
+    X = rng.normal(size=(30, new.shape[1]))
+    labels = rng.integers(0, int(rng.integers(2, 4)), 30)
+    calibration = "sigmoid" if rng.random() < 0.5 else None
+    model = CloseKClassifier(max_iter=15, calibration=calibration, random_state=0).fit(X * 1e3, labels)
+    values = new.toarray() if sparse.issparse(new) else new.astype(float)
+    what = f"prediction {case.name} {len(model.classes_)} classes"
+    with careful(what):
+        finite(what, model.decision_function(new))
+        shaped(what, model.predict(new), (new.shape[0],))
+        distances = model.boundary_distance(new)
+        shaped(what, distances, (new.shape[0],))
+        if np.isnan(distances).any() or (np.isinf(distances) & (np.abs(values).max(axis=1) < 1e200)).any():
+            raise Finding(f"{what}: a NaN among the distances, or an infinity that is none")
+        if calibration:
+            chances = model.predict_proba(new)
+            finite(what, chances)
+            if not np.allclose(chances.sum(axis=1), 1):
+                raise Finding(f"{what}: probabilities do not sum to one")
+    return "ok"
+
+
+def attack_multiclass(seed: int) -> str:
+    """Three classes, one against the rest or jointly."""
+    case, rng = draw(seed), np.random.default_rng([seed, 4])
+    way = str(rng.choice(["ovr", "top_two", "softmax"]))
+    model = CloseKClassifier(multiclass=way, max_iter=20, alpha=float(rng.choice(ALPHAS)))
+    labels = rng.integers(0, 3, len(case.y))
+    labels[: min(3, len(labels))] = np.arange(min(3, len(labels)))
+    what = f"multiclass {way} {case.name} alpha {model.alpha:g}"
+    with careful(what):
+        model.fit(case.X, labels, sample_weight=case.weight)
+        scores, distances = model.decision_function(case.X), model.boundary_distance(case.X)
+        shaped(what, scores, (len(labels), 3) if len(model.classes_) == 3 else (len(labels),))
+        finite(what, model.coef_, model.intercept_, scores)
+        if np.isnan(distances).any():
+            raise Finding(f"{what}: silent NaN among the distances")
+    return "ok"
+
+
+def attack_diagnosis(seed: int) -> str:
+    """The diagnosis: shares between 0 and 1, a finite gain."""
+    case = draw(seed)
+    what = f"diagnose {case.name}"
+    with careful(what):
+        found = diagnose(case.X, case.y, case.weight)
+        shares = [found.imbalance.value, found.easy.value, found.outliers.value, found.ambiguity.value]
+        finite(what, shares, found.gain, found.standard_error)
+        if min(shares) < -1e-9 or max(shares) > 1 + 1e-9:
+            raise Finding(f"{what}: a share outside [0, 1]: {shares}")
+    return "ok"
+
+
+def attack_theory(seed: int) -> str:
+    """The exact intercept and the exact 0-1 minimum on small cases."""
+    case = draw(seed)
+    X = case.X.toarray() if sparse.issparse(case.X) else np.asarray(case.X)
+    what = f"theory {case.name}"
+    with careful(what):
+        intercept, errors = best_intercept(X[:, 0], case.y, case.weight)
+        finite(f"{what} best_intercept", intercept, errors)
+    with careful(what):
+        rows = [*range(min(len(X), 8))]
+        weight = None if case.weight is None else case.weight[rows]
+        best = minimum_errors(X[rows, :2], case.y[rows], weight, time_limit=5.0)
+        finite(f"{what} minimum_errors", best.errors, best.lower_bound, best.coef, best.intercept)
+        mass = np.ones(len(rows)) if weight is None else weight
+        # Sums of masses from 1e-30 to 1e30 are known to the rounding of the largest, not of the error.
+        least = min(mass[case.y[rows] > 0].sum(), mass[case.y[rows] < 0].sum())
+        if best.lower_bound > best.errors or best.errors > least + 1e-12 * mass.sum():
+            raise Finding(f"{what}: {best} is worse than one class for all")
+    return "ok"
+
+
+ATTACKS: dict[str, Callable[[int], str]] = {
+    "solve": attack_solver,
+    "solve against reference": attack_parity,
+    "classifiers": attack_classifiers,
+    "prediction": attack_prediction,
+    "multiclass": attack_multiclass,
+    "diagnose": attack_diagnosis,
+    "theory": attack_theory,
+}

@@ -1,0 +1,12 @@
+"""``python -m reproduction COMMAND``: as ``closecall COMMAND`` in a clone of the project."""
+
+import sys
+
+from closecall.__main__ import main
+
+if __name__ == "__main__":
+    if sys.argv[1:] in ([], ["--help"]):
+        from reproduction.app import built
+
+        built()(["--help"], prog_name="python -m reproduction")
+    main()

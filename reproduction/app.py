@@ -1,0 +1,31 @@
+"""The commands of the reproduction in one application: everyday ones first, maintenance apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import typer
+
+from . import command, maintenance
+
+app = typer.Typer(help="Every table and figure of the paper.", add_completion=False)
+#: Panel of the help -> its commands, by name.
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Everyday": {"reproduce": command.reproduce, "report": command.report},
+    "Inspection": {"plan": command.plan, "status": command.status, "datasets": command.datasets},
+    "Maintenance": {
+        "salvage": maintenance.salvage, "export": maintenance.export, "import": maintenance.import_,
+        "publish": maintenance.publish,
+    },
+}  # fmt: skip
+for _panel, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(_command)
+
+
+@cache
+def built() -> Any:
+    """The application as it is called: read once from the annotations of all commands, which takes a while."""
+    return typer.main.get_command(app)

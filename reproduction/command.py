@@ -1,0 +1,335 @@
+"""The commands about the paper: ``reproduce``, ``plan``, ``status``, ``report`` and ``datasets``."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from closecall.cli.console import RESULTS, DataDir, Json, Out, err, out, plain, print_records, print_table, say, words
+from closecall.cli.exits import COMPLETE, FAILED, INCOMPLETE
+from closecall.report.text import shown
+from reproduction.pages.tables import gain_table, method_table
+from reproduction.protocol import SUITES, available, data_directory
+from reproduction.protocol.plan import (
+    MAX_ITER,
+    NETWORK_RATES,
+    NETWORK_STEPS,
+    SPLITS,
+    STARTS,
+    TARGETS,
+    TRIAL_SPLITS,
+    RunOptions,
+    by_set,
+    get_targets,
+    usual_splits,
+)
+from reproduction.protocol.published import LOSSES
+from reproduction.run.engines import Dask, Engine, Local
+from reproduction.run.jobs import Job, prepare
+from reproduction.run.run import Event, drive
+from reproduction.run.scores import Archive, title
+from reproduction.run.store import Store
+
+#: How many failures are reported one by one; a mistake that hits every cell should not fill the screen.
+_TROUBLES = 20
+#: How many missing data sets are explained one by one; the report explains them all.
+_HOLES = 3
+
+
+def _requested(
+    targets: Annotated[
+        list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")
+    ] = None,
+    suite: Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")] = None,
+    datasets: Annotated[str, typer.Option(help="Only these, separated by commas; names, source:name or files.")] = "",
+    splits: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Random divisions of each data set; {SPLITS}, or {TRIAL_SPLITS} for networks on the embedded suite."
+        ),
+    ] = None,
+    max_iter: Annotated[
+        int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
+    models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
+    start: Annotated[str, typer.Option(help=f"Where linear solves start: {', '.join(STARTS)}.")] = STARTS[0],
+    data_dir: DataDir = None,
+    download: Annotated[bool, typer.Option(help="Fetch data sets that are not available locally.")] = True,
+    largest: Annotated[
+        float, typer.Option(help="Leave out data sets of more rows x columns^2 (columns as encoded).")
+    ] = math.inf,
+) -> list[Job]:
+    """The jobs that the arguments ask for, their data sets looked at."""
+    protocols = None if protocol in ("", "both") else words(protocol)
+    asked = targets or ["overview"]
+    suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
+    splits = usual_splits(suites, words(models)) if splits is None else splits
+    options = RunOptions(splits, max_iter, protocols, words(models), start, max(NETWORK_RATES))
+    with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
+
+        def tell(name: str) -> None:
+            if status:
+                status.update(f"looking at {plain(name)}")
+
+        return prepare(
+            asked, options, suite=suite, only=words(datasets), data_dir=data_dir,
+            download=download, largest=largest, tell=tell,
+        )  # fmt: skip
+
+
+def _request(command: Callable[..., None], **defaults: Any) -> Callable[..., None]:
+    """A command of jobs that takes the arguments of :func:`_requested` before its own."""
+    asked = inspect.signature(_requested, eval_str=True).parameters
+    own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name != "jobs"]
+
+    def run(**given: Any) -> None:
+        wanted: dict[str, Any] = {
+            name: given.get(name) if name in {each.name for each in own} else given.pop(name) for name in asked
+        }
+        command(jobs=lambda: _requested(**wanted), **given)
+
+    first = [each.replace(default=defaults.get(name, each.default)) for name, each in asked.items()]
+    parameters = {each.name: each for each in (*first, *own)}
+    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def _engine(workers: int, scheduler: str, dask_workers: int) -> Engine:
+    if scheduler or dask_workers:
+        return Dask(scheduler, dask_workers)
+    if workers < 1:
+        raise ValueError(f"--workers must be at least 1, not {workers}")
+    return Local(workers)
+
+
+def _reproduce(
+    jobs: Callable[[], list[Job]],
+    data_dir: DataDir = None,
+    output: Out = RESULTS,
+    workers: Annotated[int, typer.Option(help="Local processes.")] = os.cpu_count() or 1,
+    scheduler: Annotated[str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...")] = "",
+    dask_workers: Annotated[int, typer.Option(help="Run on this many Dask workers started here.")] = 0,
+    smallest_first: Annotated[
+        bool, typer.Option("--smallest-first", help="Data set by data set, the cheapest first.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run targets, resuming what was begun, and write tables, figures and the report.
+
+    Without arguments: the embedded suite under both protocols, which needs no download.
+    """
+    from reproduction.pages.figure1 import keep_solved
+    from reproduction.run.cell import run_cell  # brings scikit-learn: the other commands start without it
+
+    engine = _engine(workers, scheduler, dask_workers)
+    asked = jobs()
+    tasks = sorted((task for job in asked for task in job.tasks()), key=lambda task: -task.cost)
+    tasks = by_set(tasks) if smallest_first else tasks
+    request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in asked]}
+    work = partial(run_cell, data_dir=str(data_directory(data_dir)))
+    with Store(output / "store.sqlite", write=True) as store:
+        last = _show(drive(tasks, store, engine, work, request), as_json)
+        keep_solved(asked, store)
+        page = _write_report(store, output, as_json)
+        if not as_json:
+            _summarise(asked, Archive(store))
+        _say_holes(asked, as_json)
+    _say_report(page, as_json)
+    holes = any(job.holes for job in asked)
+    raise typer.Exit(FAILED if last.failed else INCOMPLETE if holes or last.done < last.total else COMPLETE)
+
+
+def _show(events: Generator[Event, None, None], as_json: bool) -> Event:
+    """Render events in the way that fits where they go; return the last one."""
+    render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
+    with contextlib.closing(events):
+        return render(events)
+
+
+def _show_json(events: Iterator[Event]) -> Event:
+    for event in events:
+        print(event.as_json(), flush=True)
+    return event
+
+
+def _show_lines(events: Iterator[Event]) -> Event:
+    """A line at the start, at every whole percent of the cost, for the first failures, and at the end."""
+    percent, troubles = -1, 0
+    for event in events:
+        if event.kind in ("failed", "lost"):
+            troubles += 1
+            if troubles <= _TROUBLES:
+                print(shown(_trouble(event)), flush=True)
+        elif event.kind in ("planned", "finished") or int(100 * event.fraction) > percent:
+            percent = int(100 * event.fraction)
+            word = event.kind if event.kind in ("planned", "finished") else "running"
+            failed = f", {event.failed} failed" if event.failed else ""
+            print(
+                f"{word}: {event.done} of {event.total} cells{failed}, {percent} % of the work{_eta(event)}", flush=True
+            )
+    if troubles > _TROUBLES:
+        print(f"{troubles - _TROUBLES} more failures; `closecall status` lists them")
+    return event
+
+
+def _show_bar(events: Iterator[Event]) -> Event:
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[cells]}"), TextColumn("{task.description}"))
+    running: Counter[str] = Counter()
+    with Progress(*columns, console=out) as progress:
+        bar = progress.add_task("", total=1.0, cells="")
+        for event in events:
+            if event.kind in ("failed", "lost") and event.failed <= _TROUBLES:
+                progress.console.print(plain(_trouble(event)), style="red")
+            if event.cell is not None:
+                running[title(event.cell.dataset)] += 1 if event.kind == "started" else -1
+            current = plain(", ".join(sorted(name for name, count in running.items() if count > 0))[:40])
+            failed = f", {event.failed} failed" if event.failed else ""
+            cells = f"{event.done}/{event.total} cells{_eta(event)}{failed}"
+            progress.update(bar, completed=event.fraction, cells=cells, description=current)
+    return event
+
+
+def _trouble(event: Event) -> str:
+    name = f"{shown(event.cell.dataset)} split {event.cell.split} {event.cell.protocol}" if event.cell else ""
+    if event.kind == "failed":
+        return f"failed: {name}: {event.detail}"
+    return event.detail or f"worker lost, cell runs again: {name}"
+
+
+def _eta(event: Event) -> str:
+    if event.eta is None or event.kind == "finished":
+        return ""
+    minutes, seconds = divmod(round(event.eta), 60)
+    return f", {minutes}:{seconds:02} left"
+
+
+def _write_report(store: Store, folder: Path, as_json: bool) -> Path:
+    try:
+        from reproduction.pages.report import write_report
+    except ImportError as error:
+        raise ValueError(f'the report needs more packages ({error}): pip install "closecall[bench,plots]"') from None
+    with err.status("writing the report") if err.is_terminal and not as_json else contextlib.nullcontext():
+        *_, page = write_report(store, folder)
+    return page
+
+
+def _summarise(jobs: list[Job], archive: Archive) -> None:
+    for job in jobs:
+        if job.target.model:
+            from reproduction.pages.sections import build  # late: it brings what draws
+
+            for table in build(job, archive).tables:
+                print_table(table)
+        if not job.target.protocols or job.target.simulations or job.target.model:
+            continue
+        for scores in archive.gather(job.cells(), job.holes):
+            if 0 < len(scores.datasets) <= 20:
+                print_table(gain_table(scores, "logistic"))
+            for loss in LOSSES if scores.datasets else ():
+                print_table(method_table(scores, loss))
+
+
+def _say_holes(jobs: list[Job], as_json: bool) -> None:
+    holes = list(dict.fromkeys(hole for job in jobs for hole in job.holes))
+    if as_json:
+        for hole in holes:
+            say({"kind": "hole", "dataset": hole.dataset, "why": hole.why})
+        return
+    for hole in holes[:_HOLES]:
+        err.print(f"left out: {plain(hole.dataset)}: {plain(hole.why)}", style="yellow", soft_wrap=True)
+    if len(holes) > _HOLES:
+        names = ", ".join(title(hole.dataset) for hole in holes[_HOLES:])
+        err.print(f"left out as well, {len(holes) - _HOLES} data sets: {plain(names)}", style="yellow", soft_wrap=True)
+
+
+def _say_report(page: Path, as_json: bool) -> None:
+    if as_json:
+        say({"kind": "report", "path": str(page)})
+    else:
+        out.print(f"report: [bold]{plain(page)}[/]", soft_wrap=True)
+
+
+def _plan(jobs: Callable[[], list[Job]], output: Out = RESULTS, as_json: Json = False) -> None:
+    """Show what would run, what is done already and what is not available; run nothing."""
+    asked, path = jobs(), output / "store.sqlite"
+    done: set[str] = set()
+    if path.exists():
+        with Store(path) as store:
+            done = store.done()
+    rows = []
+    for job in asked:
+        tasks = job.tasks()
+        left = [task for task in tasks if task.cell.key not in done]
+        rows.append(
+            {
+                "target": job.name, "datasets": len(job.sizes), "holes": len(job.holes), "cells": len(tasks),
+                "left": len(left), "core_minutes_left": round(sum(task.cost for task in left) / 60, 1),
+                "largest": title(tasks[0].cell.dataset) if tasks else "",
+            }
+        )  # fmt: skip
+    print_records("What would run", rows, as_json)
+    _say_holes(asked, as_json)
+
+
+reproduce, plan = _request(_reproduce), _request(_plan, download=False)
+
+
+def status(output: Out = RESULTS, as_json: Json = False) -> None:
+    """Show what a result store holds: cells by data set, failures, runs. Works while a run is writing."""
+    with Store(output / "store.sqlite") as store:
+        failures, cells, runs = store.failures(), store.cells(), store.runs()
+        imported = store.compact_runs()
+    compact = sum(run["records"] for run in runs if run["id"] in imported)
+    groups = Counter((cell.protocol, cell.model, title(cell.dataset)) for cell in cells)
+    bad = Counter((cell.protocol, cell.model, title(cell.dataset)) for cell in cells if cell.key in failures)
+    records = [
+        {"protocol": key[0], "model": key[1], "dataset": key[2], "done": count - bad[key], "failed": bad[key]}
+        for key, count in sorted(groups.items())
+    ]
+    heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
+    known = f"; {compact} of the cells are imported, with what validation chose only" if compact else ""
+    print_records(heading + known, records, as_json)
+    if as_json and compact:
+        say({"kind": "store", "compact": compact, "runs": len(runs)})
+    for cell in cells:
+        if cell.key in failures and not as_json:
+            err.print(f"failed: {plain(cell.dataset)} split {cell.split}: {plain(failures[cell.key])}", style="red")
+    raise typer.Exit(FAILED if failures else COMPLETE)
+
+
+def report(output: Out = RESULTS, as_json: Json = False) -> None:
+    """Write tables, figures and the page again from the store; needs no data and runs nothing."""
+    with Store(output / "store.sqlite") as store:
+        page = _write_report(store, output, as_json)
+    print(json.dumps({"kind": "report", "path": str(page)}) if as_json else shown(page))
+
+
+def datasets(
+    suite: Annotated[list[str] | None, typer.Argument(help=f"{', '.join(SUITES)}; all by default.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """List the suites' data sets, which are available locally, and how to get the others."""
+    missing = False
+    for name in suite or list(SUITES):
+        found = available(name, data_dir)
+        records = [{"suite": name, "dataset": each.title, "at_hand": each.at_hand, "how": each.why} for each in found]
+        here = sum(each.at_hand for each in found)
+        missing |= here < len(found)
+        print_records(f"{name}: {here} of {len(found)} available in {data_directory(data_dir)}", records, as_json)
+    raise typer.Exit(INCOMPLETE if missing else COMPLETE)

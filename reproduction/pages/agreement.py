@@ -1,0 +1,135 @@
+"""Our tables against the published ones, cell by cell: which differences are more than sampling error?
+
+Tables 1, 2, 4 and 5 are fractions of data sets. Ours and the published one are compared as two proportions, with one
+win and one loss added to each side (Agresti & Caffo 2000) so that 0 of 94 has a standard error too. Both are largely
+about the same data sets, which makes this error too wide rather than too narrow: what it calls different is different.
+
+Table 3 is mean errors over splits of the same data. Given the data, splits are independent draws, so a mean has the
+standard error of its splits; the paper prints none, and its splits are taken to vary as ours do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats as scipy_stats
+
+from closecall.report.formats import Column, Row, Table, table_of
+from closecall.stats import SIGNIFICANCE, holm
+from reproduction.protocol.grid import LABELS
+from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
+from reproduction.run.scores import Scores, title
+
+from .tables import pair_table
+
+
+def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
+    """Standard error of the difference, z and two-sided p of two fractions after Agresti & Caffo.
+
+    Examples
+    --------
+    >>> error, z, p = proportions_test(19, 94, 0.25, 93)
+    >>> round(error, 3), round(z, 2), round(p, 2)
+    (0.061, -0.73, 0.47)
+    """
+    first = (wins + 1) / (total + 2)
+    second = (round(published * published_total) + 1) / (published_total + 2)
+    error = math.sqrt(first * (1 - first) / (total + 2) + second * (1 - second) / (published_total + 2))
+    z = (first - second) / error
+    return error, z, 2 * float(scipy_stats.norm.sf(abs(z)))
+
+
+def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
+    """Every cell of a square table, both losses, beside the published one, Holm-adjusted over those cells."""
+    rows: list[Row] = []
+    for loss in LOSSES:
+        for record in pair_table(scores, loss, published.criterion, published).records:
+            total = published.denominators[scores.model][0]
+            error, z, p = proportions_test(record["wins"], record["datasets"], record["published"], total)
+            rows.append(
+                {
+                    "table": published.name, **scores.where(loss),
+                    "cell": f"{LABELS[record['by']]} over {LABELS[record['beaten']]}", "ours": record["fraction"],
+                    "low": record["low"], "high": record["high"], "published": record["published"],
+                    "difference": record["difference"], "standard_error": error, "z": z, "p": p,
+                }
+            )  # fmt: skip
+    return _adjusted(rows)
+
+
+def error_agreement(scores: Scores) -> list[Row]:
+    """Every error of Table 3, both losses, beside the published one, Holm-adjusted over those cells."""
+    rows: list[Row] = []
+    for loss in LOSSES:
+        errors = 100 * (1 - scores.test(loss))
+        for i, name in enumerate(map(title, scores.datasets)):
+            for j, method in enumerate(METHODS):
+                published = table3_error(name, loss, method)
+                if published is None or scores.splits < 2:
+                    continue
+                ours, own = float(errors[i, j].mean()), float(errors[i, j].std(ddof=1)) / math.sqrt(scores.splits)
+                error, freedom = math.sqrt(2) * own, 2 * (scores.splits - 1)
+                z = (ours - published) / error if error else math.copysign(math.inf, ours - published)
+                half = float(scipy_stats.t.ppf(0.975, scores.splits - 1)) * own
+                rows.append(
+                    {
+                        "table": "table3", **scores.where(loss),
+                        "cell": f"{name}, {LABELS[method]}", "ours": ours, "low": ours - half, "high": ours + half,
+                        "published": published, "difference": ours - published, "standard_error": error, "z": z,
+                        "p": 2 * float(scipy_stats.t.sf(abs(z), freedom)),
+                    }
+                )  # fmt: skip
+    return _adjusted(rows)
+
+
+def _adjusted(rows: list[Row]) -> list[Row]:
+    adjusted = holm(np.array([row["p"] for row in rows]))
+    return [{**row, "p_holm": float(value)} for row, value in zip(rows, adjusted, strict=True)]
+
+
+def agreement_summary(rows: Sequence[Row]) -> Table:
+    """How many cells of each table agree with the published ones."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["table"], row["model"], row["protocol"]), []).append(row)
+    records: list[Row] = [
+        {
+            "table": table, "model": model, "protocol": protocol, "cells": len(group),
+            "agree": sum(row["p"] >= SIGNIFICANCE for row in group),
+            "agree_holm": sum(row["p_holm"] >= SIGNIFICANCE for row in group),
+            "mean_difference": float(np.mean([row["difference"] for row in group])),
+            "mean_absolute_difference": float(np.mean([abs(row["difference"]) for row in group])),
+        }
+        for (table, model, protocol), group in groups.items()
+    ]  # fmt: skip
+    notes = (
+        "A cell agrees if its difference from the published one is within sampling error (p >= 0.05); with Holm's "
+        "correction, if it is so among all cells of its table. One cell in twenty may disagree by chance. Fractions in "
+        "Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; sound has other "
+        "splits, scaling and tests, and may differ for that reason alone.",
+    )
+    columns: dict[str, Column] = {
+        "table, model, protocol": lambda r: f"{_name(r['table'])}, {r['model']}, {r['protocol']}",
+        "agree": "{agree} of {cells}", "agree (Holm)": "{agree_holm} of {cells}",
+        "mean diff.": "{mean_difference:+.3f}", "mean abs.": "{mean_absolute_difference:.3f}",
+    }  # fmt: skip
+    return table_of("agreement", "How many cells agree", columns, records, notes)
+
+
+def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
+    """The cells of one table that disagree, largest first; a star marks those that do after Holm's correction."""
+    mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
+    apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
+    heading = f"{_name(table)}, protocol {protocol}: {len(apart)} of {len(mine)} cells differ"
+    columns: dict[str, Column] = {
+        "cell": "{cell} ({model}, {loss})", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
+        "paper": "{published:.2f}", "difference": "{difference:+.2f}",
+        "z": lambda r: f"{r['z']:+.1f}{'*' if r['p_holm'] < SIGNIFICANCE else ''}",
+    }  # fmt: skip
+    return table_of(f"differ-{table}-{protocol}", heading, columns, apart)
+
+
+def _name(table: str) -> str:
+    return table.replace("table", "Table ")

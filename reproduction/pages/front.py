@@ -1,0 +1,214 @@
+"""The front page of the results: what came out, what it cost, what is missing, how it was made."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+
+from closecall.report.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled
+from closecall.report.formats import Column, Row, Table, table_of
+from reproduction.protocol import SUITES
+from reproduction.run.campaign import Campaign, costs
+from reproduction.run.scores import title
+
+from .findings import findings, headline_table, share, shortfalls
+from .sections import Section, commands_of, notes_of, parts_of
+
+#: Group -> its pages, in order; what is in no group comes last.
+GROUPS = {
+    "How to read them": ("reading",),
+    "The paper's tables and figures": (
+        "table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "figure3", "figure4", "figure5",
+        "examples", "overview",
+    ),
+    "Does it hold?": (
+        "comparison", "deviations", "beyond-criterion", "beyond-imbalance", "beyond-population",
+        "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
+    ),
+    "When does it help?": (
+        "when", "beyond-family", "beyond-contamination", "beyond-guard", "beyond-referee", "beyond-threshold",
+        "beyond-multiclass", "beyond-yardsticks",
+    ),
+    "Costs and solvers": (
+        "beyond-cost", "beyond-starts", "beyond-optimality", "beyond-exact", "exact01", "beyond-dca", "sorr",
+    ),
+}  # fmt: skip
+MORE = "More"
+
+
+def grouped(files: Sequence[str]) -> dict[str, list[str]]:
+    """The pages by group.
+
+    Examples
+    --------
+    >>> grouped(["when.md", "own.md", "beyond-guard.md"])
+    {'When does it help?': ['when.md', 'beyond-guard.md'], 'More': ['own.md']}
+    """
+    found = {group: [f"{name}.md" for name in names if f"{name}.md" in files] for group, names in GROUPS.items()}
+    known = {file for names in found.values() for file in names}
+    found[MORE] = [file for file in files if file not in known]
+    return {group: names for group, names in found.items() if names}
+
+
+def index_page(
+    campaign: Campaign,
+    sections: Sequence[Section],
+    covered: Sequence[Row],
+    agreement: Table,
+    first: Sequence[Row],
+    pages: Sequence[tuple[str, str, bool]],
+) -> list[Block]:
+    """The page.
+
+    Parameters
+    ----------
+    campaign : Campaign
+    sections : sequence of Section
+    covered : sequence of dict
+        As :func:`reproduction.run.campaign.coverage` gives them.
+    agreement : Table
+    first : sequence of dict
+        The headline's rows.
+    pages : sequence of (file, title, generated)
+        The other pages, those written by hand first.
+    """
+    blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
+    for group, files in grouped([file for file, _, _ in pages]).items():
+        titles = {file: name for file, name, _ in pages}
+        blocks += [Heading(group), Items(tuple(Link(titles[file], file) for file in files))]
+    blocks += [Tabled(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
+    blocks += _findings(sections)
+    if agreement.rows:
+        blocks.append(Tabled(agreement))
+    return [*blocks, *coverage_blocks(covered), *_missing(sections), *_cost(campaign), *_made(campaign)]
+
+
+def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple[str, str, bool]]) -> Iterator[Block]:
+    short = shortfalls(first)
+    if short:
+        tried = [Link(name, file, "What was tried: ", ".") for file, name, made in pages if not made]
+        here, planned = next((row["sets"] for row in first if row["suite"] == "pmlb94"), 0), len(SUITES["pmlb94"])
+        heading = "Below what the paper reports" + (f", so far ({here} of {planned} sets)" if here < planned else "")
+        yield Fold(heading, (*map(Paragraph, short), *tried[:1]), warning=True)
+    yield from _lead(first)
+    left = [row for row in covered if row["cells_done"] < row["cells"]]
+    if left:
+        missing = sum(row["cells"] - row["cells_done"] for row in left)
+        yield Paragraph(
+            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells are "
+            "still to be run. Every table counts the data sets whose splits are all there, and says how many."
+        )
+
+
+def _lead(first: Sequence[Row]) -> Iterator[Block]:
+    """The one comparison that the paper is about: PMLB, linear, each protocol by its own test."""
+    sentences = []
+    for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
+        place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
+        if place == ("pmlb94", "linear", "significant", wins["protocol"]):
+            sentences.append(
+                f"{wins['protocol']} protocol and test, {wins['splits']} splits, {wins['loss']} loss: better on "
+                f"{share(wins)}, worse on "
+                f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points; the paper {wins['published']:.0%} and "
+                f"{losses['published']:.0%}"
+            )
+    if sentences:
+        yield Paragraph(
+            "Close decay against the average loss: significant differences on the PMLB sets that are complete, linear "
+            "models, exact 95 % intervals (which treat the data sets as independent).",
+            strong=True,
+        )
+        yield Items(tuple(sentences))
+
+
+def _findings(sections: Sequence[Section]) -> Iterator[Block]:
+    found = findings(parts_of(section for section in sections if section.name.startswith(("overview", "table"))))
+    if found:
+        yield Heading("In words")
+    for finding in found:
+        texts = [
+            f"{verdict.loss} loss: {verdict.headline}. {' '.join(verdict.sentences)}" for verdict in finding.verdicts
+        ]
+        yield Fold(finding.heading, tuple(map(Paragraph, texts)))
+
+
+def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
+    """What was planned and what is done; the data sets that are not complete yet, each list behind its title."""
+    if covered:
+        yield Tabled(coverage_table(covered))
+    for row in covered:
+        if row["missing"]:
+            names = Paragraph(", ".join(map(title, row["missing"])) + ".")
+            yield Fold(f"{len(row['missing'])} not complete yet: {_covered_name(row)}", (names,))
+
+
+def _covered_name(row: Row) -> str:
+    return f"{row['suite']}{' (simulated)' * (row['what'] == 'simulations')}, {row['protocol']}, {row['model']}"
+
+
+def coverage_table(rows: Sequence[Row]) -> Table:
+    """What was planned and what is done, a line for each (suite, protocol, model)."""
+    columns: dict[str, Column] = {
+        "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
+        "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",
+        "random start": "{starts}",
+    }  # fmt: skip
+    return table_of("coverage", "Coverage", columns, rows)
+
+
+def _missing(sections: Sequence[Section]) -> Iterator[Block]:
+    # What is merely not run yet is said with the coverage; here is what failed or is not available locally.
+    notes = [note for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
+    if notes:
+        yield Fold(f"What is missing, and why ({len(notes)})", (Items(tuple(notes)),))
+
+
+def _cost(campaign: Campaign) -> Iterator[Block]:
+    rows = costs(campaign)
+    if rows:
+        columns: dict[str, Column] = {
+            "protocol, model": lambda row: "all" if row["protocol"] == "all" else "{protocol}, {model}".format_map(row),
+            "cells": "{cells}", "core-hours": "{core_hours:.2f}", "median s": "{median_seconds:.1f}",
+            "longest s": "{longest_seconds:.1f}",
+        }  # fmt: skip
+        notes = (
+            "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
+            "baselines. Seconds are those in the worker, one core each.",
+        )
+        yield Tabled(table_of("cost", "What it cost", columns, rows, notes))
+
+
+def _made(campaign: Campaign) -> Iterator[Block]:
+    yield Heading("How it was made")
+    commands = commands_of(run["arguments"] for run in campaign.runs)
+    if commands:
+        yield Code(tuple(commands))
+    computed = {line.run for line in campaign.lines.values()}
+    environments: dict[str, list[int]] = {}
+    for place, run in enumerate(campaign.runs):
+        if place in computed:
+            environments.setdefault(json.dumps(run["environment"], sort_keys=True), []).append(place)
+    for text, places in environments.items():
+        cells = sum(line.run in places for line in campaign.lines.values())
+        days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
+        facts = "; ".join(_facts(json.loads(text)))
+        yield Paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
+    sets = len({line.cell.dataset for line in campaign.lines.values()})
+    recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
+    yield Paragraph(
+        f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
+        "these pages are the CSV files beside them, the cells those in cells/; `closecall import` puts them into a "
+        "store, so that no finished cell is run again.",
+        code=True,
+    )
+
+
+def _facts(environment: dict[str, object]) -> Iterator[str]:
+    for name, value in environment.items():
+        if isinstance(value, dict):
+            yield ", ".join(f"{package} {version}" for package, version in value.items() if version)
+        elif isinstance(value, list):
+            yield f"{name} {', '.join(map(str, value))}"
+        elif value is not None:
+            yield f"{name} {value}"

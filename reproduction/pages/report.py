@@ -1,0 +1,213 @@
+"""Sections -> files beside each other and one self-contained page, all offline."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from closecall.report import charts
+from closecall.report.blocks import Block, Fold, Heading, Items, Paragraph, Picture
+from closecall.report.formats import to_csv, to_latex, to_markdown
+from closecall.report.html import Chart, place, read, render, to_json
+from closecall.report.text import write_whole
+from reproduction.protocol.plan import TARGETS
+from reproduction.run.jobs import Job, from_json
+from reproduction.run.scores import Archive
+from reproduction.run.store import Store
+
+from .findings import FORMATS, findings, result_rows
+from .sections import Section, build, commands_of, folded, notes_of, parts_of
+
+
+def stored_jobs(store: Store) -> list[Job]:
+    """The jobs that were ever asked of this store, in the order of the paper.
+
+    A job is left out if another one of its name has all its cells and has them finished as far.
+    """
+    jobs: dict[tuple[str, Any], Job] = {}
+    with store.understood():
+        for run in store.runs():
+            for content in run["request"].get("jobs", []):
+                job = from_json(content)
+                key = job.name, job.described()
+                jobs[key] = job.united(jobs[key]) if key in jobs else job
+    order = list(TARGETS)
+    done = store.done()
+    found: list[Job] = []
+    for job in jobs.values():
+        if not any(_covers(other, job, done) for other in found):
+            found = [*(other for other in found if not _covers(job, other, done)), job]
+    return sorted(found, key=lambda job: order.index(job.target.name))
+
+
+def _covers(job: Job, other: Job, done: set[str]) -> bool:
+    return job.contains(other) and _unfinished(job, done).isdisjoint(
+        {size.name for size in other.sizes} - _unfinished(other, done)
+    )
+
+
+def _unfinished(job: Job, done: set[str]) -> set[str]:
+    return {cell.dataset for cell in job.cells() if cell.key not in done}
+
+
+def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) -> Iterator[Path]:
+    """Write every table and figure and the page ``report.html``; yield each path as it is written, the page last.
+
+    Parameters
+    ----------
+    store : Store
+    folder : path
+    jobs : sequence of Job, optional
+        All jobs of the store unless given.
+    """
+    archive, sections = Archive(store), list[Section]()
+    for job, apart in _distinguished(stored_jobs(store) if jobs is None else jobs):
+        section = build(job, archive)
+        if apart:
+            section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])
+            section.title += f" ({', '.join(apart)})"
+        sections.append(section)
+        yield from write_section(section, folder / section.name)
+    page = folder / "report.html"
+    write_whole(page, to_html(sections, store, folder))
+    yield page
+
+
+def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
+    """Each job, and in words the options by which it differs from others of its name."""
+    for job in jobs:
+        columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
+        yield job, [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
+
+
+def write_section(section: Section, folder: Path) -> Iterator[Path]:
+    """CSV, Markdown and LaTeX of every table, SVG, PNG and PDF of every chart."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for table in section.tables:
+        for suffix, to_text in _RENDERERS.items():
+            yield write_whole(folder / f"{_stem(table.name)}.{suffix}", to_text(table))
+    if section.notes:
+        yield write_whole(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
+    for name, text in section.latex.items():
+        yield write_whole(folder / f"paper-layout-{_stem(name)}.tex", text)
+    for name, chart in section.charts.items():
+        yield from charts.write(chart, folder / _stem(name))
+
+
+_RENDERERS: dict[str, Callable[[Any], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+
+
+def _stem(name: str) -> str:
+    # Names may come from data sets; what is no letter, digit or plain mark stays out of the file system.
+    return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
+
+
+#: How the caption of the picture begins that stands before all numbers.
+FIRST = "What close decay gains over average on each data set"
+#: The parts of the page in their order, by identity.
+_PARTS = {
+    "summary": "Summary",
+    "holes": "Holes and failures",
+    "walk-section": "Watch close decay learn",
+    "charts": "Charts",
+    "results": "All results",
+    "tables": "Tables",
+    "runs": "Runs and environment",
+    "repeat": "How to repeat it",
+}
+
+
+def first_of(charts: Iterable[Chart]) -> Chart | None:
+    """The picture that stands before all numbers: of the sound protocol, as the first of them are, if there is one."""
+    gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
+    return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
+
+
+def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
+    """The whole report as one page without any reference to the outside; the pictures are those already written."""
+    charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
+    first = first_of(chart for each in charts.values() for chart in each)
+    parts = parts_of(sections)
+    results = result_rows(parts)
+    columns = _columns(results)
+    runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
+    walks = read("walk.json")
+    return render(
+        "report.html.jinja",
+        charts=[chart for each in charts.values() for chart in each],
+        scripts=("table.js", "walk.js"),
+        parts=[part for part in _PARTS.items() if results or part[0] != "results"],
+        first=first,
+        findings=findings(parts),
+        holes=list(_holes(notes_of(sections))),
+        walk=json.loads(walks),
+        walk_data=to_json(json.loads(walks)),
+        drawn=[block for section in sections for block in _drawn(section, charts[section.name], first)],
+        tables=[block for section in sections for block in _tables(section)],
+        results=results,
+        columns=columns,
+        choices={
+            name: list(dict.fromkeys(row[name] for row in results))
+            for name in ("protocol", "model", "loss")
+            if name in columns
+        },
+        formats=FORMATS,
+        runs=runs,
+        when=_when,
+        environment=runs[-1]["environment"] if runs else {},
+        commands=commands_of(run["request"].get("arguments", []) for run in runs),
+    )
+
+
+#: What a run says of its surroundings (:mod:`closecall.report.environment`), and what stands for what is missing.
+_ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
+
+
+def _environment(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: given[name] if type(given.get(name)) is type(nothing) else nothing
+            for name, nothing in _ENVIRONMENT.items()}  # fmt: skip
+
+
+def _when(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):  # a clock that was nowhere near a date
+        return "unknown"
+
+
+def _charts(section: Section, number: int, folder: Path) -> Iterator[Chart]:
+    for other, (name, chart) in enumerate(section.charts.items()):
+        caption = section.captions.get(name, name)
+        picture = (folder / section.name / f"{_stem(name)}.svg").read_text(encoding="utf-8")
+        yield place(f"chart-{number}-{other}", caption, chart, picture)
+
+
+def _holes(notes: Sequence[str]) -> Iterator[Block]:
+    if notes:
+        count = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}"
+        yield Fold(f"{count} on what is missing", (Items(tuple(notes)),), opened=len(notes) <= 8)
+    else:
+        yield Paragraph("Nothing is missing: every cell that was asked for is there.")
+
+
+def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:
+    """The charts of a section but for the one that stands first on the page."""
+    if charts:
+        yield Heading(section.title, 3)
+    yield from (Picture(chart.caption, chart=chart) for chart in charts if chart is not first)
+
+
+def _tables(section: Section) -> Iterator[Block]:
+    if section.tables:
+        yield Heading(section.title, 3)
+    yield from (folded(table, opened=number == 0) for number, table in enumerate(section.tables))
+
+
+def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
+    """The columns in which there is something; protocol and model only where there are several."""
+    values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
+    alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
+    return [name for name, found in values.items() if found != {None} and name not in alone]

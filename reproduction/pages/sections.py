@@ -1,0 +1,347 @@
+"""A job and its records -> one section of the report: tables and charts, holes stated."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from closecall.report import charts
+from closecall.report.blocks import Fold, Tabled
+from closecall.report.formats import Row, Table
+from reproduction.protocol.pairs import CRITERIA
+from reproduction.protocol.plan import STARTS, steps_for
+from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
+from reproduction.run.jobs import Job
+from reproduction.run.record import Record
+from reproduction.run.scores import PAIR, Archive, Results, Scores, title
+
+from . import figure1, figures
+from .exact01 import exact01_shown
+from .figure5 import simulated, simulation_gains, simulation_table
+from .sorr import Found, sorr_shown
+from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
+
+
+@dataclass
+class Section:
+    """One job's part of the report.
+
+    Parameters
+    ----------
+    name, title : str
+    suite : str
+        What its data sets are called together.
+    tables : list of Table
+    charts : dict
+        File stem -> what Vega-Lite draws, as plain values.
+    captions : dict
+        File stem -> what the chart shows and how to read it.
+    latex : dict
+        File stem -> LaTeX of tables in the paper's own layout.
+    notes : list of str
+    scores : list of Scores
+        What the tables and charts are made of, for the page's summary.
+    published : list of PairTable
+        The paper's tables on the same suite.
+    """
+
+    name: str
+    title: str
+    suite: str = ""
+    tables: list[Table] = field(default_factory=list)
+    charts: dict[str, Any] = field(default_factory=dict)
+    captions: dict[str, str] = field(default_factory=dict)
+    latex: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
+    published: list[PairTable] = field(default_factory=list)
+
+    def draw(self, stem: str, chart: Any, caption: str) -> None:
+        """Add a chart."""
+        self.charts[stem], self.captions[stem] = charts.specification(chart), caption
+
+
+def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTable]]]:
+    """Suite, scores and the paper's tables of every part of the sections."""
+    return [(section.suite, scores, section.published) for section in sections for scores in section.scores]
+
+
+def notes_of(sections: Iterable[Section]) -> list[str]:
+    """What the sections say is missing, each once."""
+    return list(dict.fromkeys(note for section in sections for note in section.notes))
+
+
+def folded(table: Table, opened: bool = False) -> Fold:
+    """A table behind its title, to be opened."""
+    return Fold(table.title, (Tabled(table, titled=False),), opened)
+
+
+def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
+    """The command lines of runs, each once, as a shell takes them."""
+    return list(dict.fromkeys(shlex.join(["closecall", *map(str, given)]) for given in requests if given))
+
+
+def build(job: Job, results: Results | Archive) -> Section:
+    """The section of a job, from what there is so far."""
+    archive = results if isinstance(results, Archive) else Archive(results)
+    section = Section(job.name, job.target.title, " and ".join(job.suites))
+    if job.target.protocols and not job.target.simulations and not job.target.model:
+        _gather(section, job, archive)
+    with charts.unchecked():
+        for add in _PARTS[job.target.name]:
+            add(section, job, archive)
+    for hole in job.holes:
+        section.notes.append(f"{hole.because}: {title(hole.dataset)}: {hole.why}")
+    return section
+
+
+def _gather(section: Section, job: Job, archive: Archive) -> None:
+    """The scores that have at least one complete data set; the notes say what is missing."""
+    found = archive.gather(job.cells(), job.holes)
+    for scores in found:
+        missing = [hole for hole in scores.holes if hole not in job.holes]
+        where = f"under {scores.protocol}, {scores.model}"
+        notes = [f"Left out {where}: {title(hole.dataset)}: {hole.why}" for hole in missing]
+        if not scores.datasets:
+            notes.insert(0, f"No data set is complete yet {where}: run it again.")
+        section.notes += [note for note in notes if note not in section.notes]
+    section.scores = [scores for scores in found if scores.datasets]
+    section.published = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]
+
+
+def _suite(section: Section, job: Job, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
+    for scores in section.scores:
+        section.tables += suite_tables(scores, section.published, criteria=criteria)
+        section.tables += _start_tables(job, archive, scores)
+        _suite_charts(section, scores)
+    for protocol in dict.fromkeys(scores.protocol for scores in section.scores):
+        parts = [scores for scores in section.scores if scores.protocol == protocol]
+        for criterion in criteria:
+            paper = next((table for table in section.published if table.criterion == criterion), None)
+            notes = [note for scores in parts for note in notes_on(scores)]
+            section.latex[f"{criterion}-{protocol}"] = pairs_latex(parts, criterion, paper, notes)
+
+
+def _where(scores: Scores) -> str:
+    return f"{scores.model} model, {scores.protocol} protocol, {scores.splits} splits"
+
+
+def _suite_charts(section: Section, scores: Scores) -> None:
+    stem, where = f"{scores.protocol}-{scores.model}", _where(scores)
+    section.draw(
+        f"accuracy-{stem}",
+        charts.side_by_side([figures.accuracies(scores, loss) for loss in LOSSES]),
+        f"Test accuracy of the five methods on each data set, mean over the splits ({where}). Further right is better; "
+        "click a method in the legend to see it alone.",
+    )
+    section.draw(
+        f"gains-{stem}",
+        charts.side_by_side([figures.gains(scores, loss) for loss in LOSSES]),
+        f"What close decay gains over average on each data set, in points of test accuracy ({where}). Coloured bars "
+        "are significant by the protocol's test.",
+    )
+    if len(scores.datasets) > 1:
+        section.draw(
+            f"ranks-{stem}",
+            charts.side_by_side([figures.critical_difference(scores, loss) for loss in LOSSES]),
+            f"Average rank of each method over the data sets, further left is better ({where}). Grey bars join methods "
+            "whose ranks cannot be told apart (Nemenyi, 0.05).",
+        )
+
+
+def _start_tables(job: Job, archive: Archive, scores: Scores) -> list[Table]:
+    """How much the start matters, wherever the same cells are there from another start, on the splits they have."""
+    if scores.model != "linear":
+        return []
+    mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
+    tables = []
+    for other in (start for start in STARTS if start != job.options.start):
+        found = [cell for cell in mine if replace(cell, start=other).key in archive.done]
+        # Fewer splits do for a question like this; both sides are then averaged over those alone.
+        splits = max((cell.split for cell in found), default=-1) + 1
+        shared = [cell for cell in mine if cell.split < splits]
+        for again in archive.gather([replace(cell, start=other) for cell in shared]):
+            if again.datasets:
+                same = scores if splits == scores.splits else archive.gather(shared)[0]
+                tables += [start_table(same, again, (job.options.start, other), loss) for loss in LOSSES]
+    return tables
+
+
+def _errors(section: Section, job: Job, archive: Archive) -> None:
+    for scores in section.scores:
+        beside = job.suites == ("fan8",) and scores.model == "linear"
+        section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
+        section.tables += [method_table(scores, loss) for loss in LOSSES]
+        section.tables += _start_tables(job, archive, scores)
+
+
+def _scatter(section: Section, job: Job, archive: Archive) -> None:
+    for scores in section.scores:
+        section.draw(
+            f"scatter-{scores.protocol}-{scores.model}",
+            figures.scatter(scores),
+            f"Close decay against average, a point for each data set ({_where(scores)}). Above the dashed line close "
+            "decay is better; coloured points differ significantly.",
+        )
+
+
+def _error_tables(section: Section, job: Job, archive: Archive) -> None:
+    section.tables += [error_table(scores, loss) for scores in section.scores for loss in LOSSES]
+
+
+def _chosen(section: Section, job: Job, archive: Archive) -> None:
+    for scores in section.scores:
+        section.draw(
+            f"chosen-k-{scores.protocol}-{scores.model}",
+            figures.chosen_k(scores),
+            f"(a) Which share k*/n of the training examples validation chose for close decay, and (b) the gain over "
+            f"average against that share ({_where(scores)}).",
+        )
+        section.tables.append(_chosen_table(scores))
+
+
+def _chosen_table(scores: Scores) -> Table:
+    records: list[Row] = [
+        scores.where(loss) | {"dataset": title(name), "k_over_n": float(fraction), "gain": float(gain)}
+        for loss in LOSSES
+        for name, fraction, gain in zip(
+            scores.datasets, scores.chosen(loss), scores.pairs(loss)[PAIR].gains, strict=True
+        )
+    ]
+    edges = ((0.0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.999), (0.999, 1.0))
+    rows = []
+    for low, high in edges:
+        cells = []
+        for loss in LOSSES:
+            inside = [r["gain"] for r in records if r["loss"] == loss and low < r["k_over_n"] <= high]
+            cells += [str(len(inside)), f"{100 * np.mean(inside):+.2f}" if inside else ""]
+        rows.append(("all of them" if low > 0.99 else f"{low:g} to {min(high, 1):g}", *cells))
+    header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
+    notes = ("Median over splits of the k* that validation chose for close decay; mean gain over average, in points.",)
+    name = f"chosen-k-{scores.protocol}-{scores.model}"
+    heading = f"Chosen k*: {scores.model}, protocol {scores.protocol}"
+    return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
+
+
+def _figure1(section: Section, job: Job, archive: Archive) -> None:
+    steps = job.options.max_iter or job.target.max_iter
+    content = _solved(section, job, archive)
+    if content is None:
+        return
+    with archive.understood():
+        points, lines, table = figure1.figure1_shown(content, steps)
+    section.tables.append(table)
+    section.draw(
+        "figure1",
+        figures.boundaries(points, lines),
+        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best place is 0 in all "
+        f"four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
+        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k of the fewest training errors. Each method has a lane of its "
+        "own, so that equal boundaries show; one beyond -1 or 1 is not in the picture.",
+    )
+
+
+_WAYS = (
+    f"First row: the descent by which the paper's picture was drawn (no penalty, from zero, rate {figure1.RATE:g}, "
+    f"k = {figure1.DESCENT_K}), which ends before average is trained. Second row:"
+)
+
+
+def _examples(section: Section, job: Job, archive: Archive) -> None:
+    content = _solved(section, job, archive)
+    if content is not None:
+        with archive.understood():
+            section.tables.append(figure1.examples_shown(content, job.options.max_iter or job.target.max_iter))
+
+
+def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:
+    """The table of another paper's cells, over the data sets whose splits are all there."""
+    found: dict[str, list[Record]] = {}
+    for size in job.sizes:
+        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+        left = [cell for cell in cells if cell.key not in archive.done]
+        if left:
+            section.notes.append(f"Left out: {title(size.name)}: {len(left)} of {len(cells)} cells not run")
+        else:
+            found[size.name] = archive.chosen(cells)
+    if found:
+        section.tables.append(shown(found, steps_for(job.target, job.options, job.target.model)))
+
+
+def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
+    """What was solved for a target without cells: kept by the run, or solved here where nothing is kept."""
+    name, steps = job.target.name, job.options.max_iter or job.target.max_iter
+    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
+    if content is None:
+        section.notes.append(f"{job.target.title} is not in this store; `closecall reproduce {name}` computes it.")
+    return content
+
+
+def _figure2(section: Section, job: Job, archive: Archive) -> None:
+    records: list[Row] = [
+        {"dataset": title(size.name), "suite": size.suite, "rows": size.rows, "features": size.features}
+        for size in job.sizes
+    ]
+    if not records:
+        section.notes.append("None of the data sets is available locally.")
+        return
+    section.draw(
+        "figure2", figures.sizes(records), "Examples and features of the data sets that were available, on log scales."
+    )
+    rows = []
+    for suite in job.suites:
+        chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
+        if chosen:
+            spans = [f"{min(column)} / {np.median(column):g} / {max(column)}" for column in zip(*chosen, strict=True)]
+            rows.append((suite, str(len(chosen)), *spans))
+    header = ("suite", "sets", "rows: least / median / most", "features: likewise")
+    section.tables.append(
+        Table("figure2", "Sizes of the data sets that were available", header, tuple(rows), tuple(records))
+    )
+
+
+def _figure5(section: Section, job: Job, archive: Archive) -> None:
+    for size in job.sizes:
+        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+        for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
+            chosen = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
+            records, holes = simulated(chosen, size, archive)
+            section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
+            if records:
+                stem = f"figure5-{title(size.name)}-{protocol}-{model}"
+                section.draw(
+                    stem,
+                    figures.simulations(records),
+                    f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
+                    f"({model} model, {protocol} protocol); the levels are at equal distances. Dotted: always saying "
+                    "the larger class.",
+                )
+                note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
+                section.tables.append(simulation_gains(stem, records))
+                section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
+
+
+Add = Callable[[Section, Job, Archive], None]
+_SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in ("significant", "points"))
+#: What each target's section consists of.
+_PARTS: dict[str, tuple[Add, ...]] = {
+    "overview": (_suite, _scatter, _chosen),
+    "figure1": (_figure1,),
+    "examples": (_examples,),
+    "figure2": (_figure2,),
+    "table1": (_SIGNIFICANT,),
+    "table2": (_SIGNIFICANT,),
+    "table3": (_errors,),
+    "figure3": (_scatter, _error_tables),
+    "figure4": (_chosen,),
+    "figure5": (_figure5,),
+    "table4": (_POINTS,),
+    "table5": (_POINTS,),
+    "exact01": (partial(_beyond, shown=exact01_shown),),
+    "sorr": (partial(_beyond, shown=sorr_shown),),
+}

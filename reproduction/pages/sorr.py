@@ -1,0 +1,111 @@
+"""The sum of ranked ranges on its paper's four sets: test errors over splits beside the published ones.
+
+Published figures: Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1:
+mean test errors in percent of linear models, half of the rows for training and a quarter each for validation and test,
+by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+
+from closecall.report.formats import Column, Row, Table, table_of
+from closecall.stats import TEST_OVER_TRAIN
+from reproduction.protocol import SUITES
+from reproduction.protocol.beyond import RANGE_ALPHAS, RANGE_KS, RANGE_MS, STUDIES
+from reproduction.protocol.grid import LABELS
+from reproduction.run.record import Record
+from reproduction.run.scores import title
+
+#: (loss, aggregate) -> published mean test errors in percent, in the order of the suite.
+PUBLISHED: dict[tuple[str, str], tuple[float, ...]] = {
+    ("logistic", "average"): (20.46, 14.27, 17.25, 25.50),
+    ("logistic", "atk"): (16.76, 11.70, 16.12, 24.17),
+    ("logistic", "maximal"): (22.41, 19.88, 23.57, 28.67),
+    ("hinge", "average"): (18.61, 14.74, 16.25, 22.88),
+    ("hinge", "atk"): (17.04, 12.51, 16.23, 22.88),
+    ("hinge", "maximal"): (22.04, 19.82, 23.40, 28.81),
+}
+#: Data set -> the records of its splits, with the rows that validation chose.
+Found = Mapping[str, Sequence[Record]]
+
+
+def sorr_records(found: Found) -> list[Row]:
+    """A record for each (set, loss, method): mean test error with its interval, and the published one if there is."""
+    return [
+        _record(name, place, [_error(record, place) for record in records])
+        for name, records in found.items()
+        for place in STUDIES["ranges"].places
+    ]
+
+
+def _error(record: Record, place: tuple[str, str]) -> float:
+    (row,) = [row for row in record.rows if (row["loss"], row["method"]) == place]
+    return 100 * (1 - float(row["test"]) / record.sizes[2])
+
+
+def _record(name: str, place: tuple[str, str], errors: Sequence[float]) -> Row:
+    """The interval is corrected for splits that share rows (Nadeau and Bengio); the standard error is not."""
+    mean, splits = float(np.mean(errors)), len(errors)
+    spread = float(np.std(errors, ddof=1)) if splits > 1 else 0.0
+    half = float(stats.t.ppf(0.975, splits - 1) * spread * np.sqrt(1 / splits + TEST_OVER_TRAIN)) if splits > 1 else 0.0
+    figures = dict(zip(SUITES["hu4"], PUBLISHED.get(place, ()), strict=False))
+    error = spread / float(np.sqrt(splits))
+    published = figures.get(name)
+    return {
+        "set": title(name), "loss": place[0], "method": place[1], "splits": splits, "error": mean,
+        "standard_error": error, "low": mean - half, "high": mean + half, "published": published,
+        "difference": None if published is None else mean - published,
+        "differs": published is not None and splits > 1 and abs(mean - published) > 2 * error,
+    }  # fmt: skip
+
+
+def sorr_shown(found: Found, max_iter: int) -> Table:
+    """The errors as a table, the published figure beside each, and a sentence where the two differ."""
+    records = sorr_records(found)
+    columns: dict[str, Column] = {
+        "set": "{set}",
+        "loss": "{loss}",
+        "method": lambda r: LABELS[r["method"]],
+        "error, %": "{error:.2f}",
+        "standard error": "{standard_error:.2f}",
+        "95 % interval": "{low:.1f} to {high:.1f}",
+        "published": lambda r: "" if r["published"] is None else f"{r['published']:.2f}",
+        "difference": lambda r: "" if r["published"] is None else f"{r['difference']:+.2f}{'*' * r['differs']}",
+    }
+    notes = (
+        f"Means over {max(r['splits'] for r in records)} splits by class, half for training, a quarter each for "
+        f"validation, which chooses, and test; {max_iter} steps. Alphas {_listed(RANGE_ALPHAS)}; k of "
+        f"{_listed(RANGE_KS)} of the training rows; ranked ranges with m of {_listed(RANGE_MS)} and k of 0.5 or 1. The "
+        "paper's steps, grids and divisions are others; its ranked ranges are below its other figures on all four "
+        "sets. Intervals are corrected for splits that share rows; a star is a difference of more than two standard "
+        "errors over our splits, the paper's own spread left aside.",
+        *_sentences(records),
+    )
+    return table_of("sorr", "Ranked ranges and their relatives: test errors", columns, records, notes)
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
+
+
+def _sentences(records: Sequence[Row]) -> Iterator[str]:
+    """One for each cell that differs by more than two standard errors, and how many there are."""
+    compared = [record for record in records if record["published"] is not None]
+    apart = [record for record in compared if record["differs"]]
+    if compared:
+        yield f"{len(apart)} of {len(compared)} published figures differ by more than two standard errors."
+    for record in apart:
+        gap = abs(record["difference"])
+        yield (
+            f"{record['set']}, {record['loss']}, {LABELS[record['method']]}: {record['error']:.2f} here, {gap:.2f} "
+            f"points {'above' if record['difference'] > 0 else 'below'} the published {record['published']:.2f}, "
+            f"{_times(gap, record['standard_error'])}."
+        )
+
+
+def _times(gap: float, error: float) -> str:
+    return f"{gap / error:.1f} standard errors" if error else "with no spread over the splits"

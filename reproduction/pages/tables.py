@@ -1,0 +1,315 @@
+"""Scores -> tables beside the published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from closecall import stats
+from closecall._names import Array
+from closecall.report.formats import Column, Row, Table, float_table, table_of
+from closecall.report.text import escape_latex, p_value
+from reproduction.protocol.grid import LABELS
+from reproduction.protocol.pairs import CRITERIA
+from reproduction.protocol.protocol import get_protocol
+from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
+from reproduction.run.scores import PAIR, Scores, title
+
+CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "joint": "p < 0.05 and at least 2 points"}
+
+
+def notes_on(scores: Scores) -> tuple[str, ...]:
+    """How the numbers came about and which data sets are missing."""
+    notes = [
+        f"{len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, {scores.model} model, "
+        f"protocol {scores.protocol}."
+    ]
+    if scores.splits == 1:
+        notes.append("One split cannot be tested: no difference counts as significant.")
+    if scores.holes:
+        # Many reasons under every table would bury it: beyond a few, names here and reasons with the section.
+        few = len(scores.holes) <= 4
+        holes = [f"{title(hole.dataset)} ({hole.why})" if few else title(hole.dataset) for hole in scores.holes]
+        reasons = "" if few else "; notes.md says why"
+        notes.append(f"Left out, {len(holes)} data sets: {'; '.join(holes)}{reasons}.")
+    return tuple(notes)
+
+
+def _table(
+    kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
+    notes: Sequence[str] = (),
+) -> Table:  # fmt: skip
+    """A table about one loss: its name and heading say whose, its records too."""
+    name, where = f"{kind}-{scores.protocol}-{scores.model}-{loss}", f"{scores.model}, {loss}, protocol"
+    placed = [scores.where(loss) | record for record in records]
+    return table_of(name, f"{heading}: {where} {scores.protocol}", columns, placed, (*notes, *notes_on(scores)))
+
+
+def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
+    """One block of the paper's square tables: how often the column's method beats the row's.
+
+    Parameters
+    ----------
+    scores : Scores
+    loss : str
+    criterion : str
+        ``significant``, ``points`` or ``joint``.
+    published : PairTable, optional
+        The table to set beside; each cell then shows ours and, in brackets, its number.
+    """
+    fractions = scores.fractions(loss, criterion)
+    theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
+    places = [(i, j) for i in range(len(METHODS)) for j in range(len(METHODS)) if i != j]
+    records = [_pair_record(scores, criterion, place, fractions, theirs, published) for place in places]
+    notes = ["Fraction of data sets on which the column's method beats the row's."]
+    if published is not None:
+        denominators = " or ".join(map(str, published.denominators[scores.model]))
+        notes.append(f"In brackets: the paper's {published.name} (which fits {denominators} data sets).")
+    table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
+    rows = [
+        (LABELS[method], *map(_beside, fractions[i], theirs[i]))
+        for i, method in enumerate(METHODS)
+    ]  # fmt: skip
+    header = ("beaten / by", *(LABELS[method] for method in METHODS))
+    return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
+
+
+def _pair_record(
+    scores: Scores, criterion: str, place: tuple[int, int], fractions: Array, theirs: Array, published: PairTable | None
+) -> Row:
+    total = len(scores.datasets)
+    wins = round(float(np.nan_to_num(fractions[place])) * total)
+    low, high = stats.fraction_interval(wins, total)
+    record: Row = {
+        "criterion": criterion, "beaten": METHODS[place[0]], "by": METHODS[place[1]],
+        "wins": wins, "datasets": total, "fraction": fractions[place], "low": low, "high": high,
+    }  # fmt: skip
+    if published is not None:
+        total = published.denominators[scores.model][0]
+        low, high = stats.fraction_interval(round(theirs[place] * total), total)
+        record |= {
+            "published": theirs[place], "published_low": low, "published_high": high,
+            "difference": fractions[place] - theirs[place],
+        }  # fmt: skip
+    return record
+
+
+def _beside(ours: float, theirs: float) -> str:
+    return "" if np.isnan(ours) else f"{ours:.2f}" if np.isnan(theirs) else f"{ours:.2f} ({theirs:.2f})"
+
+
+def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
+    """Mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
+
+    With ``published`` each data set of Table 3 has two more lines: the paper's errors and the differences; a plus marks
+    where close decay differs from ``atk``, about which the paper makes a claim.
+    """
+    pairs = scores.pairs(loss) if len(scores.datasets) else {}
+    errors = 100 * (1 - scores.test(loss).mean(axis=-1))
+    rows: list[tuple[str, ...]] = []
+    records: list[Row] = []
+    for i, dataset in enumerate(scores.datasets):
+        name, average = title(dataset), float(errors[i, METHODS.index("average")])
+        theirs = [table3_error(name, loss, method) if published else None for method in METHODS]
+        cells = []
+        for method, error, value in zip(METHODS, map(float, errors[i]), theirs, strict=True):
+            p = 1.0 if method == PAIR[0] else float(pairs[PAIR[0], method].p[i])
+            plus = published and method == PAIR[1] and pairs[_CLAIM].p[i] < stats.SIGNIFICANCE
+            cells.append((f"{error:.2f}{'*' if p < stats.SIGNIFICANCE else ''}{'+' if plus else ''}", error, value))
+            record: Row = {
+                "dataset": name, "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]),
+                "method": method, "error": error, "p": p, "gain_over_average": average - error,
+            }  # fmt: skip
+            beside = {"published": value, "difference": None if value is None else error - value}
+            records.append(record | (beside if published else {}))
+        rows.append((name, *(text for text, *_ in cells)))
+        given = [(error, value) for _, error, value in cells if value is not None]
+        if given:
+            rows.append(("  paper", *(f"{value:.2f}" for _, value in given)))
+            rows.append(("  difference", *(f"{error - value:+.2f}" for error, value in given)))
+    notes = ["Mean test error in percent; * differs from average (p < 0.05 by the protocol's test)."]
+    if published and scores.datasets:
+        notes.append(_claim(scores, loss))
+    table = _table("errors", "Test errors", scores, loss, {}, records, notes)
+    header = ("data set", *(LABELS[method] for method in METHODS))
+    return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
+
+
+#: What the text to Table 3 is about: close decay against average top-k.
+_CLAIM = ("atk", "close_decay")
+
+
+def _claim(scores: Scores, loss: str) -> str:
+    """What the paper says of close decay and average top-k on these sets, and what is so here."""
+    pair = scores.pairs(loss)[_CLAIM]
+    found: dict[str, list[str]] = {"better": [], "worse": [], "equal": []}
+    for name, gain, p in zip(map(title, scores.datasets), pair.gains, pair.p, strict=True):
+        if p < stats.SIGNIFICANCE:
+            found["better" if gain > 0 else "worse"].append(f"{name} by {100 * abs(gain):.1f} points")
+        else:
+            found["equal"].append(name)
+    words = [f"{outcome} on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
+    return (
+        "The mark + says that close decay differs from atk. The paper: equal on six sets, better on two, on monk by "
+        "more than 6 points. "
+        f"Here: {'; '.join(words)}."
+    )
+
+
+def gain_table(scores: Scores, loss: str) -> Table:
+    """Close decay against ``average`` on every data set, largest gain first, with the protocol's p."""
+    records: list[Row] = []
+    if scores.datasets:
+        one, means = scores.pairs(loss)[PAIR], 100 * scores.test(loss, PAIR).mean(axis=-1)
+        records = [
+            {
+                "dataset": title(scores.datasets[i]), "average": float(means[i, 0]), "close_decay": float(means[i, 1]),
+                "gain": 100 * float(one.gains[i]), "p": float(one.p[i]),
+            }
+            for i in np.argsort(-one.gains, kind="stable")
+        ]  # fmt: skip
+    corrected = ", Holm-adjusted over the data sets" if get_protocol(scores.protocol).corrected else ""
+    columns: dict[str, Column] = {
+        "data set": "{dataset}", "average": "{average:.2f}", "close decay": "{close_decay:.2f}", "gain": "{gain:+.2f}",
+        "p": lambda record: p_value(record["p"]),
+    }  # fmt: skip
+    note = f"Mean test accuracy in percent, gain in points, p by the protocol's test{corrected}."
+    return _table("gains", "Close decay against average", scores, loss, columns, records, [note])
+
+
+def method_table(scores: Scores, loss: str) -> Table:
+    """Every method, baselines too: mean accuracy, train-test gap, rank, and wins and losses against ``average``."""
+    methods = scores.methods
+    test, train = scores.test(loss, methods), scores.of("train", loss, methods)
+    pairs = scores.pairs(loss) if len(test) else {}
+    ranks = stats.average_ranks(test.mean(axis=-1)) if len(test) else np.full(len(methods), np.nan)
+    records: list[Row] = []
+    for j, method in enumerate(methods):
+        record: Row = {
+            "method": method, "accuracy": float(test[:, j].mean()) if len(test) else np.nan,
+            "gap": float((train[:, j] - test[:, j]).mean()) if len(test) else np.nan, "rank": float(ranks[j]),
+        }  # fmt: skip
+        for name, criterion in (("", "significant"), ("joint_", "joint")):
+            for outcome, pair in (("wins", ("average", method)), ("losses", (method, "average"))):
+                record[name + outcome] = int(pairs[pair].wins(criterion).sum()) if pair in pairs else None
+        records.append(record)
+    columns: dict[str, Column] = {
+        "method": lambda record: LABELS[record["method"]],
+        "accuracy": lambda record: f"{100 * record['accuracy']:.2f}",
+        "gap": lambda record: f"{100 * record['gap']:+.2f}",
+        "rank": "{rank:.2f}",
+        "p < .05": lambda record: "" if record["wins"] is None else "{wins}-{losses}".format_map(record),
+        "joint": lambda record: "" if record["wins"] is None else "{joint_wins}-{joint_losses}".format_map(record),
+    }
+    distance = stats.critical_difference(len(methods), len(test)) if len(test) else np.nan
+    notes = [
+        "Accuracy: mean over data sets, in percent. Gap: training minus test accuracy, in points. Wins-losses are data "
+        "sets against average: p < 0.05, then also at least 2 points.",
+        f"Ranks that differ by less than {distance:.2f} cannot be told apart (Nemenyi, 0.05).",
+    ]
+    return _table("methods", "All methods", scores, loss, columns, records, notes)
+
+
+def across_table(scores: Scores, loss: str) -> Table:
+    """Wilcoxon's signed-rank test over the data sets for every pair of the five methods, with Holm's correction."""
+    means = scores.test(loss).mean(axis=-1)
+    pairs = list(combinations(range(len(METHODS)), 2))
+    p = np.array([stats.wilcoxon(means[:, i], means[:, j]) for i, j in pairs])
+    records: list[Row] = [
+        {
+            "first": METHODS[i], "second": METHODS[j],
+            "mean_gain": float((means[:, i] - means[:, j]).mean()) if len(means) else np.nan,
+            "p": float(single), "p_holm": float(adjusted),
+        }
+        for (i, j), single, adjusted in zip(pairs, p, stats.holm(p), strict=True)
+    ]  # fmt: skip
+    columns: dict[str, Column] = {
+        "pair": lambda record: f"{LABELS[record['first']]} - {LABELS[record['second']]}",
+        "mean gain (points)": lambda record: f"{100 * record['mean_gain']:+.2f}",
+        "Wilcoxon p": lambda record: p_value(record["p"]),
+        "Holm": lambda record: p_value(record["p_holm"]),
+    }
+    return _table("across", "Across data sets", scores, loss, columns, records)
+
+
+def start_table(scores: Scores, other: Scores, names: tuple[str, str], loss: str) -> Table:
+    """Sensitivity to the start: the same splits solved from two starts, method by method.
+
+    Parameters
+    ----------
+    scores, other : Scores
+        The two starts; compared on the data sets that both have.
+    names : tuple of str
+        What the starts are called.
+    """
+    common = [name for name in scores.datasets if name in other.datasets]
+    first, second = (
+        part.test(loss)[[part.datasets.index(name) for name in common]].mean(axis=-1) for part in (scores, other)
+    )
+    moves = second - first
+    records: list[Row] = [
+        {
+            "method": method, "mean_change": float(moves[:, j].mean()) if common else np.nan,
+            "largest_change": float(np.abs(moves)[:, j].max(initial=0)),
+            "datasets_beyond_1_point": int((np.abs(moves)[:, j] >= 0.01).sum()), "datasets": len(common),
+        }
+        for j, method in enumerate(METHODS)
+    ]  # fmt: skip
+    columns: dict[str, Column] = {
+        "method": lambda record: LABELS[record["method"]],
+        "mean change": lambda record: f"{100 * record['mean_change']:+.2f}",
+        "largest": lambda record: f"{100 * record['largest_change']:.2f}",
+        "over 1 point": "{datasets_beyond_1_point} of {datasets}",
+    }
+    heading = f"Sensitivity to the start ({names[0]} -> {names[1]})"
+    notes = ["Change of the mean test accuracy of a data set, in points."]
+    return _table(f"start-{names[1]}", heading, scores, loss, columns, records, notes)
+
+
+def suite_tables(
+    scores: Scores, published: Sequence[PairTable] = (), *, criteria: Sequence[str] = CRITERIA
+) -> list[Table]:
+    """Every table of one (protocol, model): pairs by each criterion, errors, methods, across data sets."""
+    by_criterion = {table.criterion: table for table in published}
+    tables = []
+    for loss in LOSSES:
+        tables += [pair_table(scores, loss, criterion, by_criterion.get(criterion)) for criterion in criteria]
+        tables += [make(scores, loss) for make in (gain_table, error_table, method_table, across_table)]
+    return tables
+
+
+def pairs_latex(parts: Sequence[Scores], criterion: str, published: PairTable | None, notes: Sequence[str]) -> str:
+    """The paper's layout: a block of rows for each model, logistic left of hinge; ours, published, difference.
+
+    Parameters
+    ----------
+    parts : sequence of Scores
+        One for each model, all of one protocol.
+    criterion : str
+    published : PairTable, optional
+    notes : sequence of str
+    """
+    blocks = []
+    for scores in parts:
+        ours = np.hstack([scores.fractions(loss, criterion) for loss in LOSSES])
+        blocks.append((f"{scores.model}, ours", ours, ""))
+        if published is not None:
+            theirs = np.hstack([published.fractions(scores.model, loss) for loss in LOSSES])
+            blocks += [("paper", theirs, ""), ("difference", ours - theirs, "+")]
+    names = [escape_latex(LABELS[method]) for method in METHODS]
+    head = [
+        r"\toprule",
+        r" & & \multicolumn{5}{c}{Logistic} & \multicolumn{5}{c}{Hinge} \\",
+        r"\cmidrule(lr){3-7}\cmidrule(lr){8-12}",
+        " & & " + " & ".join(names * 2) + r" \\",
+    ]
+    for label, values, sign in blocks:
+        head += [r"\midrule", rf"\multirow{{5}}{{*}}{{{escape_latex(label)}}}"]
+        for name, row in zip(names, values, strict=True):
+            cells = ["" if np.isnan(value) else f"{value:{sign}.2f}" for value in row]
+            head.append(f"& {name} & " + " & ".join(cells) + r" \\")
+    caption = published.caption if published is not None else f"Fraction of data sets with wins ({criterion})"
+    body = "\n".join([*head, r"\bottomrule"])
+    return float_table(f"{caption}; protocol {parts[0].protocol}", notes, "llcccccccccc", body)

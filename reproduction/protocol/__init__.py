@@ -1,0 +1,21 @@
+"""What is run and on what: data sets, divisions, the grid, the baselines, the targets and what the paper published.
+
+`load_dataset` turns a name or a path into a `Dataset`; `SUITES` names lists of them and `available` says which are at
+hand. `synthetic` draws the paper's Figure 1 and examples, `simulate` makes a set harder as Figure 5 does.
+"""
+
+from closecall.table.read.dataset import DataError, Dataset, NotAtHandError
+
+from .sources import data_directory, load_dataset
+from .suites import SUITES, Availability, available
+
+__all__ = [
+    "SUITES",
+    "Availability",
+    "DataError",
+    "Dataset",
+    "NotAtHandError",
+    "available",
+    "data_directory",
+    "load_dataset",
+]

@@ -1,0 +1,126 @@
+"""Cells of other papers: what a cell of the ranked ranges and of the exact 0-1 minima computes, by its model's name.
+
+``ranges``: Hu, Ying, Wang and Lyu's linear models, half of the rows for training and a quarter each for validation and
+test, by class. ``exact``: He and Little's question, the fewest training errors. All rows of the set, standardised, are
+then training, validation and test part at once, so that "the best on validation" is the one of fewest training errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.objective import Problem
+from closecall.solvers import solve
+from closecall.table.compare import looks_at
+from closecall.table.read.dataset import Dataset
+from closecall.table.read.encode import moments
+from closecall.theory import minimum_errors
+from reproduction.protocol.grid import rows_of, score_linear
+from reproduction.protocol.splits import PARTS, Division
+
+from .published import LOSSES
+
+#: Ranked ranges: shares of the training rows, and alphas; every method that takes counts has ten of them.
+RANGE_ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1)
+RANGE_KS = tuple(tenth / 10 for tenth in range(1, 11))
+RANGE_MS = (0.01, 0.02, 0.05, 0.1, 0.2)
+RANGE_COUNTS: dict[str, list[tuple[float | None, float | None]]] = {
+    "average": [(None, None)],
+    "maximal": [(None, None)],
+    "atk": [(k, None) for k in RANGE_KS],
+    "ranked_range": [(k, m) for k in (0.5, 1.0) for m in RANGE_MS],
+    "close_decay": [(k, None) for k in RANGE_KS],
+}
+#: Exact minima: the counts tried, each with the alphas; the plain surrogates have scikit-learn's C = 1.
+EXACT_KS = (0.05, 0.1, 0.2, 0.4, 0.7)
+EXACT_MS = (0.02, 0.05, 0.1, 0.2)
+EXACT_ALPHAS = (0.01, 1.0)
+#: What no classifier does better than, and the best that was found; they have no loss.
+BOUND, EXACT = "proven_bound", "exact_minimum"
+#: Seconds for the exact minimum of a set; both take about one.
+SECONDS = 60.0
+Rows = Callable[[Division, int], Array]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a cell of another paper is.
+
+    Parameters
+    ----------
+    places : tuple of (loss, method)
+        What its record has rows of.
+    rows : callable
+        (division, steps) -> rows of dtype ROW.
+    whole : bool
+        Whether all rows of the set are each of the three parts.
+    """
+
+    places: tuple[tuple[str, str], ...]
+    rows: Rows
+    whole: bool = False
+
+
+def whole(data: Dataset) -> Division:
+    """All rows, standardised, as training, validation and test part."""
+    X, y = np.asarray(data.X, dtype=float), data.signs()
+    mean, scale = moments(X)
+    return Division(((X - mean) / scale,) * 3, (y,) * 3)
+
+
+def _solved(division: Division, problems: list[Problem], steps: int, dtype: type) -> tuple[Array, Array]:
+    """Rows of the problems with their scores, and the slopes (problems, features); k is how much is looked at."""
+    found = solve(division.X[0], division.y[0], problems, max_iter=steps, dtype=dtype)
+    n = division.sizes[0]
+    rows = rows_of(problems)
+    rows["k"] = [max(1, round(looks_at(problem, n))) for problem in problems]
+    score_linear(rows, found.coef, found.intercept, division)
+    rows["objective"], rows["n_iter"], rows["converged"] = found.objective, found.n_iter, found.converged
+    return rows, found.coef
+
+
+def _range_rows(division: Division, steps: int) -> Array:
+    problems = [
+        Problem(loss, method, k, alpha, m)
+        for loss in LOSSES
+        for method, counts in RANGE_COUNTS.items()
+        for k, m in counts
+        for alpha in RANGE_ALPHAS
+    ]
+    return _solved(division, problems, steps, np.float32)[0]
+
+
+def _exact_problems() -> list[Problem]:
+    counted = [
+        Problem("logistic", name, k, alpha) for name in ("atk", "close", "close_decay") for k in EXACT_KS
+        for alpha in EXACT_ALPHAS
+    ]  # fmt: skip
+    trimmed = [Problem("logistic", "trimmed", None, alpha, m) for m in EXACT_MS for alpha in EXACT_ALPHAS]
+    return [*(Problem(loss, "average", None, 1.0) for loss in LOSSES), *counted, *trimmed]
+
+
+def _exact_rows(division: Division, steps: int) -> Array:
+    """Every contender, the exact minimum from the best of their slopes, and what is proven of it."""
+    rows, coef = _solved(division, _exact_problems(), steps, np.float64)
+    n = division.sizes[0]
+    exact = minimum_errors(division.X[0], division.y[0], time_limit=SECONDS, start=coef[int(rows["train"].argmax())])
+    ends = np.zeros(2, rows.dtype)
+    ends["method"], ends["k"], ends["objective"] = [EXACT, BOUND], n, np.nan
+    ends["converged"] = exact.lower_bound >= exact.errors
+    for part in PARTS:
+        ends[part] = [n - round(exact.errors), n - round(exact.lower_bound)]
+    return np.concatenate([rows, ends])
+
+
+#: Model of a cell -> what it computes.
+STUDIES: dict[str, Study] = {
+    "ranges": Study(tuple((loss, method) for loss in LOSSES for method in RANGE_COUNTS), _range_rows),
+    "exact": Study(
+        (*dict.fromkeys((each.loss, each.aggregate) for each in _exact_problems()), ("", EXACT), ("", BOUND)),
+        _exact_rows, whole=True,
+    ),
+}  # fmt: skip

@@ -1,0 +1,144 @@
+"""The grid: which k and alpha are tried, the rows that say how each did, and the row that validation chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.aggregates import get_aggregate
+from closecall.objective import Problem
+from closecall.report import labels
+
+from .protocol import get_protocol
+from .splits import PARTS, Division
+
+ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
+
+
+def k_grid(n: int) -> tuple[int, ...]:
+    """The paper's k: powers of ten from 10 up to n, and n itself; only n below ten.
+
+    Examples
+    --------
+    >>> k_grid(7), k_grid(10), k_grid(277), k_grid(1000)
+    ((7,), (10,), (10, 100, 277), (10, 100, 1000))
+    """
+    powers = tuple(10**exponent for exponent in range(1, len(str(n))))
+    return powers if powers and powers[-1] == n else (*powers, n)
+
+
+#: Shares of the largest losses that an aggregate leaves out where it can.
+TRIMS = (0.01, 0.1)
+
+
+def grid(n: int, methods: Sequence[str], losses: Sequence[str]) -> list[Problem]:
+    """Every (loss, method, k, alpha) for n training rows: k of :func:`k_grid` where the aggregate takes one.
+
+    Examples
+    --------
+    >>> len(grid(277, ["average", "close"], ["logistic"])), grid(277, ["trimmed"], ["hinge"])[0].m
+    (44, 0.01)
+    """
+    return [
+        Problem(loss, method, k, alpha, m)
+        for loss in losses
+        for method in methods
+        for k, m in _counts(method, n)
+        for alpha in ALPHAS
+    ]
+
+
+def _counts(method: str, n: int) -> list[tuple[int | None, float | None]]:
+    takes = get_aggregate(method).takes
+    if "m" in takes:
+        return [(max(2, n // 2) if "k" in takes else None, m) for m in TRIMS]
+    return [(k, None) for k in k_grid(n)] if "k" in takes else [(n, None)]
+
+
+#: One row of a grid. Correct predictions are kept as counts: exact, and any accuracy follows from the parts' sizes.
+#: Baselines leave ``objective`` NaN, and ``loss`` empty where the baseline has its own.
+ROW = np.dtype(
+    [
+        ("loss", "U16"),
+        ("method", "U24"),
+        ("k", "f8"),
+        ("alpha", "f8"),
+        ("train", "u4"),
+        ("validation", "u4"),
+        ("test", "u4"),
+        ("objective", "f8"),
+        ("n_iter", "u4"),
+        ("converged", "?"),
+    ]
+)
+#: The baselines by name, with what the reader sees.
+BASELINES = {
+    "average_exact_intercept": "average, exact intercept",
+    "logistic_regression": "LogisticRegression",
+    "linear_svc": "LinearSVC",
+    "tuned_threshold": "TunedThresholdClassifierCV",
+}
+#: ``average`` with as many random starts of its network as ``close_decay`` has settings.
+EQUAL_STARTS = "average_equal_starts"
+#: What a reader sees for every method, wherever it is shown.
+LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
+
+
+def choose(rows: Array, protocol: str) -> Array:
+    """The row that validation chooses for each (loss, method).
+
+    Most correct on the validation part; equals go to the larger alpha, then the larger k under ``paper`` (the released
+    code's order), to the larger k, then the larger alpha under ``sound``.
+
+    Parameters
+    ----------
+    rows : array of dtype ROW
+    protocol : str
+
+    Returns
+    -------
+    chosen : array of dtype ROW
+        One row for each (loss, method) that occurs, sorted by name.
+
+    Examples
+    --------
+    >>> rows = np.zeros(3, ROW)
+    >>> rows["k"], rows["alpha"], rows["validation"] = [10, 99, 10], [1.0, 0.1, 9.0], [5, 5, 4]
+    >>> choose(rows, "paper")["alpha"].tolist(), choose(rows, "sound")["alpha"].tolist()
+    ([1.0], [0.1])
+    """
+    first, second = get_protocol(protocol).ties
+    order = np.lexsort((rows[second], rows[first], rows["validation"], rows["method"], rows["loss"]))
+    ordered = rows[order]
+    names = ordered[["loss", "method"]]
+    last = np.append(names[1:] != names[:-1], True)[-len(ordered) :]
+    return ordered[last]
+
+
+def rows_of(problems: list[Problem]) -> Array:
+    """Empty rows that say which problem they are about."""
+    rows = np.zeros(len(problems), ROW)
+    for name, attribute in (("loss", "loss"), ("method", "aggregate"), ("k", "k"), ("alpha", "alpha")):
+        rows[name] = [getattr(problem, attribute) for problem in problems]
+    return rows
+
+
+def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
+    """Fill in how many examples of each part every linear classifier gets right (margin > 0).
+
+    Parameters
+    ----------
+    rows : array (problems,) of dtype ROW
+    coef : array (problems, features)
+    intercept : array (problems,)
+    division : Division
+    """
+    for part, X, y in zip(PARTS, division.X, division.y, strict=True):
+        correct = np.zeros(len(rows), dtype=np.int64)
+        # In blocks: all scores of a large part at once would take hundreds of megabytes.
+        for start in range(0, len(y), 4096):
+            scores = X[start : start + 4096] @ coef.T + intercept
+            correct += (scores * y[start : start + 4096, None] > 0).sum(axis=0)
+        rows[part] = correct

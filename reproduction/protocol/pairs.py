@@ -1,0 +1,96 @@
+"""Two methods over the data sets of a suite: gains, p-values, and by which criterion one beats the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from closecall._names import Array, lookup
+from closecall.stats import POINTS, SIGNIFICANCE, holm
+
+from .protocol import get_protocol
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One pair of methods over the data sets.
+
+    Parameters
+    ----------
+    gains : array (datasets,)
+        Mean accuracy of ``better`` minus that of ``base``.
+    p : array (datasets,)
+        As the protocol tests, Holm-adjusted over the data sets under ``sound``.
+    """
+
+    base: str
+    better: str
+    gains: Array
+    p: Array
+
+    def wins(self, criterion: str) -> Array:
+        """Boolean (datasets,): where ``better`` beats ``base`` by that criterion.
+
+        ``significant``: p < 0.05; ``points``: at least 2 percentage points; ``joint``: both, as in the abstract.
+        """
+        return lookup(_CRITERIA, criterion, "criterion")(self)
+
+
+#: The slack keeps a gain of exactly 2 points, as a difference of two means, from being lost to rounding.
+_CRITERIA: dict[str, Callable[[Pair], Array]] = {
+    "significant": lambda pair: (pair.p < SIGNIFICANCE) & (pair.gains > 0),
+    "points": lambda pair: pair.gains >= POINTS - 1e-12,
+    "joint": lambda pair: pair.wins("significant") & pair.wins("points"),
+}
+CRITERIA = tuple(_CRITERIA)
+
+
+def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tuple[str, str], Pair]:
+    """Every ordered pair (base, better) of methods compared on every data set.
+
+    Parameters
+    ----------
+    scores : array (datasets, methods, splits)
+        Test accuracies.
+    methods : tuple of str
+    protocol : str
+        ``"paper"`` or ``"sound"``, which says the test.
+
+    Examples
+    --------
+    >>> scores = np.array([[[0.8, 0.7, 0.9], [0.9, 0.81, 0.99]]])
+    >>> compare(scores, ("average", "close"), "sound")["average", "close"].wins("joint").tolist()
+    [True]
+    """
+    rule = get_protocol(protocol)
+    means = scores.mean(axis=-1)
+    pairs: dict[tuple[str, str], Pair] = {}
+    for i, base in enumerate(methods):
+        for j in range(i + 1, len(methods)):
+            # One split cannot be tested: nothing is significant then, and points can still be counted.
+            p = rule.test(scores[:, i], scores[:, j]) if scores.shape[-1] > 1 else np.ones(len(scores))
+            p = holm(p) if rule.corrected else p
+            pairs[base, methods[j]] = Pair(base, methods[j], means[:, j] - means[:, i], p)
+            pairs[methods[j], base] = Pair(methods[j], base, means[:, i] - means[:, j], p)
+    return pairs
+
+
+def win_fractions(pairs: Mapping[tuple[str, str], Pair], methods: Sequence[str], criterion: str) -> Array:
+    """The paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
+
+    Returns
+    -------
+    fractions : array (methods, methods)
+        NaN where a pair was not compared, or on no data set.
+
+    Examples
+    --------
+    >>> scores = np.array([[[0.8, 0.7, 0.9], [0.9, 0.81, 0.99]]])
+    >>> win_fractions(compare(scores, ("average", "close"), "paper"), ("average", "close"), "points").tolist()
+    [[nan, 1.0], [0.0, nan]]
+    """
+    compared = {names: pair for names, pair in pairs.items() if len(pair.gains)}
+    rows = [[compared[i, j].wins(criterion).mean() if (i, j) in compared else np.nan for j in methods] for i in methods]
+    return np.array(rows)

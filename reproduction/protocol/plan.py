@@ -1,0 +1,392 @@
+"""Cells: what there is to compute, each with a content key; targets -> cells.
+
+A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that decides
+its result, so that resuming is a set difference and a changed data file, step count or recipe is a different cell. The
+suite is how the worker finds the data; it is not part of the key, so two suites that share a set share its cells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+
+from closecall._names import lookup
+from reproduction.protocol.grid import ALPHAS, k_grid
+from reproduction.protocol.protocol import PROTOCOLS, get_protocol
+
+from .published import METHODS, MODELS
+
+#: Raise it when the protocol's code changes what a cell contains: the old records are then left alone, not mixed in.
+RECIPE = 1
+BOTH = tuple(PROTOCOLS)
+STARTS = ("least_squares", "zeros", "random")
+SPLITS = 25
+#: Splits of networks on the embedded suite, which is there to be tried: 25 take more than five minutes on two cores.
+TRIAL_SPLITS = 10
+MAX_SPLITS = 10_000
+#: Cells of one request, however many data sets it names.
+MAX_CELLS = 200_000
+MAX_ITER = 1000
+#: Steps of a network: settled on generated sets, for every aggregate alike (docs/results/beyond-steps.md).
+NETWORK_STEPS = 200
+#: Recipe of a network's cell -> its rate. The second was settled with the steps; requests of before have the first.
+NETWORK_RATES = {1: 0.03, 2: 0.1, 3: 0.1}
+#: The recipes in which all settings of a split share one random start, and in which each has its own.
+ONE_START, NEW_STARTS = 2, 3
+T = TypeVar("T")
+
+
+def from_plain(kind: type[T], content: Any) -> T:
+    """A dataclass from JSON of a stranger; other fields, or other types of text and whole numbers, raise ``TypeError``.
+
+    Examples
+    --------
+    >>> from_plain(Size, {"suite": "s", "name": "n", "checksum": "c", "rows": "5", "features": 2})
+    Traceback (most recent call last):
+    TypeError: rows of a Size is '5', not int
+    """
+    if not isinstance(content, dict):
+        raise TypeError(f"{content!r} is no {kind.__name__}")
+    hints = get_type_hints(kind)
+    for name, value in content.items():
+        if hints.get(name) in (str, int) and type(value) is not hints[name]:
+            raise TypeError(f"{name} of a {kind.__name__} is {value!r}, not {hints[name].__name__}")
+    return kind(**content)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work.
+
+    Parameters
+    ----------
+    suite, dataset : str
+        Where the data set is found and what it is called.
+    checksum : str
+        Of the data set's content.
+    split : int
+        Which random division.
+    model : str
+        ``"linear"`` or ``"network"``; the kind of a cell of another paper (:mod:`reproduction.protocol.beyond`).
+    protocol : str
+        ``"paper"`` or ``"sound"``.
+    max_iter : int
+        Steps of each solve.
+    start : str
+        Where the linear solves start; ``"zeros"`` and ``"random"`` are there for the sensitivity to it.
+    contamination, level : str, int
+        What Figure 5 adds to the data and how many of them; "" and 0 for the data as they are.
+    recipe : int
+
+    Examples
+    --------
+    >>> cell = Cell("embedded", "monk3", "abc", 0, "linear", "paper")
+    >>> len(cell.key), cell.key == Cell("fan8", "monk3", "abc", 0, "linear", "paper").key
+    (64, True)
+    """
+
+    suite: str
+    dataset: str
+    checksum: str
+    split: int
+    model: str
+    protocol: str
+    max_iter: int = MAX_ITER
+    start: str = STARTS[0]
+    contamination: str = ""
+    level: int = 0
+    recipe: int = RECIPE
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of everything that decides the result."""
+        content = {**vars(self)}  # of text and numbers alone: asdict would copy each
+        del content["suite"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def group(self) -> Cell:
+        """The cell's first sibling: cells that differ in the split alone have the same group."""
+        return replace(self, split=0)
+
+
+def rng_for(cell: Cell, stream: str) -> np.random.Generator:
+    """The cell's random stream of that name.
+
+    It depends on the data set, the split and the protocol only: models, starts, step counts and contamination levels
+    see the same division, whichever worker runs them and in whatever order.
+
+    Examples
+    --------
+    >>> cell = Cell("embedded", "monk3", "abc", 3, "linear", "paper")
+    >>> bool(rng_for(cell, "split").random() == rng_for(cell, "split").random())
+    True
+    >>> bool(rng_for(cell, "split").random() == rng_for(cell, "start").random())
+    False
+    """
+    name = json.dumps([cell.dataset, cell.split, cell.protocol, stream])
+    return np.random.default_rng(list(hashlib.sha256(name.encode()).digest()))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cell and what it is expected to cost in seconds (for the order and the remaining time)."""
+
+    cell: Cell
+    cost: float
+
+
+def predicted_cost(cell: Cell, rows: int, features: int) -> float:
+    """Seconds that a cell takes on one core, roughly: for the order of the cells and the time left.
+
+    Fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core of a two-core AVX2
+    machine: each step of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds for the
+    selection and 0.1 for each feature. Under ``sound`` problems stop when they have converged.
+
+    Examples
+    --------
+    >>> cell = Cell("embedded", "monk3", "abc", 0, "linear", "paper")
+    >>> round(predicted_cost(cell, 554, 6), 1)
+    1.3
+    """
+    train = max((rows + cell.level) // 2, 1)
+    counts = len(k_grid(train))
+    average = counts if cell.model == "network" and cell.recipe >= NEW_STARTS else 1
+    problems = len(ALPHAS) * 2 * (average + (len(METHODS) - 1) * counts)
+    # A network of d units a layer has some 3 d^2 weights; its kernel goes through them faster than products for rows.
+    width = features + features**2 if cell.model == "network" else features
+    share = 0.6 if cell.protocol == "sound" and cell.model == "linear" else 1.0
+    return 0.15 + share * problems * cell.max_iter * (2.5e-6 + train * (5.4e-9 + 1e-10 * width))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What can be asked for by name.
+
+    Parameters
+    ----------
+    name, title : str
+    suites : tuple of str
+        Whose data sets it is about.
+    protocols : tuple of str
+        Run unless others are asked for; none for targets that need no cells.
+    simulations : bool
+        Whether its cells are Figure 5's contaminations of one data set.
+    max_iter : int
+        Steps by default. The overview takes fewer: it is the first thing a user runs, and test errors are flat from
+        about 150 steps on.
+    model : str
+        Of another paper: the kind of its cells (:mod:`reproduction.protocol.beyond`), whatever models and protocols
+        are asked for. It is not part of ``all``.
+    most_splits : int
+        More are not run, however many are asked for.
+    """
+
+    name: str
+    title: str
+    suites: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    simulations: bool = False
+    max_iter: int = MAX_ITER
+    model: str = ""
+    most_splits: int = MAX_SPLITS
+
+
+#: Every target by name, in the order in which a report shows them.
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target("overview", "All comparisons on a suite", ("embedded",), BOTH, max_iter=300),
+        Target("figure1", "Figure 1: boundaries on four synthetic sets"),
+        Target("examples", "Examples 1 and 2"),
+        Target("figure2", "Figure 2: sizes of the data sets", ("pmlb94", "openml100")),
+        Target("table1", "Table 1: significant wins on PMLB", ("pmlb94",), BOTH),
+        Target("table2", "Table 2: significant wins on OpenML", ("openml100",), BOTH),
+        Target("table3", "Table 3: errors on the sets of Fan et al.", ("fan8",), BOTH),
+        Target("figure3", "Figure 3: close decay against average", ("pmlb94", "openml100"), BOTH),
+        Target("figure4", "Figure 4: the chosen k*", ("pmlb94", "openml100"), BOTH),
+        Target("figure5", "Figure 5: simulations on spambase", ("pmlb94",), BOTH, simulations=True),
+        Target("table4", "Table 4: wins by two points on PMLB", ("pmlb94",), BOTH),
+        Target("table5", "Table 5: wins by two points on OpenML", ("openml100",), BOTH),
+        Target("sorr", "Hu et al.: ranked ranges on four sets", ("hu4",), ("sound",), max_iter=300, model="ranges"),
+        Target("exact01", "He and Little: exact 0-1 minima", ("he2",), ("sound",), model="exact", most_splits=1),
+    )
+}
+#: The data set that Figure 5 contaminates.
+FIGURE5_SET = "spambase"
+
+
+def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
+    """The targets of those names, ``all`` being all of the paper's; an unknown name raises ``ValueError``.
+
+    Examples
+    --------
+    >>> [target.name for target in get_targets(["table3", "figure1"])]
+    ['table3', 'figure1']
+    >>> len(get_targets(["all"]))
+    11
+    """
+    paper = tuple(target for target in TARGETS.values() if target.name != "overview" and not target.model)
+    known = {**{name: (target,) for name, target in TARGETS.items()}, "all": paper}
+    found = [target for name in names for target in lookup(known, name, "target")]
+    return tuple(dict.fromkeys(found))
+
+
+def usual_splits(suites: Iterable[str], models: Iterable[str]) -> int:
+    """How many splits there are by default: the paper's 25, fewer for networks on nothing but the embedded suite.
+
+    Examples
+    --------
+    >>> usual_splits(["embedded"], ["network"]), usual_splits(["embedded", "pmlb94"], ["network"])
+    (10, 25)
+    """
+    return TRIAL_SPLITS if "network" in models and set(suites) == {"embedded"} else SPLITS
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a plan and its report need to know of an available data set."""
+
+    suite: str
+    name: str
+    checksum: str
+    rows: int
+    features: int
+    positives: int = 0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the user may change: splits, steps (None: the target's own), protocols (None: likewise), models, start.
+
+    The recipe is that of the networks; requests of before had none, which is the first.
+    """
+
+    splits: int = SPLITS
+    max_iter: int | None = None
+    protocols: tuple[str, ...] | None = None
+    models: tuple[str, ...] = ("linear",)
+    start: str = STARTS[0]
+    recipe: int = RECIPE
+
+    def __post_init__(self) -> None:
+        lookup(dict.fromkeys(map(str, NETWORK_RATES)), str(self.recipe), "recipe")
+        if self.splits > MAX_SPLITS:
+            raise ValueError(f"splits={self.splits} is too many; {MAX_SPLITS} are the most")
+        if self.splits < 1 or (self.max_iter is not None and self.max_iter < 1):
+            raise ValueError(f"splits={self.splits} and max_iter={self.max_iter} must be at least 1")
+        for name in self.protocols or ():
+            get_protocol(name)
+        for name in self.models:
+            lookup(dict.fromkeys(MODELS), name, "model")
+        lookup(dict.fromkeys(STARTS), self.start, "start")
+
+
+def steps_for(target: Target, options: RunOptions, model: str) -> int:
+    """The steps of a target's cells of a model: those asked for, else the networks' or the target's own.
+
+    Examples
+    --------
+    >>> steps_for(TARGETS["overview"], RunOptions(), "linear")
+    300
+    >>> steps_for(TARGETS["table1"], RunOptions(max_iter=9), "network")
+    9
+    """
+    return options.max_iter or (NETWORK_STEPS if model == "network" else target.max_iter)
+
+
+def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
+    """The recipe of a cell: that of the networks asked for, as far as the protocol has new starts.
+
+    Examples
+    --------
+    >>> [recipe_for(RunOptions(recipe=3), "network", protocol) for protocol in ("paper", "sound")]
+    [3, 2]
+    """
+    if model != "network":
+        return RECIPE
+    return min(options.recipe, NEW_STARTS if get_protocol(protocol).new_starts else ONE_START)
+
+
+def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
+    """The models of a target's cells: its own kind if it has one, else those asked for."""
+    return (target.model,) if target.model else options.models
+
+
+def by_set(tasks: Sequence[Task]) -> list[Task]:
+    """The cheapest data sets first, every cell of one before the next: what is finished of a long run is whole sets.
+
+    Examples
+    --------
+    >>> sizes = [Size("embedded", "large", "abc", 900, 6), Size("embedded", "small", "def", 90, 6)]
+    >>> tasks = by_set(cells_for(TARGETS["overview"], sizes, RunOptions(splits=2)))
+    >>> [task.cell.dataset for task in tasks] == ["small"] * 4 + ["large"] * 4
+    True
+    """
+    costs: dict[tuple[str, str], float] = {}
+    for task in tasks:
+        place = task.cell.suite, task.cell.dataset
+        costs[place] = costs.get(place, 0) + task.cost
+    return sorted(tasks, key=lambda task: (costs[task.cell.suite, task.cell.dataset], task.cell.dataset))
+
+
+def cells_for(
+    target: Target, sizes: Sequence[Size], options: RunOptions, levels: Sequence[tuple[str, int]] = ()
+) -> list[Task]:
+    """The cells of a target on the available data sets, largest first.
+
+    Parameters
+    ----------
+    target : Target
+    sizes : sequence of Size
+        The data sets available locally.
+    options : RunOptions
+    levels : sequence of (contamination, level)
+        Figure 5's, for a target of simulations.
+
+    Examples
+    --------
+    >>> size = Size("embedded", "monk3", "abc", 554, 6)
+    >>> tasks = cells_for(TARGETS["overview"], [size], RunOptions(splits=3))
+    >>> len(tasks), {task.cell.protocol for task in tasks} == set(PROTOCOLS)
+    (6, True)
+    """
+    fixed = options.protocols is None or not target.protocols or target.model
+    protocols, models = target.protocols if fixed else options.protocols or (), models_of(target, options)
+    splits = min(options.splits, target.most_splits)
+    # Nothing added is the data set as it is, whatever would have been added: one cell, shared with the tables.
+    variants = (
+        dict.fromkeys((name if level else "", level) for name, level in levels) if target.simulations else (("", 0),)
+    )
+    count = len(sizes) * len(protocols) * len(models) * len(variants) * splits
+    if count > MAX_CELLS:
+        raise ValueError(f"{count} cells are too many; {MAX_CELLS} are the most: ask for fewer data sets or splits")
+    tasks = [
+        Task(cell, predicted_cost(cell, size.rows, size.features))
+        for size in sizes
+        for protocol in protocols
+        for model in models
+        for contamination, level in variants
+        for split in range(splits)
+        for cell in [
+            Cell(
+                size.suite,
+                size.name,
+                size.checksum,
+                split,
+                model,
+                protocol,
+                steps_for(target, options, model),
+                options.start if model == "linear" else STARTS[0],
+                contamination,
+                level,
+                recipe_for(options, model, protocol),
+            )
+        ]
+    ]
+    return sorted(tasks, key=lambda task: -task.cost)

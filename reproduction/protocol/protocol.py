@@ -1,0 +1,109 @@
+"""The two protocols, each one object: how to divide, scale, penalise, stop, choose and test.
+
+They differ in the order of things and in what may be looked at; ``paper`` does what the paper did, ``sound`` fits
+everything on the training part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from closecall._names import lookup
+from closecall.stats import PairTest, corrected_test, paper_test
+from closecall.table.read.dataset import Dataset
+from closecall.table.read.encode import moments
+from closecall.table.splits import shares, shuffled, stratified
+from reproduction.protocol.simulate import SIMULATIONS
+
+from .splits import Division
+
+#: Name of a random stream -> its generator.
+Streams = Callable[[str], np.random.Generator]
+Divide = Callable[[Dataset, Streams, str, int], Division]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How an experiment is done.
+
+    Parameters
+    ----------
+    name : str
+    divide : callable
+        ``(data, streams, contamination, level) -> Division``: divide, encode, contaminate and scale.
+    penalize_intercept : bool
+    tolerance : float
+        When a row may stop before its last step.
+    ties : tuple of str
+        The order in which equals on the validation part are decided, most important first; larger wins.
+    test : callable
+        The test of two methods on one data set.
+    corrected : bool
+        Whether Holm's correction over the data sets follows.
+    new_starts : bool
+        Whether every setting of a network has a random start of its own, as in the released experiments.
+    """
+
+    name: str
+    divide: Divide
+    penalize_intercept: bool
+    tolerance: float
+    ties: tuple[str, str]
+    test: PairTest
+    corrected: bool
+    new_starts: bool
+
+
+def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
+    """Drop columns with missing values, scale over the whole set, contaminate, divide at random."""
+    X, y = data.matrix_paper(), data.signs()
+    dropped = data.X.shape[1] - X.shape[1]
+    mean, scale = moments(X)
+    X = (X - mean) / scale
+    if contamination:
+        add = lookup(SIMULATIONS, contamination, "contamination").contaminate
+        X, y = add(X, y, level, streams(contamination))
+    parts = shuffled(np.arange(len(y)), streams("split"))
+    notes = (f"{dropped} columns with missing values dropped",) if dropped else ()
+    rows = () if contamination else tuple(parts)
+    return Division(tuple(X[part] for part in parts), tuple(y[part] for part in parts), notes, rows)
+
+
+def _divide_sound(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
+    """Divide by class, encode by the training part, contaminate each part, scale by the training part as it then is."""
+    signs = data.signs()
+    rows = stratified(signs, streams("split"))
+    X, y = list(data.encode(*rows)), [signs[part] for part in rows]
+    if contamination:
+        add, rng = lookup(SIMULATIONS, contamination, "contamination").contaminate, streams(contamination)
+        for i, count in enumerate(shares(level, [len(part) for part in rows])):
+            X[i], y[i] = add(X[i], y[i], count, rng)
+    mean, scale = moments(X[0])
+    return Division(tuple((part - mean) / scale for part in X), tuple(y), rows=() if contamination else tuple(rows))
+
+
+#: Protocol by name. ``sound`` has a convergence test. ``paper`` gives every aggregate the same number of steps; only a
+#: row whose steps move its margins by less than 1e-5 of their size is not pushed on. Measured against running every
+#: step (validation-chosen test errors; monk3 25 splits, phoneme 4): 1.7 times faster; close, close decay and average
+#: within 0.01 points; atk and top within 0.23 on monk3, top 0.54 higher on phoneme with the logistic loss.
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("paper", _divide_paper, True, 1e-5, ("alpha", "k"), paper_test, False, True),
+        Protocol("sound", _divide_sound, False, 1e-3, ("k", "alpha"), corrected_test, True, False),
+    )
+}
+
+
+def get_protocol(name: str) -> Protocol:
+    """The protocol of that name; an unknown one raises ``ValueError``.
+
+    Examples
+    --------
+    >>> get_protocol("sound").ties
+    ('k', 'alpha')
+    """
+    return lookup(PROTOCOLS, name, "protocol")

@@ -1,0 +1,131 @@
+"""Downloads: from PMLB and OpenML into the data directory, checked before they get their name."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from closecall._budget import LIMIT
+from closecall.table.read.dataset import DataError, Dataset, NotAtHandError
+from closecall.table.read.files import from_frame, read_bounded, read_table, sha256_of, staged
+
+from .catalogue import PMLB94, PMLB_GONE, pmlb_today
+
+#: Seconds without an answer after which a download is given up.
+TIMEOUT = 60
+
+
+def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
+    """The error of a machine that has no such file: what to fetch, where to put it, what works without."""
+    return NotAtHandError(
+        f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
+        "CLOSECALL_DATA). The suite 'embedded' works without any download."
+    )
+
+
+def http_get(url: str) -> bytes | None:
+    """The content of an address, None if there is nothing there (404); ``OSError`` if it cannot be reached."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
+            raw = read_bounded(answer, url, LIMIT)
+            if answer.length:  # read in pieces, a connection that breaks off looks like the end
+                raise OSError(f"the download broke off, {answer.length} bytes are missing")
+            return raw
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 404:
+            return None
+        raise
+    except http.client.HTTPException as error:
+        raise OSError(f"the server's answer makes no sense ({error!r})") from error
+
+
+def fetch_pmlb(name: str, place: Path) -> None:
+    """Download a PMLB set (the name of 2017, or today's if it is none of the 94) and save it as ``place``."""
+    what = f"PMLB's {name!r}"
+    if name in PMLB_GONE:
+        history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"
+        raise not_at_hand(what, f"{PMLB_GONE[name]}, so that today's PMLB cannot stand in for it", history, place)
+    try:
+        from pmlb.pmlb import GITHUB_URL, suffix
+    except ImportError as error:
+        raise DataError("downloading from PMLB needs its package: pip install 'closecall[bench]'") from error
+    today = pmlb_today(name) if name in PMLB94 else name
+    urls = [f"{GITHUB_URL}/{each}/{each}{suffix}" for each in (today, f"_deprecated_{today}")]
+    try:
+        raw = next((found for found in map(http_get, urls) if found is not None), None)
+    except OSError as error:
+        raise not_at_hand(what, f"the download failed ({error})", urls[0], place) from error
+    if raw is None:
+        raise NotAtHandError(f"PMLB has no set {name!r}; its names are on https://epistasislab.github.io/pmlb")
+    with staged(place) as part:
+        part.write_bytes(raw)
+        try:
+            read_pmlb(name, part)
+        except DataError as error:
+            raise not_at_hand(what, f"the download cannot be used ({error})", urls[0], place) from error
+
+
+def read_pmlb(name: str, path: Path) -> Dataset:
+    """Read a PMLB file, its size being what it is known to be; the version says whether it is the edition of 2017."""
+    data = from_frame(read_table(path, "target"), "target", name=name, source="pmlb", version="unlisted")
+    expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
+    found = data.X.shape
+    if expected and found != expected:
+        why = f"; {PMLB_GONE[name]}" if name in PMLB_GONE else ""
+        raise DataError(
+            f"PMLB's {name!r} should have {expected[0]} rows x {expected[1]} features but this file has "
+            f"{found[0]} x {found[1]}{why}. Put the right file in its place, or load this one by its path"
+        )
+    if name not in PMLB94:
+        return data
+    return replace(data, version="2017" if data.checksum.startswith(PMLB94[name][2]) else "changed since 2017")
+
+
+def _summary(name: str) -> tuple[int, int] | None:
+    """Rows and features that the installed pmlb package states for a set, None if it does not know it."""
+    try:
+        from pmlb.dataset_lists import df_summary
+    except ImportError:
+        return None
+    row = df_summary[df_summary["dataset"] == name]
+    return (int(row["n_instances"].iloc[0]), int(row["n_features"].iloc[0])) if len(row) else None
+
+
+def fetch_openml(data_id: int, place: Path) -> None:
+    """Download an OpenML data set through scikit-learn and save it in the directory ``place``.
+
+    scikit-learn compares the download with OpenML's MD5; ``meta.json`` keeps the SHA-256 of what is written here.
+    """
+    address = f"https://www.openml.org/d/{data_id}"
+    try:
+        bunch = _from_openml(data_id)
+    except (OSError, ValueError) as error:
+        recipe = f"{address} on a connected machine (closecall does it on loading 'openml:{data_id}')"
+        raise not_at_hand(f"OpenML's data set {data_id}", f"the download failed ({error})", recipe, place) from error
+    if len(bunch.target_names or ()) != 1:
+        raise DataError(f"OpenML's data set {data_id} names {len(bunch.target_names or ())} targets; it needs one")
+    frame = bunch.frame
+    numeric = frame.select_dtypes("number").columns
+    with staged(place) as part:
+        part.mkdir()
+        frame.to_csv(part / "data.csv.gz", index=False)
+        meta = {
+            "name": str(bunch.details["name"]),
+            "version": str(bunch.details["version"]),
+            "target": bunch.target_names[0],
+            "nominal": [name for name in frame.columns if name not in numeric and name != bunch.target_names[0]],
+            "sha256": sha256_of(part / "data.csv.gz"),
+        }
+        (part / "meta.json").write_text(json.dumps(meta))
+
+
+def _from_openml(data_id: int) -> Any:
+    from sklearn.datasets import fetch_openml as fetch
+
+    return fetch(data_id=data_id, as_frame=True, parser="auto", cache=False)

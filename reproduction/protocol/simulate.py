@@ -1,0 +1,109 @@
+"""Figure 5: what is added to a data set to make it harder (outliers, imbalance, ambiguity)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.table.read.dataset import DataError
+
+Contaminate = Callable[[Array, Array, int, np.random.Generator], tuple[Array, Array]]
+
+
+def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Append points far beyond the other class: 10 x2 - 9 x1 with the label of x1, x2 being of the other label.
+
+    Parameters
+    ----------
+    X : array of shape (samples, features)
+    y : array of shape (samples,)
+        -1 and +1.
+    count : int
+        How many to add; their labels are drawn in proportion to the data.
+    rng : Generator
+
+    Returns
+    -------
+    X, y : arrays of shape (samples + count, features) and (samples + count,)
+        The given rows first, unchanged.
+
+    Examples
+    --------
+    >>> X, y = outliers(np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]), 1, np.random.default_rng(0))
+    >>> float(X[-1, 0]) in (10.0, -9.0), float(y[-1]) == (-1.0 if X[-1, 0] > 0 else 1.0)
+    (True, True)
+    """
+    _check(X, y, count)
+    labels = rng.choice(y, count)
+    own, other = np.empty(count, dtype=int), np.empty(count, dtype=int)
+    for label in (-1, 1):
+        mine = labels == label
+        own[mine] = rng.choice(np.flatnonzero(y == label), mine.sum())
+        other[mine] = rng.choice(np.flatnonzero(y == -label), mine.sum())
+    return np.concatenate([X, 10 * X[other] - 9 * X[own]]), np.concatenate([y, labels])
+
+
+def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Append copies of random negatives, drawn with replacement (Figure 5 adds more than there are).
+
+    Parameters and return values are those of `outliers`.
+
+    Examples
+    --------
+    >>> X, y = imbalance(np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]), 2, np.random.default_rng(0))
+    >>> X.ravel().tolist(), y.tolist()
+    ([0.0, 1.0, 0.0, 0.0], [-1.0, 1.0, -1.0, -1.0])
+    """
+    _check(X, y, count)
+    rows = rng.choice(np.flatnonzero(y == -1), count)
+    return np.concatenate([X, X[rows]]), np.concatenate([y, y[rows]])
+
+
+def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Append copies of random negatives with a positive label, each negative at most once.
+
+    Without replacement, so that each pair is right once and wrong once whatever the classifier says. Parameters and
+    return values are those of `outliers`.
+
+    Examples
+    --------
+    >>> X, y = ambiguity(np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]), 1, np.random.default_rng(0))
+    >>> X.ravel().tolist(), y.tolist()
+    ([0.0, 1.0, 0.0], [-1.0, 1.0, 1.0])
+    """
+    _check(X, y, count)
+    negatives = np.flatnonzero(y == -1)
+    if count > len(negatives):
+        raise DataError(f"{count} ambiguous copies asked for, but there are only {len(negatives)} negatives to copy")
+    rows = rng.choice(negatives, count, replace=False)
+    return np.concatenate([X, X[rows]]), np.concatenate([y, -y[rows]])
+
+
+def _check(X: Array, y: Array, count: int) -> None:
+    if X.ndim != 2 or y.shape != X.shape[:1]:
+        raise DataError(
+            f"X of shape {X.shape} and y of shape {y.shape} do not fit; give (samples, features), (samples,)"
+        )
+    if set(np.unique(y).tolist()) != {-1, 1}:
+        raise DataError(f"the labels must be -1 and +1, both present; got {np.unique(y)[:5].tolist()}")
+    if count < 0:
+        raise DataError(f"the number of points to add must be 0 or more; got {count}")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One panel of Figure 5: what is added, and how many of them at each level."""
+
+    contaminate: Contaminate
+    levels: tuple[int, ...]
+
+
+#: The three panels of Figure 5, on spambase.
+SIMULATIONS: dict[str, Simulation] = {
+    "outliers": Simulation(outliers, (0, 1, 2, 8, 16, 32, 64, 128, 256)),
+    "imbalance": Simulation(imbalance, (0, 800, 1600, 3200, 6400, 12800)),
+    "ambiguity": Simulation(ambiguity, (0, 100, 200, 400, 800)),
+}

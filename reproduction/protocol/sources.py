@@ -1,0 +1,272 @@
+"""A name -> a `Dataset`: embedded, from PMLB, from OpenML, or from a file."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from closecall._budget import Budget
+from closecall._names import lookup
+from closecall.table.read.dataset import DataError, Dataset
+from closecall.table.read.files import SEPARATORS, expanded, from_frame, read_bytes, read_table, sha256_of, suffix_of
+from closecall.table.read.sheet import read_file
+
+from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
+from .embedded import EMBEDDED, embedded
+from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
+
+#: What a name may consist of. No separator and no leading dot: a name never leaves the data directory.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+#: Windows takes these for devices, whatever follows a dot.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+_TASKS_BY_NAME = {name: task for task, (_, name) in OPENML100.items()}
+_TASKS_BY_DATA_ID = {data_id: task for task, (data_id, _) in OPENML100.items()}
+
+#: Where a name without a source is looked for, in this order.
+KNOWN: dict[str, Mapping[str, object]] = {
+    "embedded": EMBEDDED,
+    "pmlb": {**PMLB94, **PMLB_OF_2017},
+    "fan8": FAN8_FILES,
+    "openml100": _TASKS_BY_NAME,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a loader is given beside the name."""
+
+    directory: Path
+    target: str
+    download: bool
+
+
+def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
+    """The data directory: the one given, else the environment variable CLOSECALL_DATA, else the user's cache.
+
+    Examples
+    --------
+    >>> data_directory("/tmp/sets").name
+    'sets'
+    """
+    chosen = given or os.environ.get("CLOSECALL_DATA")
+    if chosen:
+        return expanded(chosen)
+    caches = {"win32": os.environ.get("LOCALAPPDATA"), "darwin": "~/Library/Caches"}
+    base = caches.get(sys.platform) or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return expanded(base) / "closecall"
+
+
+def resolve(name: str) -> tuple[str, str]:
+    """Split a name into its source and the name there.
+
+    Examples
+    --------
+    >>> resolve("monk3"), resolve("pmlb:monk3"), resolve("spambase"), resolve("mine/data.csv.gz")
+    (('embedded', 'monk3'), ('pmlb', 'monk3'), ('pmlb', 'spambase'), ('file', 'mine/data.csv.gz'))
+    """
+    source, colon, rest = name.partition(":")
+    if colon and source in LOADERS:
+        if source != "file" and (not NAME.fullmatch(rest) or _DEVICE.fullmatch(rest)):
+            raise DataError(f"{name!r} is not a data set's name: letters, digits and _ . + - after the source")
+        return source, PMLB_OF_2017.get(rest, rest) if source == "pmlb" else rest
+    if suffix_of(name):
+        return "file", name
+    for source, names in KNOWN.items():
+        if name in names:
+            return resolve(f"{source}:{name}")
+    near = difflib.get_close_matches(name[:100], dict.fromkeys(each for names in KNOWN.values() for each in names), n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+    raise DataError(
+        f"unknown data set {name[:100]!r}{hint} Give an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
+        f"'<source>:<name>' with a source of {', '.join(LOADERS)}, or the path of a .csv, .tsv or .parquet file"
+    )
+
+
+def load_dataset(
+    name: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    target: str = "",
+    download: bool = True,
+) -> Dataset:
+    """Load a data set by name or path.
+
+    Parameters
+    ----------
+    name : str or path
+        ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31`` (OpenML's
+        data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
+        Parquet file (also ``.gz``).
+    data_dir : path, optional
+        See `data_directory`.
+    target : str
+        The target column of a file; found by its name (target, class, label, y) or taken as the last one if empty.
+    download : bool
+        Whether a PMLB or OpenML set that is not in the data directory may be fetched into it.
+
+    Raises
+    ------
+    NotAtHandError
+        If it is not on this machine and cannot be fetched.
+    DataError
+        If it cannot be used. Both are ``ValueError``.
+
+    Examples
+    --------
+    >>> load_dataset("tic-tac-toe").X.shape
+    (958, 9)
+    """
+    source, rest = resolve(name) if isinstance(name, str) else ("file", os.fspath(name))
+    return lookup(LOADERS, source, "source")(rest, Request(data_directory(data_dir), target, download))
+
+
+def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Whether loading that name would need no download (the file is there; it is not read)."""
+    source, rest = resolve(name)
+    if source in ("embedded", "file"):
+        return source == "embedded" or Path(rest).is_file()
+    return _place(source, rest, data_directory(data_dir)).exists()
+
+
+def _place(source: str, name: str, directory: Path) -> Path:
+    """Where a set lies, or, if it is nowhere, where a download of it goes."""
+    if source == "pmlb":  # today's package keeps its cache under today's spelling
+        spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
+        places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
+    elif source == "fan8":
+        places = [directory / "fan8" / f"{name}.csv.gz"]
+    else:
+        task, data_id = _openml_ids(source, name)
+        local = [] if task is None else [directory / "openml100" / f"{task}_{OPENML100[task][1]}.csv.gz"]
+        places = [*local, directory / "openml" / str(data_id)]
+    found = next((place for place in places if place.exists()), places[-1])
+    if not found.resolve().is_relative_to(directory.resolve()):
+        raise DataError(
+            f"{str(found)!r} is a symbolic link that leaves the data directory; copy the file there or load it by path"
+        )
+    return found
+
+
+def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
+    """The suite's task id (None if it is no task of the suite) and OpenML's data set id."""
+    if source == "openml":
+        if not name.isascii() or not name.isdigit():
+            raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")
+        return _TASKS_BY_DATA_ID.get(int(name)), int(name)
+    task = int(name) if name.isascii() and name.isdigit() else _TASKS_BY_NAME.get(name, -1)
+    if task not in OPENML100:
+        raise DataError(f"{name!r} is none of the 54 binary tasks of OpenML100; give an id or name of the suite")
+    return task, OPENML100[task][0]
+
+
+def _load_embedded(name: str, request: Request) -> Dataset:
+    return embedded(name)
+
+
+def _load_pmlb(name: str, request: Request) -> Dataset:
+    path = _place("pmlb", name, request.directory)
+    if not path.exists():
+        if not request.download and name not in PMLB_GONE:  # of those, fetch_pmlb says why there is no download
+            recipe = f"it (loading 'pmlb:{name}' with downloads on does so)"
+            raise not_at_hand(f"PMLB's {name!r}", "downloading is off", recipe, path)
+        fetch_pmlb(name, path)
+    return read_pmlb(name, path)
+
+
+def _load_openml(name: str, request: Request, source: str = "openml") -> Dataset:
+    task, data_id = _openml_ids(source, name)
+    place = _place(source, name, request.directory)
+    if task is not None and place.suffix == ".gz":
+        return _read_task(task, data_id, place)
+    if not place.exists():
+        if not request.download:
+            recipe = f"it (loading 'openml:{data_id}' with downloads on does so)"
+            raise not_at_hand(f"OpenML's data set {data_id}", "downloading is off", recipe, place)
+        fetch_openml(data_id, place)
+    meta = _read_meta(place)
+    frame = read_table(place / "data.csv.gz", meta["target"], meta["nominal"])
+    version = f"{data_id}, version {meta['version']}"
+    return from_frame(
+        frame, meta["target"], name=meta["name"], source="openml", version=version, nominal=meta["nominal"]
+    )
+
+
+def _load_openml100(name: str, request: Request) -> Dataset:
+    return _load_openml(name, request, "openml100")
+
+
+def _read_task(task: int, data_id: int, path: Path) -> Dataset:
+    """A file of the local OpenML100 layout, its types from feature_types.csv and its size from index.csv."""
+    name = OPENML100[task][1]
+    types = _rows_of(path.parent / "feature_types.csv", task)
+    nominal = {row["feature"] for row in types if row["type"] == "nominal"}
+    frame = read_table(path, "target", nominal)
+    strange = sorted({row["feature"] for row in types} - set(map(str, frame.columns)))
+    if strange:
+        raise DataError(f"{path}: feature_types.csv names columns that are not there: {', '.join(strange[:5])}")
+    for row in _rows_of(path.parent / "index.csv", task):
+        if str(len(frame)) != row["n"]:
+            raise DataError(f"{path} has {len(frame)} rows but index.csv says {row['n']}; fetch it again")
+    return from_frame(frame, "target", name=name, source="openml", version=f"{data_id}", nominal=nominal)
+
+
+def _rows_of(path: Path, task: int) -> list[dict[str, str]]:
+    """The lines of a side table that belong to a task; none if the table is not there."""
+    if not path.exists():
+        return []
+    lines = read_bytes(path).decode("utf-8", errors="replace").splitlines()
+    return [row for row in csv.DictReader(lines) if row.get("task_id") == str(task)]
+
+
+def _read_meta(place: Path) -> dict[str, Any]:
+    try:
+        meta: dict[str, Any] = Budget().parse(read_bytes(place / "meta.json", limit=1 << 24))
+        whole = (
+            meta["sha256"] == sha256_of(place / "data.csv.gz")
+            and all(isinstance(meta[key], str) for key in ("name", "version", "target"))
+            and isinstance(meta["nominal"], list)
+            and all(isinstance(name, str) for name in meta["nominal"])
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
+    if not whole:
+        raise DataError(f"{place} is not what was downloaded; delete it and load the data set again")
+    return meta
+
+
+def _load_fan8(name: str, request: Request) -> Dataset:
+    rows, features, origin = lookup(FAN8_FILES, name, "set of Fan et al.")
+    path = _place("fan8", name, request.directory)
+    if not path.exists():
+        wanted = f"{origin}, as a table with a header and the column 'target',"
+        raise not_at_hand(f"Fan et al.'s {name!r}", "neither PMLB nor OpenML has it in this form", wanted, path)
+    data = from_frame(read_table(path, "target"), "target", name=name, source="fan8", version="1")
+    if data.X.shape != (rows, features):
+        raise DataError(f"{path} should have {rows} rows x {features} features, not {data.X.shape}; fetch {origin}")
+    return data
+
+
+def _load_file(name: str, request: Request) -> Dataset:
+    if not suffix_of(name):
+        raise DataError(f"{name}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
+    title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
+    return replace(read_file(name, request.target).dataset(), name=title)
+
+
+#: Every source by the word before the colon.
+LOADERS: dict[str, Callable[[str, Request], Dataset]] = {
+    "embedded": _load_embedded,
+    "pmlb": _load_pmlb,
+    "openml": _load_openml,
+    "openml100": _load_openml100,
+    "fan8": _load_fan8,
+    "file": _load_file,
+}

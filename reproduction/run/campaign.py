@@ -1,0 +1,263 @@
+"""Exported files -> what was run: the jobs that the paper's targets make of them, what is missing, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closecall.report.formats import Row
+from reproduction.protocol import SUITES
+from reproduction.protocol.plan import (
+    FIGURE5_SET,
+    NEW_STARTS,
+    RECIPE,
+    STARTS,
+    TARGETS,
+    Cell,
+    RunOptions,
+    Size,
+    Target,
+    recipe_for,
+    steps_for,
+)
+from reproduction.protocol.published import MODELS
+
+from .compact import Line
+from .exchange import read_folder
+from .jobs import Job, from_json
+from .record import Record
+from .scores import Hole, title
+
+#: The share of the complete data sets for which more splits of fewer sets are preferred.
+NEARLY = 0.8
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The cells and runs of a folder of exported files; to the tables it is what a store is.
+
+    Parameters
+    ----------
+    lines : dict
+        Key -> cell and record.
+    runs : sequence of dict
+        As :func:`reproduction.run.exchange.read_folder` gives them.
+    failed : dict
+        Key -> why, of cells that failed.
+    """
+
+    lines: dict[str, Line]
+    runs: Sequence[dict[str, Any]]
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def done(self) -> set[str]:
+        """Keys of the finished cells."""
+        return set(self.lines)
+
+    def failures(self) -> dict[str, str]:
+        """Key -> why, of the cells that failed."""
+        return self.failed
+
+    def records(self, keys: Iterable[str]) -> Iterator[Record]:
+        """The records of the finished cells among ``keys``, in the order given."""
+        return (self.lines[key].record for key in keys if key in self.lines)
+
+    def cells(self) -> list[Cell]:
+        """The finished cells."""
+        return [line.cell for line in self.lines.values()]
+
+
+def read_campaign(folder: Path) -> Campaign:
+    """The campaign in a folder of exported files."""
+    lines, runs, failed = read_folder(folder)
+    return Campaign({line.cell.key: line for line in lines}, runs, failed)
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """How the cells of a (suite, model) were run."""
+
+    splits: int
+    max_iter: int
+    recipe: int = RECIPE
+
+
+def jobs_of(campaign: Campaign) -> list[Job]:
+    """A job for every target, model and way of running that the campaign has cells or data sets for.
+
+    Targets share cells: a run of ``table1`` is all that Table 4 and the PMLB half of Figures 2, 3 and 4 need. Where a
+    suite was run in several ways (fewer steps to try it out, say), one way counts: see :func:`_best`.
+    """
+    asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
+    variants = _variants(campaign, asked, _at_hand(asked)[0])
+    jobs = []
+    for target in TARGETS.values():
+        for model in (target.model,) if target.model else MODELS if target.protocols else MODELS[:1]:
+            jobs += list(_jobs(target, model, *_asked_of(asked, model), variants))
+    return jobs
+
+
+def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
+    """As :func:`_at_hand`, less what every run of this model left out, by a rule for its cost for example."""
+    sizes, holes = _at_hand(asked)
+    mine = [job for job in asked if model in job.models]
+    had = {(size.suite, size.name) for job in mine for size in job.sizes}
+    for job in mine:
+        for hole in job.holes:
+            for suite in job.suites:
+                if hole.dataset in sizes.get(suite, {}) and (suite, hole.dataset) not in had:
+                    del sizes[suite][hole.dataset]
+                    holes.setdefault(suite, {})[hole.dataset] = hole
+    return sizes, holes
+
+
+def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
+    """Suite -> its data sets that any run had, and those in none, in the order of the suite."""
+    sizes: dict[str, dict[str, Size]] = {}
+    holes: dict[str, dict[str, Hole]] = {}
+    for job in asked:
+        for size in job.sizes:
+            sizes.setdefault(size.suite, {})[size.name] = size
+    for job in asked:
+        for suite in job.suites:
+            members = [hole for hole in job.holes if hole.dataset in SUITES.get(suite, ())]
+            missing = {hole.dataset: hole for hole in members if hole.dataset not in sizes.get(suite, {})}
+            holes.setdefault(suite, {}).update(missing)
+    for suite, found in sizes.items():
+        order = {name: place for place, name in enumerate(SUITES.get(suite, ()))}
+        sizes[suite] = dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
+    return sizes, holes
+
+
+#: (suite, model, simulated, protocol): what is run in one way.
+_Place = tuple[str, str, bool, str]
+
+
+def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[str, Size]]) -> dict[_Place, _Variant]:
+    """How each place was run."""
+    finished = campaign.done()
+    found: dict[_Place, dict[_Variant, int]] = {}
+    for job in asked:
+        if not job.target.protocols or job.options.start != STARTS[0]:
+            continue
+        for suite in job.suites:
+            members = _members(suite, sizes, job.target)
+            for model in job.models:
+                steps = steps_for(job.target, job.options, model)
+                for protocol in job.protocols:
+                    variant = _Variant(job.splits, steps, recipe_for(job.options, model, protocol))
+                    counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
+                    if variant not in counts:
+                        options = _options(variant, [protocol], model)
+                        cells = Job(job.target, (suite,), options, members, ()).cells()
+                        left = {cell.dataset for cell in cells if cell.key not in finished}
+                        counts[variant] = len(members) - len(left)
+    return {key: _best(counts) for key, counts in found.items()}
+
+
+def _options(way: _Variant, protocols: Sequence[str], model: str) -> RunOptions:
+    """The request for cells of a model; a target's own kind of cells is not asked for by name."""
+    models = (model,) if model in MODELS else MODELS[:1]
+    return RunOptions(way.splits, way.max_iter, tuple(protocols), models, recipe=way.recipe)
+
+
+def _best(complete: dict[_Variant, int]) -> _Variant:
+    """Of the ways in which nearly as many data sets are complete as in any, that of most splits, then newest recipe.
+
+    A few large sets that are still to run do not hide 25 splits of all others, and are named as missing.
+
+    Examples
+    --------
+    >>> _best({_Variant(5, 1000): 38, _Variant(25, 1000): 34, _Variant(50, 1000): 20})
+    _Variant(splits=25, max_iter=1000, recipe=1)
+    """
+    enough = NEARLY * max(complete.values())
+    return max(
+        (way for way in complete if complete[way] >= enough), key=lambda way: (way.splits, way.recipe, complete[way])
+    )
+
+
+def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
+    """The available data sets that the target looks at; of a simulation's suite, only the one that was contaminated."""
+    return tuple(
+        size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == FIGURE5_SET
+    )
+
+
+def _jobs(
+    target: Target,
+    model: str,
+    sizes: dict[str, dict[str, Size]],
+    holes: dict[str, dict[str, Hole]],
+    variants: dict[_Place, _Variant],
+) -> Iterator[Job]:
+    if not target.suites:
+        yield Job(target, (), RunOptions(), (), ())
+        return
+    at_hand = [suite for suite in target.suites if suite in sizes]
+    if not target.protocols:
+        ways: dict[tuple[_Variant | None, tuple[str, ...]], list[str]] = {(None, tuple(at_hand)): []} if at_hand else {}
+    else:
+        ways = {}
+        for protocol in target.protocols:  # protocols that were run alike, on the same suites, share a job
+            alike: dict[_Variant, list[str]] = {}
+            for suite in at_hand:
+                way = variants.get((suite, model, target.simulations, protocol))
+                if way:
+                    alike.setdefault(way, []).append(suite)
+            for way, suites in alike.items():
+                ways.setdefault((way, tuple(suites)), []).append(protocol)
+    for (way, together), protocols in ways.items():
+        options = _options(way, protocols, model) if way else RunOptions()
+        chosen = tuple(size for suite in together for size in _members(suite, sizes, target))
+        left = tuple(hole for suite in together if not target.simulations for hole in holes.get(suite, {}).values())
+        yield Job(target, together, options, chosen, left)
+
+
+def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
+    """For every (suite, protocol, model, what): data sets and cells, planned and done, and which sets are missing."""
+    done = campaign.done()
+    rows: dict[tuple[str, ...], Row] = {}
+    for job in jobs:
+        cells = job.cells()
+        for suite in job.suites if job.target.protocols else ():
+            for protocol in job.protocols:
+                mine = [cell for cell in cells if (cell.suite, cell.protocol) == (suite, protocol)]
+                left = {cell.dataset for cell in mine if cell.key not in done}
+                names = list(dict.fromkeys(cell.dataset for cell in mine))
+                model, what = job.models[0], "simulations" if job.target.simulations else "tables"
+                rows[suite, protocol, model, what] = {
+                    "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
+                    "steps": steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
+                    "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
+                    "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
+                    "cells_done": sum(cell.key in done for cell in mine),
+                    "missing": [name for name in names if name in left],
+                }  # fmt: skip
+    return list(rows.values())
+
+
+def _starts(job: Job, model: str, protocol: str) -> str:
+    """What networks begin at; nothing for other models."""
+    each = recipe_for(job.options, model, protocol) >= NEW_STARTS
+    return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
+
+
+def costs(campaign: Campaign) -> list[Row]:
+    """For every (protocol, model) and for all: cells, core-hours, and the median and longest seconds of a cell."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for line in campaign.lines.values():
+        groups.setdefault((line.cell.protocol, line.cell.model), []).append(line.record.seconds)
+    everything = [seconds for group in groups.values() for seconds in group]
+    named = [*sorted(groups.items()), (("all", "all"), everything)]
+    return [
+        {
+            "protocol": protocol, "model": model, "cells": len(seconds), "core_hours": sum(seconds) / 3600,
+            "median_seconds": float(np.median(seconds)), "longest_seconds": max(seconds),
+        }
+        for (protocol, model), seconds in named if seconds
+    ]  # fmt: skip

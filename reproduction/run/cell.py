@@ -1,0 +1,163 @@
+"""One cell -> one record: divide, scale, solve the whole grid, score every row on every part.
+
+Which row of the grid counts is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so every
+question can be asked again without running again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+
+import numpy as np
+
+from closecall._names import Array, lookup
+from closecall.aggregates import get_aggregate
+from closecall.objective import Problem
+from closecall.table.read.dataset import Dataset
+from reproduction.protocol import load_dataset
+from reproduction.protocol.baselines import exact_intercepts, sklearn_baselines
+from reproduction.protocol.beyond import STUDIES, whole
+from reproduction.protocol.grid import ALPHAS, EQUAL_STARTS, grid as grid_of, k_grid, rows_of, score_linear
+from reproduction.protocol.plan import NETWORK_RATES, NEW_STARTS, Cell, rng_for
+from reproduction.protocol.protocol import get_protocol
+from reproduction.protocol.published import LOSSES, METHODS
+from reproduction.protocol.splits import PARTS, Division
+
+from .record import Record
+
+#: Every (loss, method, k, alpha) of the paper's grid for n training rows.
+grid = partial(grid_of, methods=METHODS, losses=LOSSES)
+
+
+def divide(data: Dataset, cell: Cell) -> Division:
+    """Divide and scale a data set as the cell's protocol says.
+
+    Parameters
+    ----------
+    data : Dataset
+    cell : Cell
+
+    Examples
+    --------
+    >>> cell = Cell("embedded", "embedded:monk3", "", 0, "linear", "sound")
+    >>> division = divide(load_dataset("embedded:monk3"), cell)
+    >>> division.sizes, [X.shape[1] for X in division.X]
+    ((277, 139, 138), [6, 6, 6])
+    """
+    if cell.model in STUDIES and STUDIES[cell.model].whole:
+        return whole(data)
+    protocol = get_protocol(cell.protocol)
+    division = protocol.divide(data, partial(rng_for, cell), cell.contamination, cell.level)
+    if min(division.sizes) == 0:
+        raise ValueError(f"{len(data.y)} rows are too few to divide into three parts")
+    if len(np.unique(division.y[0])) < 2:
+        raise ValueError(f"the training part of split {cell.split} has one class only")
+    return division
+
+
+def run_cell(cell: Cell, data_dir: str | None = None) -> Record:
+    """Run one cell from its data set's name to its record.
+
+    Parameters
+    ----------
+    cell : Cell
+    data_dir : str, optional
+        Where data sets are kept; nothing is downloaded here.
+    """
+    began = time.perf_counter()
+    data = _load(cell.dataset, data_dir)
+    if data.checksum != cell.checksum:
+        raise ValueError(f"data set {cell.dataset!r} has changed since the run was planned; start the run again")
+    division = divide(data, cell)
+    rows = lookup(_MODELS, cell.model, "model")(division, cell)
+    seconds = time.perf_counter() - began
+    return Record(cell.key, "done", rows, division.sizes, division.X[0].shape[1], seconds, notes=division.notes)
+
+
+@lru_cache(maxsize=2)  # cells come sorted by cost, so a worker's next cell is mostly of the same data set
+def _load(name: str, data_dir: str | None) -> Dataset:
+    return load_dataset(name, data_dir, download=False)
+
+
+def _linear_rows(division: Division, cell: Cell) -> Array:
+    from closecall.solvers import solve
+
+    problems, protocol = grid(division.sizes[0]), get_protocol(cell.protocol)
+    solutions = solve(
+        division.X[0],
+        division.y[0],
+        problems,
+        max_iter=cell.max_iter,
+        tol=protocol.tolerance,
+        init=_start(cell, division.X[0].shape[1]),
+        penalize_intercept=protocol.penalize_intercept,
+        dtype=np.float32,
+    )
+    rows = rows_of(problems)
+    score_linear(rows, solutions.coef, solutions.intercept, division)
+    rows["objective"], rows["n_iter"], rows["converged"] = solutions.objective, solutions.n_iter, solutions.converged
+    average = np.array([get_aggregate(problem.aggregate).plain for problem in problems])
+    moved = rows[average]  # boolean indexing copies
+    intercepts = exact_intercepts(solutions.coef[average], division.X[0], division.y[0])
+    score_linear(moved, solutions.coef[average], intercepts, division)
+    moved["method"], moved["objective"] = "average_exact_intercept", np.nan
+    return np.concatenate([rows, moved, sklearn_baselines(division.X, division.y, ALPHAS)])
+
+
+def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
+    """The solver's starts by name; ``random`` is standard normal, one draw for all problems of the split."""
+    if cell.start != "random":
+        return cell.start
+    draw = rng_for(cell, "start").standard_normal(features + 1)
+    return draw[1:], float(draw[0])
+
+
+def _network_rows(division: Division, cell: Cell) -> Array:
+    """One network for each problem; with new starts also ``average`` as often as ``close_decay`` has settings."""
+    from closecall.network.grid import train_grid
+
+    problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
+    own, average = len(problems), [each for each in problems if get_aggregate(each.aggregate).plain]
+    if new:
+        problems += average * (len(k_grid(division.sizes[0])) - 1)
+    rows = rows_of(problems)
+    trained = train_grid(
+        division.X[0],
+        division.y[0],
+        problems,
+        max_iter=cell.max_iter,
+        seed=new_starts(cell, problems) if new else int(rng_for(cell, "start").integers(2**31)),
+        learning_rate=NETWORK_RATES[cell.recipe],
+        penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
+    )
+    for part, X, y in zip(PARTS, division.X, division.y, strict=True):
+        rows[part] = (trained.scores(X) * y > 0).sum(axis=1)
+    rows["n_iter"], rows["objective"] = trained.n_iter, np.nan
+    if not new:
+        return rows
+    control = rows[np.isin(rows["method"], [each.aggregate for each in average])]  # the first draw of each is average's
+    control["method"] = EQUAL_STARTS
+    return np.concatenate([rows[:own], control])
+
+
+def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
+    """The seed of each problem's start, from a stream of its own; the n-th time that a problem occurs is draw n."""
+    draws = Counter[Problem]()
+    seeds = []
+    for each in problems:
+        name = f"start {each.loss} {each.aggregate} k={each.k} alpha={each.alpha:g} draw={draws[each]}"
+        seeds.append(int(rng_for(cell, name).integers(2**31)))
+        draws[each] += 1
+    return seeds
+
+
+def _study_rows(division: Division, cell: Cell) -> Array:
+    return STUDIES[cell.model].rows(division, cell.max_iter)
+
+
+_MODELS: dict[str, Callable[[Division, Cell], Array]] = {
+    "linear": _linear_rows, "network": _network_rows, **dict.fromkeys(STUDIES, _study_rows)
+}  # fmt: skip

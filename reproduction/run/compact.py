@@ -1,0 +1,269 @@
+"""Cells in compact form: what validation chose, one line of CSV a cell, read back only if everything in it fits.
+
+A record keeps its whole grid, some seven kilobytes a cell. Every table and figure needs only the row that validation
+chose for each (loss, method): about a hundred bytes a cell, in a file that any tool reads. Objectives are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from closecall._names import Array, lookup
+from closecall.aggregates import get_aggregate
+from closecall.report.text import no_formula
+from reproduction.protocol.beyond import STUDIES
+from reproduction.protocol.grid import ALPHAS, BASELINES, EQUAL_STARTS, ROW, choose, k_grid
+from reproduction.protocol.plan import NETWORK_RATES, NEW_STARTS, RECIPE, STARTS, Cell
+from reproduction.protocol.protocol import PROTOCOLS
+from reproduction.protocol.published import LOSSES, METHODS, MODELS
+from reproduction.protocol.simulate import SIMULATIONS
+from reproduction.protocol.splits import PARTS
+
+from .record import Record
+
+#: Every (loss, method) a cell can have; baselines with a loss of their own come last and have none here.
+PLACES = (
+    *((loss, method) for loss in LOSSES for method in (*METHODS, "average_exact_intercept")),
+    *(("", method) for method in BASELINES if method != "average_exact_intercept"),
+)
+_CELL = tuple(field.name for field in fields(Cell))
+_FACTS = ("run", *(f"{part}_size" for part in PARTS), "features", "seconds", "notes")
+_CHOSEN = ("k", "alpha", *PARTS, "n_iter", "converged")
+#: Kind of a cell -> every (loss, method) that its file has columns for.
+_PLACES = {
+    **dict.fromkeys(MODELS, PLACES),
+    "network-starts": tuple((loss, method) for loss in LOSSES for method in (*METHODS, EQUAL_STARTS)),
+    **{name: study.places for name, study in STUDIES.items()},
+}
+
+
+def kind_of(cell: Cell) -> str:
+    """What shares a file: cells of one model, and networks with a start for every setting by themselves."""
+    return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
+
+
+def header_of(kind: str) -> tuple[str, ...]:
+    """The first line of a file of cells of that kind."""
+    chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[kind] for name in _CHOSEN)
+    return (*_CELL, *_FACTS, *chosen)
+
+
+#: Header -> the kinds of cells that stand under it.
+_HEADERS: dict[tuple[str, ...], tuple[str, ...]] = {
+    header_of(kind): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[kind]) for kind in _PLACES
+}
+HEADER = header_of(MODELS[0])
+
+
+class CompactError(ValueError):
+    """What was read is no compact result of this project; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cell of a file: the cell, its record and which of the file's runs computed it."""
+
+    cell: Cell
+    record: Record
+    run: int
+
+
+def spell(text: str) -> str:
+    r"""Text that a spreadsheet takes for text and that stays on its line; :func:`unspell` reads it back.
+
+    Examples
+    --------
+    >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"))
+    monk3 '=cmd 'a\nb
+    """
+    plain = text.isascii() and text.isprintable()  # nearly always so, and told at once
+    hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
+    if hidden or text.startswith("'") or no_formula(text) != text:
+        # A semicolon is spelt out too: spreadsheets that split there would begin a cell after it.
+        return "'" + text.encode("unicode_escape").decode("ascii").replace(";", r"\x3b")
+    return text
+
+
+def unspell(text: str) -> str:
+    r"""The text that :func:`spell` was given.
+
+    Examples
+    --------
+    >>> unspell(spell("=cmd\r")) == "=cmd\r"
+    True
+    """
+    found = text[1:].encode("ascii").decode("unicode_escape") if text.startswith("'") else text
+    if spell(found) != text:
+        raise ValueError(f"{text!r} is not how a text is spelt here")
+    return found
+
+
+def to_text(lines: Iterable[Line]) -> str:
+    """The cells as CSV, in the order given."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    lines = list(lines)
+    writer.writerow(header_of(kind_of(lines[0].cell)) if lines else HEADER)
+    writer.writerows(map(_write, lines))
+    return buffer.getvalue()
+
+
+def _write(line: Line) -> list[str]:
+    record = line.record
+    cell = [spell(value) if isinstance(value, str) else str(value) for value in vars(line.cell).values()]
+    notes = spell(json.dumps(record.notes)) if record.notes else ""
+    facts = [str(line.run), *map(str, record.sizes), str(record.features), f"{record.seconds:.3f}", notes]
+    chosen = {(row["loss"], row["method"]): row for row in choose(record.rows, line.cell.protocol)}
+    return [*cell, *facts, *(text for place in _PLACES[kind_of(line.cell)] for text in _write_row(chosen.get(place)))]
+
+
+def _write_row(row: Array | None) -> list[str]:
+    if row is None:
+        return [""] * len(_CHOSEN)
+    counts = [str(row[part]) for part in PARTS]
+    # The shortest text that reads back as the same number: a k may be any whole number, an alpha any power of ten.
+    return [f"{row['k']:.17g}", f"{row['alpha']:g}", *counts, str(row["n_iter"]), str(int(row["converged"]))]
+
+
+def from_text(text: str, runs: int) -> Iterator[Line]:
+    """The cells of a file, each checked.
+
+    Parameters
+    ----------
+    text : str
+    runs : int
+        How many runs there are to point to.
+
+    Raises
+    ------
+    CompactError
+        If anything is not as :func:`to_text` writes it.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = tuple(next(reader, ()))
+        if header not in _HEADERS:
+            raise CompactError("line 1: the header is not that of a file of cells")
+        for values in reader:
+            if len(values) != len(header):
+                raise CompactError(f"line {reader.line_num}: {len(values)} values, not {len(header)}")
+            try:
+                yield _read(dict(zip(header, values, strict=True)), runs, _HEADERS[header])
+            except (ValueError, TypeError) as error:
+                raise CompactError(f"line {reader.line_num}: {error}") from None
+    except csv.Error as error:
+        raise CompactError(f"line {reader.line_num}: {error}") from None
+
+
+def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
+    cell = _read_cell(values)
+    kind = lookup({each: each for each in kinds}, kind_of(cell), "model")
+    train, validation, test = sizes = [_whole(values, f"{part}_size", 1) for part in PARTS]
+    features, run = _whole(values, "features", 0), _whole(values, "run", 0)
+    if run >= runs:
+        raise ValueError(f"run {run} of {runs}")
+    seconds = float(values["seconds"])
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"seconds {values['seconds']!r}")
+    places, study = _PLACES[kind], cell.model in STUDIES
+    rows = [row for place in places for row in _read_row(values, place, sizes, study)]
+    there = {(loss, method) for loss, method, *_ in rows}
+    needed = places if kind not in MODELS else [(loss, method) for loss in LOSSES for method in METHODS]
+    missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
+    if missing:
+        raise ValueError(f"no chosen row for {', '.join(missing)}")
+    table = np.array(rows, ROW)
+    notes = _read_notes(unspell(values["notes"]))
+    record = Record(cell.key, "done", table, (train, validation, test), features, seconds, notes=notes, compact=True)
+    return Line(cell, record, run)
+
+
+#: Names of a cell -> what they may be. Suites and data sets are the user's to name; a split is any.
+_ALLOWED: dict[str, Sequence[str]] = {
+    "model": (*MODELS, *STUDIES),
+    "protocol": tuple(PROTOCOLS),
+    "start": STARTS,
+    "contamination": ("", *SIMULATIONS),
+}
+
+
+def _read_cell(values: dict[str, str]) -> Cell:
+    text = {name: unspell(values[name]) for name in ("suite", "dataset", "checksum", *_ALLOWED)}
+    for name, allowed in _ALLOWED.items():
+        lookup(dict.fromkeys(allowed), text[name], name)
+    if not text["dataset"] or not re.fullmatch(r"[0-9a-f]{64}", text["checksum"]):
+        raise ValueError(f"data set {text['dataset']!r} with checksum {text['checksum']!r}")
+    least = {"split": 0, "max_iter": 1, "level": 0, "recipe": 1}
+    numbers = {name: _whole(values, name, low) for name, low in least.items()}
+    if numbers["recipe"] not in (NETWORK_RATES if text["model"] == "network" else (RECIPE,)):
+        raise ValueError(f"recipe {numbers['recipe']}, but this closecall computes recipe {RECIPE}")
+    if bool(text["contamination"]) != bool(numbers["level"]):
+        raise ValueError(f"contamination {text['contamination']!r} at level {numbers['level']}")
+    content: dict[str, str | int] = {**text, **numbers}
+    return Cell(**content)  # type: ignore[arg-type]
+
+
+def _read_row(
+    values: dict[str, str], place: tuple[str, str], sizes: Sequence[int], study: bool
+) -> Iterator[tuple[object, ...]]:
+    loss, method = place
+    stem = f"{loss or 'own'}.{method}"
+    mine = {name: values[f"{stem}.{name}"] for name in _CHOSEN}
+    if not any(mine.values()):
+        return
+    k = _whole(mine, "k", 1)
+    aggregate = method in METHODS and get_aggregate(method).takes
+    if k not in (range(1, sizes[0] + 1) if study else k_grid(sizes[0]) if aggregate else (sizes[0],)):
+        raise ValueError(f"{stem}: k = {k} is not in the grid of {sizes[0]} training rows")
+    alpha = float(mine["alpha"])
+    if alpha not in (ALPHAS if loss or not study else (0.0,)):  # an exact minimum has no penalty
+        raise ValueError(f"{stem}: alpha {mine['alpha']} is not in the grid")
+    counts = [_whole(mine, part, 0) for part in PARTS]
+    if any(count > size for count, size in zip(counts, sizes, strict=True)):
+        raise ValueError(f"{stem}: {counts} correct of {list(sizes)}")
+    if mine["converged"] not in ("0", "1"):
+        raise ValueError(f"{stem}: converged {mine['converged']!r}")
+    yield (loss, method, k, alpha, *counts, math.nan, _whole(mine, "n_iter", 0), mine["converged"] == "1")
+
+
+def _whole(values: dict[str, str], name: str, least: int) -> int:
+    # Digits only: int() would also take "1_000", " 7" and other scripts' digits.
+    text = values[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < least:
+        raise ValueError(f"{name} {text!r} is no whole number of at least {least}")
+    return int(text)
+
+
+def _read_notes(text: str) -> tuple[str, ...]:
+    notes = json.loads(text) if text else []
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise ValueError(f"notes {text!r}")
+    return tuple(notes)
+
+
+def _order(line: Line) -> tuple[object, ...]:
+    cell = line.cell
+    return cell.dataset, cell.max_iter, cell.start, cell.contamination, cell.level, cell.split, cell.checksum
+
+
+def in_files(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    """The cells by the file they belong in, each file in a fixed order.
+
+    One file for each (suite, protocol, model, contaminated or not): a file whose cells are all done changes no more.
+    """
+    files: dict[str, list[Line]] = {}
+    for line in lines:
+        cell = line.cell
+        words = [cell.suite, cell.protocol, *kind_of(cell).split("-"), *(["simulated"] if cell.contamination else [])]
+        stem = "-".join(re.sub(r"[^A-Za-z0-9]", "_", word) for word in words)
+        files.setdefault(f"{stem}.csv.gz", []).append(line)
+    return {name: sorted(files[name], key=_order) for name in sorted(files)}

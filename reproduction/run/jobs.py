@@ -1,0 +1,225 @@
+"""A request -> jobs: the data sets available locally, fetched and checksummed once, before any worker starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from closecall._names import lookup
+from closecall.table.read.dataset import DataError
+from reproduction.protocol import SUITES, load_dataset
+from reproduction.protocol.plan import (
+    FIGURE5_SET,
+    NETWORK_RATES,
+    NEW_STARTS,
+    Cell,
+    RunOptions,
+    Size,
+    Target,
+    Task,
+    cells_for,
+    from_plain,
+    get_targets,
+    models_of,
+    recipe_for,
+    steps_for,
+)
+from reproduction.protocol.simulate import SIMULATIONS
+from reproduction.protocol.sources import resolve
+
+from .scores import Hole, title
+
+LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for level in simulation.levels)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One target on the data sets available locally, with the holes named.
+
+    Parameters
+    ----------
+    target : Target
+    suites : tuple of str
+    options : RunOptions
+    sizes : tuple of Size
+        The data sets available locally.
+    holes : tuple of Hole
+        The others, and why.
+    """
+
+    target: Target
+    suites: tuple[str, ...]
+    options: RunOptions
+    sizes: tuple[Size, ...]
+    holes: tuple[Hole, ...]
+
+    @property
+    def name(self) -> str:
+        """A name for its folder: the target, and the suite if it is not the target's own."""
+        return self.target.name if self.suites == self.target.suites else f"{self.target.name}-{'-'.join(self.suites)}"
+
+    def tasks(self) -> list[Task]:
+        """Its cells, largest first."""
+        return cells_for(self.target, self.sizes, self.options, LEVELS)
+
+    def cells(self) -> list[Cell]:
+        """Its cells in the order of the suite."""
+        place = {size.name: i for i, size in enumerate(self.sizes)}
+        return sorted((task.cell for task in self.tasks()), key=lambda cell: (place[cell.dataset], cell.split))
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """Those asked for, or the target's own; none if the target solves nothing."""
+        asked = None if self.target.model else self.options.protocols
+        return asked or self.target.protocols if self.target.protocols else ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those asked for, or the target's own kind of cells."""
+        return models_of(self.target, self.options)
+
+    @property
+    def splits(self) -> int:
+        """Those asked for, as far as the target has so many."""
+        return min(self.options.splits, self.target.most_splits)
+
+    def described(self) -> tuple[str, ...]:
+        """Its options in words, each in its place."""
+        given = self.options
+        steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in self.models))
+        words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
+        recipes = {recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols}
+        rate = f" of rate {NETWORK_RATES[given.recipe]:g}" if "network" in self.models else ""
+        rate += " from new starts" if "network" in self.models and max(recipes) >= NEW_STARTS else ""
+        return (f"{self.splits} splits", f"{steps} steps{rate}", *words)
+
+    def contains(self, other: Job) -> bool:
+        """Whether every cell of another job of its name is one of this job's too."""
+        steps, start = self.described()[1], self.options.start
+        return (
+            (self.name, steps, start) == (other.name, other.described()[1], other.options.start)
+            and self.splits >= other.splits
+            and {*self.protocols}.issuperset(other.protocols)
+            and {*self.models}.issuperset(other.models)
+            and {*self.sizes}.issuperset(other.sizes)
+        )
+
+    def united(self, other: Job) -> Job:
+        """This job with the data sets of an earlier one that it does not have."""
+        mine = {(size.suite, size.name) for size in self.sizes}
+        sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
+        names = {size.name for size in sizes}
+        order = {name: place for suite in self.suites for place, name in enumerate(SUITES.get(suite, ()))}
+        sizes = tuple(sorted(sizes, key=lambda size: (self.suites.index(size.suite), order.get(size.name, len(order)))))
+        holes = dict.fromkeys(hole for hole in (*self.holes, *other.holes) if hole.dataset not in names)
+        return replace(self, sizes=sizes, holes=tuple(holes))
+
+    def as_json(self) -> dict[str, Any]:
+        """What :func:`from_json` needs; the report then needs no data."""
+        return {
+            "target": self.target.name,
+            "suites": self.suites,
+            "options": asdict(self.options),
+            "sizes": [asdict(size) for size in self.sizes],
+            "holes": [asdict(hole) for hole in self.holes],
+        }
+
+
+def from_json(content: dict[str, Any]) -> Job:
+    """The job that :meth:`Job.as_json` described; what is none raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in content["options"].items()
+    }
+    for suite in content["suites"]:  # they name a folder of the report
+        lookup(SUITES, suite, "suite")
+    return Job(
+        get_targets([content["target"]])[0],
+        tuple(content["suites"]),
+        from_plain(RunOptions, options),
+        tuple(from_plain(Size, size) for size in content["sizes"]),
+        tuple(from_plain(Hole, hole) for hole in content["holes"]),
+    )
+
+
+def prepare(
+    targets: Iterable[str],
+    options: RunOptions,
+    *,
+    suite: str | None = None,
+    only: Sequence[str] = (),
+    data_dir: str | None = None,
+    download: bool = True,
+    largest: float = math.inf,
+    tell: Callable[[str], None] = lambda name: None,
+) -> list[Job]:
+    """Find, fetch and checksum the data sets of the targets.
+
+    Parameters
+    ----------
+    targets : iterable of str
+    options : RunOptions
+    suite : str, optional
+        Instead of the targets' own suites.
+    only : sequence of str
+        Restrict the suites to data sets of these names or titles; a name with a source or a path that is in no suite
+        is added.
+    data_dir : str, optional
+    download : bool
+        Whether missing sets may be fetched.
+    largest : float
+        Sets of more rows x columns^2 (columns as the sound protocol encodes them) are left out: what a network costs.
+    tell : callable
+        Receives the name of each data set before it is looked at.
+
+    Examples
+    --------
+    >>> (job,) = prepare(["overview"], RunOptions(splits=2), only=["monk3"])
+    >>> job.sizes[0].rows, len(job.tasks())
+    (554, 4)
+    """
+    seen: dict[tuple[str, str], Size | Hole] = {}
+
+    def look(name: str, suite_name: str) -> Size | Hole:
+        if (name, suite_name) not in seen:
+            tell(name)
+            seen[name, suite_name] = _look(name, suite_name, data_dir, download, largest)
+        return seen[name, suite_name]
+
+    jobs = []
+    for target in get_targets(targets):
+        suites = (suite,) if suite is not None and target.suites else target.suites
+        members = [(name, each) for each in suites for name in lookup(SUITES, each, "suite")]
+        found = [look(*member) for member in _restrict(members, target, only)]
+        sizes = tuple(each for each in found if isinstance(each, Size))
+        jobs.append(Job(target, suites, options, sizes, tuple(each for each in found if isinstance(each, Hole))))
+    return jobs
+
+
+def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str]) -> list[tuple[str, str]]:
+    wanted = [*only] or ([FIGURE5_SET] if target.simulations else [])
+    if not wanted or not members:
+        return members
+    chosen = [member for member in members if member[0] in wanted or title(member[0]) in wanted]
+    known = {name for member in chosen for name in (member[0], title(member[0]))}
+    added = [name for name in wanted if name not in known]
+    for name in added:
+        resolve(name)  # a name that nobody knows is a mistake in the request, not a hole
+    return chosen + [(name, members[0][1]) for name in added]
+
+
+def _look(name: str, suite: str, data_dir: str | None, download: bool, largest: float) -> Size | Hole:
+    try:
+        data = load_dataset(name, data_dir, download=download)
+        positives = int((data.signs() > 0).sum())
+        work = 0 if math.isinf(largest) else len(data.y) * data.encode(np.arange(len(data.y)))[0].shape[1] ** 2
+        if work > largest:
+            return Hole.too_large(name, work, largest)
+    except DataError as error:
+        return Hole(name, str(error))
+    except OSError as error:  # a disk or a network that fails is this set's hole, not the run's end
+        return Hole(name, f"{type(error).__name__}: {error}")
+    return Size(suite, name, data.checksum, data.X.shape[0], data.X.shape[1], positives)

@@ -1,0 +1,120 @@
+"""The driver: plan minus store is what is left to do; records go in as they come, progress comes out as events."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from closecall.report.environment import environment
+from reproduction.protocol.plan import Cell, Task
+
+from .engines import Engine, Work
+from .store import Store
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a driver reports.
+
+    Parameters
+    ----------
+    kind : str
+        ``planned``, ``started``, ``lost`` (a worker died, its cell runs again), ``done``, ``failed`` or ``finished``.
+    cell : Cell, optional
+    detail : str
+        Why it failed.
+    done, failed, total : int
+        Cells of this plan: finished (earlier runs included), failed in this run, all.
+    fraction : float
+        Share of the plan's predicted cost that is finished.
+    eta : float, optional
+        Seconds left by the cost and time of this run; None before the first cell.
+    seconds : float
+        Time the cell took in its worker.
+    """
+
+    kind: str
+    cell: Cell | None
+    detail: str
+    done: int
+    failed: int
+    total: int
+    fraction: float
+    eta: float | None
+    seconds: float = 0.0
+
+    def as_json(self) -> str:
+        """One line of JSON.
+
+        Examples
+        --------
+        >>> Event("planned", None, "", 0, 0, 2, 0.0, None).as_json()[:19]
+        '{"kind": "planned",'
+        """
+        return json.dumps(asdict(self))
+
+
+class _Progress:
+    """Counts and the cost-weighted estimate of the time left."""
+
+    def __init__(self, tasks: Sequence[Task], todo: Sequence[Task]) -> None:
+        self.total = len(tasks)
+        self.cost = sum(task.cost for task in tasks) or 1.0
+        self.left = sum(task.cost for task in todo)
+        self.at_start = self.left
+        self.done, self.failed = len(tasks) - len(todo), 0
+        self.began = time.monotonic()
+
+    def event(self, kind: str, cell: Cell | None = None, detail: str = "", seconds: float = 0.0) -> Event:
+        spent, finished = time.monotonic() - self.began, self.at_start - self.left
+        eta = spent * self.left / finished if finished > 0 else None
+        fraction = 1 - self.left / self.cost if self.total else 1.0
+        return Event(kind, cell, detail, self.done, self.failed, self.total, fraction, eta, seconds)
+
+    def finish(self, task: Task, ok: bool) -> None:
+        self.left -= task.cost
+        self.done, self.failed = self.done + ok, self.failed + (not ok)
+
+
+def drive(
+    tasks: Sequence[Task], store: Store, engine: Engine, work: Work, request: dict[str, Any]
+) -> Generator[Event, None, None]:
+    """Run what the store does not have yet, write each record as it comes, and yield events.
+
+    Failed cells of earlier runs are tried again. Cells are unique by key: asking twice runs once.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+    store : Store
+        Open for writing.
+    engine : callable
+        See :mod:`reproduction.run.engines`.
+    work : callable
+        ``cell -> Record``; picklable.
+    request : dict
+        What was asked for, kept with the run.
+    """
+    unique = list({task.cell.key: task for task in tasks}.values())
+    finished = store.done()
+    todo = [task for task in unique if task.cell.key not in finished]
+    progress = _Progress(unique, todo)
+    yield progress.event("planned")
+    store.begin_run(request, environment())
+    # Closed, not left to the collector: an interrupted driver ends its workers before it ends itself.
+    with contextlib.closing(engine(todo, work)) as happenings:
+        for happening in happenings:
+            task, record = happening.task, happening.record
+            if record is None:
+                yield progress.event(happening.kind, task.cell, happening.detail)
+                continue
+            store.add(task.cell, record)
+            ok = record.status == "done"
+            progress.finish(task, ok)
+            yield progress.event("done" if ok else "failed", task.cell, record.error, record.seconds)
+    store.finish_run()
+    yield progress.event("finished")

@@ -1,0 +1,372 @@
+"""The result store: one SQLite file that says what is done, exactly once.
+
+Only the driver writes, one transaction for each record, so a driver killed at any moment leaves a store in which every
+finished cell is whole and no other cell is there. Readers (status, report) may look at any time: the file is in WAL
+mode. A second driver is refused: the lock is a second, empty database held in an exclusive transaction, which the
+operating system releases however the driver ends. Every record and run carries a digest of its content, so that a byte
+that a disk changed is noticed when the store is opened, and the other records can be saved (``salvage.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from closecall._budget import Budget
+from closecall._signals import RunError
+from reproduction.protocol.plan import Cell, from_plain
+
+from .record import Record, pack, unpack
+from .schema import MAX_RECORD, SCHEMA_VERSION, connect, upgrade, version_of
+
+#: Characters of a run's request or environment; the largest request that closecall writes has some hundred thousand.
+MAX_REQUEST = 1 << 22
+#: SQLite's primary error codes -> what happened and what to do; ``{path}`` and ``{folder}`` are filled in.
+_FAULTS = {
+    sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
+    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: look at it, make room",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or its folder one that can be read and written",
+    sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged: `closecall salvage --out {folder}` saves what is readable",
+    sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: `closecall salvage --out {folder}` saves what is "
+    "readable",
+    sqlite3.SQLITE_BUSY: "another process holds {path}: wait for it or end it",
+}
+#: What reading a damaged file raises; the second when SQLite's message quotes bytes that are no text any more.
+BROKEN = (sqlite3.Error, UnicodeDecodeError)
+#: What the digest of a record and of a run is about.
+RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
+RUN = ("request", "environment")
+_DIGESTED = tuple(
+    f"SELECT digest, {', '.join(names)} FROM {table}" for table, names in (("records", RECORD), ("runs", RUN))
+)
+#: A failed record gives way to whatever the next run brings; a finished one is never written again.
+_WRITE = f"""
+INSERT INTO records ({", ".join(RECORD)}, run, written, digest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    run = excluded.run, status = excluded.status, attempts = attempts + 1, error = excluded.error,
+    notes = excluded.notes, sizes = excluded.sizes, features = excluded.features, seconds = excluded.seconds,
+    written = excluded.written, rows = excluded.rows, digest = excluded.digest
+WHERE status = 'failed'
+"""
+
+
+class StoreError(ValueError):
+    """The store cannot be used; the message says why and what to do."""
+
+
+class StoreFault(StoreError, RunError):
+    """The store stopped working during a run: what is finished is kept, the same command resumes."""
+
+
+class Store:
+    """A result store on disk.
+
+    Parameters
+    ----------
+    path : path
+        The file; it and its directory are made when opened for writing.
+    write : bool
+        Whether this is the driver. A reader needs an existing store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite", write=True) as store:
+    ...     store.done()
+    set()
+    """
+
+    def __init__(self, path: str | Path, *, write: bool = False) -> None:
+        self.path = Path(path)
+        self.write = write
+        self._lock: sqlite3.Connection | None = None
+        self._run: int | None = None
+        if not write and not self.path.is_file():
+            raise StoreError(f"there is no result store at {self.path}; run `closecall reproduce` first")
+        try:
+            if write:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = take_lock(self.path)
+            self._connection = connect(self.path, "rwc" if write else "ro")
+            self._prepare()
+        except OSError as error:
+            self._release()
+            raise StoreError(f"cannot open the result store {self.path}: {error}") from error
+        except BROKEN as error:
+            full = write and _is_full(error, self.path.parent)  # before what was begun makes room again
+            self._release()
+            kind = StoreFault if full else StoreError
+            raise kind(f"cannot open the result store: {_explain(error, self.path)}") from error
+        except BaseException:
+            self._release()
+            raise
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        version = self._version()
+        if self.write:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")  # a record outlives a power cut; 4 ms each
+            with self.transaction():
+                upgrade(self._connection, version)
+                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [_identity()])
+        else:
+            if version < SCHEMA_VERSION:  # a reader leaves the file as it is and looks at a new copy of it
+                old, self._connection = self._connection, sqlite3.connect(":memory:", isolation_level=None)
+                with contextlib.closing(old):
+                    old.backup(self._connection)
+                upgrade(self._connection, version)
+            self._connection.execute("PRAGMA query_only = ON")
+        self._check()
+
+    def _version(self) -> int:
+        """The schema of the file, before anything else is asked of it; a driver may begin an empty one."""
+        try:
+            found = version_of(self._connection)
+        except sqlite3.OperationalError as error:
+            wal = self.path.with_name(self.path.name + "-wal")
+            if self.write or _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or wal.exists():
+                raise
+            # Where nothing can be written a reader cannot make its index of the WAL either; without one it needs none.
+            self._connection.close()
+            self._connection = connect(self.path, "immutable")
+            found = version_of(self._connection)
+        if found == 0 and not self.write:
+            found = "is not a closecall result store"
+        if isinstance(found, str):
+            raise StoreError(f"{self.path} {found}; choose another --out, or use the version that wrote it")
+        return found
+
+    def _check(self) -> None:
+        """Refuse a store in which a byte has changed behind SQLite's back."""
+        found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
+        if not wrong:
+            query = "SELECT count(*) FROM runs WHERE max(length(request), length(environment)) > ?"
+            count = next(self._rows(query, [MAX_REQUEST]))[0]
+            wrong = f"{count} runs ask for more than closecall writes down" if count else ""
+        if not wrong:
+            count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
+            wrong = f"{count} records or runs are not what was written" if count else ""
+        if wrong:
+            raise StoreError(
+                f"the result store {self.path} is damaged ({wrong}): `closecall salvage --out {self.path.parent}` "
+                "keeps every whole record in a new store; then the same command runs the rest again"
+            )
+
+    def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(query, values)
+        except BROKEN as error:
+            raise StoreError(_explain(error, self.path)) from error
+
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """What a store says is whatever the writer of the file wanted: what closecall did not write is refused."""
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            detail = " ".join(str(error).split())[:200]
+            raise StoreError(
+                f"{self.path} holds what closecall does not write ({detail}); it was changed or forged: use another "
+                "store, or run `closecall reproduce` with another --out"
+            ) from error
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; a disk that fails is a :class:`StoreFault`. Inside another one it is a part of that."""
+        if self._connection.in_transaction:
+            yield
+            return
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:  # a full disk may have rolled it back already
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error) and self.write:
+                how = _explain(error, self.path)
+                raise StoreFault(f"{how}; what is finished is kept, the same command resumes") from error
+            raise
+
+    def begin_run(self, request: dict[str, Any], environment: dict[str, Any]) -> None:
+        """Note what was asked for and where it runs; the records written from now on point to it."""
+        content = [json.dumps(request, sort_keys=True), json.dumps(environment, sort_keys=True)]
+        with self.transaction():
+            cursor = self._connection.execute(
+                "INSERT INTO runs (started, request, environment, digest) VALUES (?, ?, ?, ?)",
+                [time.time(), *content, digest(content)],
+            )
+        self._run = cursor.lastrowid
+
+    def finish_run(self) -> None:
+        """Note that the run came to its end."""
+        with self.transaction():
+            self._connection.execute("UPDATE runs SET finished = ? WHERE id = ?", [time.time(), self._run])
+
+    def add(self, cell: Cell, record: Record) -> None:
+        """Write one record in one transaction."""
+        if self._run is None:
+            raise StoreError("begin_run comes before the first record")
+        values = [
+            record.key,
+            json.dumps(asdict(cell), sort_keys=True),
+            record.status,
+            record.error.encode(errors="backslashreplace").decode(),  # a file's name may hold bytes that are no text
+            json.dumps(record.notes),
+            json.dumps(record.sizes),
+            int(record.features),
+            float(record.seconds),
+            pack(record.rows),
+        ]
+        with self.transaction():
+            self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
+
+    def keep(self, name: str, steps: int, content: Any) -> None:
+        """Keep what was solved at once, without cells, such as Figure 1."""
+        with self.transaction():
+            values = [f"solved {name} {steps}", json.dumps(content)]
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+
+    def kept(self, name: str, steps: int) -> Any:
+        """What :meth:`keep` kept, or None."""
+        found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
+        with self.understood():
+            return json.loads(found[0][0]) if found else None
+
+    def done(self) -> set[str]:
+        """Keys of the finished cells."""
+        return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}
+
+    def failures(self) -> dict[str, str]:
+        """Key -> why, of the cells that failed."""
+        return dict(self._rows("SELECT key, error FROM records WHERE status = 'failed'"))
+
+    def cells(self) -> list[Cell]:
+        """Every cell that has a record, finished or failed."""
+        found = list(self._rows("SELECT cell FROM records"))
+        with self.understood():
+            return [from_plain(Cell, Budget(MAX_RECORD).parse(text)) for (text,) in found]
+
+    def records(self, keys: Iterable[str]) -> Iterator[Record]:
+        """The records of the finished cells among ``keys``, one at a time, in the order given."""
+        query = "SELECT run, notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
+        compact = self.compact_runs()
+        for key in keys:
+            for run, notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
+                with self.understood():
+                    budget = Budget(MAX_RECORD)
+                    (train, validation, test) = map(int, budget.parse(sizes))
+                    notes, sizes = tuple(map(str, budget.parse(notes))), (train, validation, test)
+                    content = unpack(rows)
+                yield Record(key, "done", content, sizes, features, seconds, "", notes, run in compact)
+
+    def written_by(self) -> dict[str, int]:
+        """Key -> the run that wrote it, of the finished cells."""
+        return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
+
+    def compact_runs(self) -> set[int]:
+        """The runs that were imported: their records hold what validation chose, not the whole grid."""
+        return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Every run: when, what was asked for, where, and how many records it wrote."""
+        query = """SELECT id, started, finished, request, environment,
+                   (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
+        names = ("id", "started", "finished", "request", "environment", "records")
+        found = [dict(zip(names, values, strict=True)) for values in self._rows(query)]
+        budget = Budget()
+        with self.understood():
+            return [{**run, **{part: dict(budget.parse(run[part])) for part in RUN}} for run in found]
+
+    def close(self) -> None:
+        """Close the file and give up the lock."""
+        self._release()
+
+    def _release(self) -> None:
+        with contextlib.suppress(AttributeError):  # it may not have come to a connection
+            self._connection.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def digest(values: Sequence[Any]) -> str:
+    """A digest of the values of a row; a blob goes in as it is.
+
+    Examples
+    --------
+    >>> digest(["a", b"b"]) == digest(["a", b"b"]) != digest(["ab", b""])
+    True
+    """
+    plain = json.dumps([len(value) if isinstance(value, bytes) else value for value in values])
+    blobs = [value for value in values if isinstance(value, bytes)]
+    return hashlib.blake2b(b"".join([plain.encode(), *blobs]), digest_size=16).hexdigest()
+
+
+def _code(error: Exception) -> int:
+    # Text that is no UTF-8 any more is Python's finding, not SQLite's, and has no code.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if "decode" in str(error) else 0)
+    return int(code) & 0xFF
+
+
+def _explain(error: Exception, path: Path) -> str:
+    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a column whose name has changed
+    return f"{known.format(path=path, folder=path.parent)} ({error})"
+
+
+def _is_full(error: Exception, folder: Path) -> bool:
+    """Whether a disk that is full or fails is behind an error; SQLite does not say so if a new file has no room."""
+    if _code(error) != sqlite3.SQLITE_CANTOPEN:
+        return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    found = os.statvfs(folder) if hasattr(os, "statvfs") else None
+    return found is not None and (not found.f_bavail or (found.f_files > 0 and not found.f_favail))
+
+
+def _identity() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def take_lock(path: Path) -> sqlite3.Connection:
+    """Hold the store at ``path`` until the connection is closed or the process ends."""
+    lock = sqlite3.connect(path.with_name(path.name + ".lock"), timeout=0, isolation_level=None)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if _code(error) != sqlite3.SQLITE_BUSY:
+            raise
+        raise StoreError(
+            f"another run ({_holder(path)}) is writing to {path}; wait for it, stop it, or choose another --out"
+        ) from None
+    return lock
+
+
+def _holder(path: Path) -> str:
+    # The other driver may be between taking the lock and writing its name: then there is no name to read yet.
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "ro", timeout=1)) as connection:
+        asked = "SELECT value FROM meta WHERE name = 'driver'"
+        found = connection.execute(asked).fetchone() if isinstance(version_of(connection), int) else None
+        if found and found[0]:
+            return str(found[0])
+    return "just starting"

@@ -1,0 +1,70 @@
+"""``python -m reproduction.studies NAME ...``: run an experiment, then write its table, figure and page."""
+
+# ruff: noqa: E402 - BLAS reads its number of threads when NumPy is imported
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from pathlib import Path
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+from .common import Experiment, Settings, read_csv, write_csv
+
+NAMES = (
+    "multiclass", "guard", "noise", "classifiers", "steps", "reducers", "contamination", "referee", "threshold",
+    "optimality", "family", "dca", "exact", "rates", "network-starts", "level", "strength", "dirt",
+)  # fmt: skip
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name; only its own imports are made."""
+    return importlib.import_module(f".{name.replace('-', '_')}", __package__).EXPERIMENT
+
+
+def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:
+    """Write the table (unless it is there and only the page is asked for), and from the table the figure and page."""
+    folder = settings.out / "beyond"
+    csv = folder / f"{found.name}.csv"
+    if not page_only:
+        write_csv(csv, found.table(settings))
+    if found.page is None:
+        return csv
+    page = settings.out / found.page_name
+    page.write_text(found.page(read_csv(csv), folder / f"{found.name}.svg"))
+    return page
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m reproduction.studies", description=__doc__)
+    parser.add_argument("names", nargs="+", choices=(*NAMES, "all"), metavar="NAME", help=", ".join((*NAMES, "all")))
+    parser.add_argument("--raw", type=Path, default=Path("studies-results"), help="folder of the stores")
+    parser.add_argument("--out", type=Path, default=Settings.out, help="where pages and tables go")
+    parser.add_argument("--splits", type=int, help="default: the experiment's own number")
+    parser.add_argument("--sets", "--datasets", nargs="*", help="only these data sets")
+    parser.add_argument("--max-values", type=int, default=Settings.max_values, help="largest rows x columns")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; run again to go on")
+    parser.add_argument("--page", action="store_true", help="make the page from the table that is there")
+    parser.add_argument("--table", action="store_true", help="make table and page from what was run")
+    parser.add_argument("--workers", type=int, default=Settings.workers, help="processes")
+    given = parser.parse_args(arguments)
+    for name in NAMES if "all" in given.names else given.names:
+        found = experiment(name)
+        settings = Settings(
+            given.raw,
+            given.out,
+            given.splits or found.splits,
+            given.sets,
+            given.seconds,
+            given.max_values,
+            given.workers,
+        )
+        if not (given.page or given.table):
+            found.run(settings)
+        print(publish(found, settings, page_only=given.page))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Tiny cells and the work on them, importable by worker processes; also a driver to be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from reproduction.protocol.grid import ROW
+from reproduction.protocol.plan import Cell, Task, rng_for
+from reproduction.run.engines import Dask, Local
+from reproduction.run.record import Record
+from reproduction.run.run import drive
+from reproduction.run.store import Store
+
+
+def tasks(count: int, name: str = "toy") -> list[Task]:
+    return [Task(Cell("none", name, "0", split, "linear", "sound"), 1.0 + split % 3) for split in range(count)]
+
+
+def toy_rows(cell: Cell) -> np.ndarray:
+    """Rows that depend on the cell alone."""
+    rows = np.zeros(5, ROW)
+    rows["method"], rows["loss"] = "average", "logistic"
+    rows["test"] = rng_for(cell, "toy").integers(0, 100, 5)
+    return rows
+
+
+def note(folder: str, cell: Cell) -> int:
+    """Append a line to the log of executions; return how often this cell was begun."""
+    path = Path(folder) / "begun.log"
+    with path.open("a") as log:
+        log.write(cell.key + "\n")
+    return path.read_text().split().count(cell.key)
+
+
+def work(cell: Cell) -> Record:
+    """Log the execution, take a moment, return rows; some data sets misbehave by name."""
+    begun = note(os.environ["CLOSECALL_TEST_FOLDER"], cell)
+    if cell.dataset == "raises":
+        raise ValueError("constant columns only")
+    if cell.dataset == "deadly" and cell.split == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if cell.dataset == "deadly-once" and cell.split == 1 and begun == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(float(os.environ.get("CLOSECALL_TEST_SLEEP", "0")))
+    return Record(cell.key, "done", toy_rows(cell), (50, 25, 25), 3, 0.01)
+
+
+def main(path: str, engine: str, count: str, workers: str = "2") -> None:
+    """Drive ``count`` cells into the store at ``path``, saying each event as JSON."""
+    with Store(path, write=True) as store:
+        chosen = {"local": Local(int(workers)), "dask": Dask(workers=2)}[engine]
+        for event in drive(tasks(int(count)), store, chosen, work, {"target": "test"}):
+            print(event.as_json(), flush=True)
+
+
+if __name__ == "__main__":
+    # Under its real name, so that the workers find the function that they are asked to run.
+    from reproduction.tests import helpers
+
+    helpers.main(*sys.argv[1:])

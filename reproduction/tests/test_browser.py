@@ -1,0 +1,220 @@
+"""The report in a real browser: it draws, moves, sorts and filters, asks nobody, and fits phone, night and paper."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from closecall.report import charts
+from reproduction.pages.report import to_html
+from reproduction.pages.sections import build
+from reproduction.protocol.grid import ROW
+from reproduction.protocol.plan import TARGETS, RunOptions, Size
+from reproduction.protocol.published import LOSSES, METHODS
+from reproduction.run.jobs import Job, prepare
+from reproduction.run.record import Record
+from reproduction.run.scores import Hole
+from reproduction.run.store import Store
+from tests.report.browser import CHROMIUM, Page, column, playwright, visit
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium on the PATH")
+
+HOSTILE = (
+    "file:<img src=x onerror=window.hacked=1>.csv",
+    "file:</script><script>window.hacked=1</script>.csv",
+    "file:=cmd|'&\"\x1b[31m\u202e\u2028.csv",
+)
+NAMES = ("pmlb:monk3", *HOSTILE, *(f"pmlb:set{i}" for i in range(4)))
+
+
+def made_rows(lead: int, rng: np.random.Generator) -> np.ndarray:
+    rows = np.zeros(2 * len(METHODS), ROW)
+    rows["loss"], rows["method"] = np.repeat(LOSSES, len(METHODS)), np.tile(METHODS, 2)
+    rows["k"], rows["alpha"] = rng.choice([10, 500], len(rows)), 1.0
+    for part, size in (("train", 500), ("validation", 250), ("test", 250)):
+        rows[part] = rng.integers(size * 6 // 10, size * 7 // 10, len(rows))
+    rows["test"][rows["method"] == "close_decay"] += lead
+    return rows
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A report on made-up records: hostile names, a hole, a failure, and Figure 5's curves."""
+    folder = tmp_path_factory.mktemp("report")
+    sizes = tuple(Size("embedded", name, str(i), 1000, 4, 400) for i, name in enumerate(NAMES))
+    options = RunOptions(splits=3, protocols=("sound",))
+    overview = Job(TARGETS["overview"], ("embedded",), options, sizes, (Hole("embedded:gone", "no <b>file</b>"),))
+    (curves,) = prepare(["figure5"], options, suite="embedded", only=["wdbc"])
+    rng = np.random.default_rng(0)
+    with Store(folder / "s.sqlite", write=True) as store:
+        environment = {"python": "3", "revision": None, "packages": {}, "blas": [], "platform": "x", "cores": 2}
+        store.begin_run({"arguments": ["reproduce", "--datasets", "a b"]}, environment)
+        for cell in [*overview.cells(), *(cell for cell in curves.cells() if cell.level in (0, 256, 800))]:
+            lead = 5 * NAMES.index(cell.dataset) if cell.dataset in NAMES else 0
+            if cell.dataset == NAMES[-1] and cell.split == 2:
+                store.add(cell, Record(cell.key, "failed", error="ValueError: <i>constant</i>"))
+            else:
+                store.add(cell, Record(cell.key, "done", made_rows(lead, rng), (500, 250, 250), 4, 0.1))
+        sections = [build(job, store) for job in (overview, curves)]
+        for section in sections:
+            (folder / section.name).mkdir()
+            for name, chart in section.charts.items():
+                charts.write(chart, folder / section.name / name, ("svg",))
+        page = folder / "report.html"
+        page.write_text(to_html(sections, store, folder), encoding="utf-8")
+    return page.as_uri()
+
+
+def test_every_chart_is_drawn_and_has_a_caption_for_humans(wide: Page) -> None:
+    found = wide.locator("figure[data-chart]")
+    captions = found.locator("figcaption").all_inner_texts()
+    words = ("Test accuracy of", "gains over average", "Average rank", "against average", "k*/n", "outliers, imbalance")
+    assert len(captions) == found.count() == len(words)
+    assert all(word in " ".join(captions) for word in words)
+    assert not any("-sound-linear" in caption for caption in captions)
+    for figure in found.all():
+        assert figure.get_attribute("data-drawn") == "wide"
+        assert figure.locator("svg.marks path").count() > 10
+        assert figure.locator(".chart").get_attribute("aria-label")
+
+
+def test_a_picture_comes_before_the_cards(wide: Page) -> None:
+    kinds = wide.locator("#summary > *").evaluate_all("(all) => all.map((each) => each.className || each.tagName)")
+    assert kinds[:2] == ["H2", "FIGURE"]
+    assert "cards" in kinds
+    assert "gains over average" in wide.locator("#summary figcaption").inner_text()
+
+
+def test_hovering_names_the_data_set_as_text(wide: Page) -> None:
+    chart = wide.locator("figure[data-chart]", has_text="What close decay gains over average")
+    names = set()
+    for bar in chart.locator("svg .mark-rect.role-mark path").all():
+        bar.hover()
+        tip = wide.locator("#vg-tooltip-element.visible")
+        tip.wait_for()
+        names.add(tip.inner_text())
+    text = " ".join(names)
+    assert "onerror=window.hacked=1" in text
+    assert re.search(r"gain:?\s+\+\d", text)
+    assert wide.evaluate("window.hacked") is None
+
+
+def test_the_slider_moves_boundary_and_close_calls(wide: Page) -> None:
+    slider, readout = wide.locator("#walk-step"), wide.locator("#walk output")
+    close, cut = wide.locator("#walk .point.close"), wide.locator("#walk .cut")
+    slider.focus()
+    wide.keyboard.press("Home")
+    assert "Step 0 of 300, all examples count: k = 500 close calls of 500, no boundary yet" in readout.inner_text()
+    assert close.count() == 500
+    seen = []
+    for _ in range(5):
+        for _ in range(20):
+            wide.keyboard.press("ArrowRight")
+        k = int(re.search(r"k = (\d+)", readout.inner_text()).group(1))  # type: ignore[union-attr]
+        seen.append((k, close.count(), float(cut.get_attribute("x1"))))
+    assert [k for k, *_ in seen] == [500, 420, 180, 100, 100]
+    assert [count for _, count, _ in seen] == [500, 420, 180, 100, 100]
+    assert seen[0][2] < seen[1][2] < seen[2][2]  # from the average's boundary towards the middle
+    assert "k rests" in readout.inner_text()
+    assert "errors" in (slider.get_attribute("aria-valuetext") or "")
+    wide.get_by_label("outlier", exact=True).check()
+    assert wide.locator("#walk .point").count() == 501
+    wide.keyboard.press("ArrowRight")  # radios by keyboard: round to the next set
+    assert wide.locator("#walk .point").count() == 500
+
+
+def test_playing_goes_on_by_itself_and_stops(wide: Page) -> None:
+    slider = wide.locator("#walk-step")
+    slider.fill("95")
+    wide.get_by_role("button", name="Play").click()
+    playwright.expect(slider).to_have_value("100", timeout=180_000)
+    wide.get_by_role("button", name="Play").wait_for()
+
+
+def test_the_table_sorts_by_mouse_and_keyboard(wide: Page) -> None:
+    gain = wide.locator("#results-table th[data-name=gain]")
+    gain.get_by_role("button").click()
+    values = [float(value) for value in column(wide, "gain")]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 5
+    assert gain.get_attribute("aria-sort") == "descending"
+    gain.get_by_role("button").focus()
+    wide.keyboard.press("Enter")
+    assert [float(value) for value in column(wide, "gain")] == sorted(values)
+    assert gain.get_attribute("aria-sort") == "ascending"
+    wide.locator("#results-table th[data-name='data set'] button").click()
+    assert wide.locator("#results-table th[aria-sort]").count() == 1
+    published = wide.locator("#results-table th[data-name='paper: average'] button")
+    for _ in range(2):  # what the paper does not have comes last in either direction
+        published.click()
+        beside = column(wide, "paper: average")
+        assert [bool(value) for value in beside] == [True] * 2 + [False] * (len(beside) - 2)
+        assert column(wide, "data set")[:2] == ["monk3", "monk3"]
+
+
+def test_the_table_filters(wide: Page) -> None:
+    status, search = wide.locator("#filter-count"), wide.get_by_label("Data set contains")
+    total = 2 * (len(NAMES) - 1)  # one set failed
+    assert status.inner_text() == f"{total} of {total} rows"
+    search.fill("MONK")
+    assert status.inner_text() == f"2 of {total} rows"
+    assert set(column(wide, "data set")) == {"monk3"}
+    wide.get_by_role("combobox", name="Loss").select_option("hinge")
+    assert column(wide, "loss") == ["hinge"]
+    search.fill("no such set")
+    assert column(wide, "loss") == []
+    search.fill("")
+    wide.get_by_role("combobox", name="Loss").select_option("")
+    before = [float(p) for p in column(wide, "p")]
+    wide.get_by_label("only p < 0.05").check()
+    assert len(column(wide, "p")) == sum(p < 0.05 for p in before) < total
+    wide.get_by_label("only p < 0.05").uncheck()
+
+
+def test_names_are_text_and_holes_are_told(wide: Page) -> None:
+    text = wide.locator("body").inner_text()
+    for word in ("<img src=x onerror=window.hacked=1>", "</script><script>window.hacked=1</script>", "no <b>file</b>"):
+        assert word in text
+    assert "=cmd|'&\"\\x1b[31m\\u202e\\u2028" in text
+    wide.locator("#holes summary").focus()
+    wide.keyboard.press("Enter")
+    assert "<i>constant</i>" in wide.locator("#holes").inner_text()
+    assert "closecall reproduce --datasets 'a b'" in wide.locator("#repeat").inner_text()
+    assert "Mean gain" in wide.locator("#summary").inner_text()
+    assert wide.locator("img").count() == 0
+    assert wide.evaluate("window.hacked") is None
+
+
+def test_nothing_was_asked_for_and_nothing_went_wrong(wide: Page) -> None:
+    assert wide.heard == []
+    assert wide.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (380, "dark")])
+def test_axe_width_and_colours(browser: Any, address: str, width: int, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
+    page = visit(browser, address, width=width, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    wanted = {1200: "wide", 380: "narrow"}[width]
+    assert page.locator(f"figure[data-drawn={wanted}]").count() == page.locator("figure[data-chart]").count()
+    red = int(re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[0])
+    filtered = page.evaluate("getComputedStyle(document.querySelector('.chart svg')).filter")
+    assert (red < 60, "invert" in filtered) == (scheme == "dark",) * 2
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('.chart svg')).filter") == "none"
+    assert page.heard == []
+    page.context.close()
+
+
+def test_without_scripts_pictures_and_numbers_are_there(browser: Any, address: str) -> None:
+    page = visit(browser, address, script=False)
+    assert page.locator("figure .chart svg").count() == page.locator("figure").count()
+    assert page.locator("#results-table tbody tr").count() == 2 * (len(NAMES) - 1)
+    page.context.close()

@@ -1,0 +1,227 @@
+"""The command: exit codes, messages, JSON, and a whole small run with its report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("altair", reason="install closecall[plots]")
+
+from closecall import cli, solvers
+from closecall.report import charts
+from reproduction.pages import figure1
+from reproduction.run import scores, store
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("CLOSECALL_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["closecall", *arguments])
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        captured = capsys.readouterr()
+        return Result(int(leaving.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn_once() -> Iterator[None]:
+    """A chart that is asked for again is not drawn again: whether it looks as it should is tested elsewhere."""
+    draw, known = charts.draw, {}
+
+    def drawn(specification: dict[str, Any], suffix: str) -> bytes:
+        key = json.dumps(specification, sort_keys=True, default=str), suffix
+        if key not in known:
+            known[key] = draw(specification, suffix)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "draw", drawn)
+        yield
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts as SVG alone, and two draws of Figure 1: the run from nothing to the report has all formats."""
+    monkeypatch.setattr(charts.write, "__defaults__", (("svg",),))
+    monkeypatch.setattr(figure1.solve_figure1, "__defaults__", (20, 2))
+
+
+SMALL = ("--datasets", "corral,mux6", "--splits", "2", "--max-iter", "20", "--protocol", "sound", "--workers", "1")
+
+
+def test_a_small_run_from_nothing_to_the_report(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    place = ("--out", str(tmp_path / "out"))
+    done = call("reproduce", *SMALL, *place)
+    assert done.code == 0, done.err
+    assert "finished: 4 of 4 cells" in done.out
+    assert "Close decay against average: linear, logistic, protocol sound" in done.out
+    assert "report:" in done.out
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "corral" in page
+    # Again: nothing is left, the tables are the same.
+    before = (tmp_path / "out/overview/errors-sound-linear-hinge.csv").read_text()
+    again = call("reproduce", *SMALL, *place, "--json")
+    events = [json.loads(line) for line in again.out.splitlines()]
+    assert [event["kind"] for event in events] == ["planned", "finished", "report"]
+    assert again.code == 0
+    assert (tmp_path / "out/overview/errors-sound-linear-hinge.csv").read_text() == before
+    state = call("status", *place)
+    assert state.code == 0
+    assert "4 cells done, 0 failed, 2 runs" in " ".join(state.out.split())
+    (tmp_path / "out" / "report.html").unlink()
+    written = call("report", *place)
+    assert (written.code, Path(written.out.strip()).name) == (0, "report.html")
+    assert (tmp_path / "out" / "report.html").exists()
+    plan = call("plan", *SMALL[:8], *place, "--json")
+    assert json.loads(plan.out)["left"] == 0
+
+
+def test_failed_cells_are_exit_code_1_and_are_tried_again(call, tmp_path: Path, light: None) -> None:  # type: ignore[no-untyped-def]
+    """A set too small for three parts fails in its cells; the other set goes on."""
+    small = tmp_path / "tiny.csv"
+    small.write_text("x,target\n1,a\n2,b\n")
+    arguments = ("--datasets", f"corral,{small}", "--splits", "1", "--max-iter", "5", "--workers", "1")
+    done = call("reproduce", *arguments, "--protocol", "paper", "--out", str(tmp_path / "out"))
+    assert done.code == 1
+    assert "too few to divide" in done.out
+    assert "1 of 2 cells, 1 failed" in done.out
+    state = call("status", "--out", str(tmp_path / "out"))
+    assert state.code == 1
+    assert "too few to divide" in state.err.replace("\n", " ")
+
+
+def test_what_is_not_at_hand_is_said_and_is_exit_code_2(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    arguments = ("table3", "--datasets", "splice3175", "--no-download", "--splits", "1", "--out", str(tmp_path / "out"))
+    done = call("reproduce", *arguments)
+    assert done.code == 2
+    assert "left out: fan8:splice3175" in done.err
+    assert "splice3175" in (tmp_path / "out" / "report.html").read_text()
+    listing = call("datasets", "fan8", "--json")
+    assert listing.code == 2
+    assert {json.loads(line)["at_hand"] for line in listing.out.splitlines()} == {False}
+    assert call("datasets", "embedded").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("reproduce", "table9"), "unknown target 'table9'; choose one of: all, exact01, examples, figure1"),
+        (("reproduce", "--suite", "uci"), "unknown suite 'uci'"),
+        (("reproduce", "--protocol", "fair"), "unknown protocol 'fair'"),
+        (("reproduce", "--models", "tree"), "unknown model 'tree'"),
+        (("reproduce", "--splits", "0"), "at least 1"),
+        (("reproduce", "--splits", "many"), "Invalid value for '--splits'"),
+        (("reproduce", "--datasets", "irsi"), "unknown data set 'irsi'"),
+        (("reproduce", "--datasets", "../../etc/passwd"), "unknown data set"),
+        (("reproduce", "--workers", "0"), "--workers must be at least 1"),
+        (("status",), "no result store"),
+        (("report",), "no result store"),
+        (("datasets", "nope"), "unknown suite 'nope'"),
+        (("fly",), "No such command 'fly'"),
+    ],
+)
+def test_bad_requests_are_exit_code_3_with_a_reason(call, tmp_path: Path, arguments, message: str) -> None:  # type: ignore[no-untyped-def]
+    extra = () if arguments[0] in ("datasets", "fly") else ("--out", str(tmp_path / "none"))
+    done = call(*arguments, *extra)
+    assert done.code == 3
+    assert message in " ".join(done.err.split())
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_store_in_use_is_exit_code_3(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    from reproduction.run.store import Store
+
+    with Store(tmp_path / "out" / "store.sqlite", write=True):
+        done = call("reproduce", *SMALL, "--out", str(tmp_path / "out"))
+    assert done.code == 3
+    assert "another run (process" in done.err
+
+
+def test_version_and_help(call) -> None:  # type: ignore[no-untyped-def]
+    assert call("--version").out.startswith("closecall ")
+    told = call("reproduce", "--help")
+    assert told.code == 0
+    assert "--protocol" in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_networks_on_the_embedded_suite_have_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    place = ("--datasets", "corral", "--protocol", "sound", "--json", "--out", str(tmp_path / "out"))
+
+    def cells(*given: str) -> int:
+        return int(json.loads(call("plan", "table1", "--suite", "embedded", *given, *place).out)["cells"])
+
+    assert cells("--models", "network") == 10
+    assert cells() == 25
+    assert cells("--models", "network", "--splits", "25") == 25
+
+
+def test_report_runs_nothing_and_asks_each_question_once(  # type: ignore[no-untyped-def]
+    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light: None
+) -> None:
+    """Figure 1 and the examples are solved by the run; the report unpacks a record once and compares a pair once."""
+    place = ("--out", str(tmp_path / "out"))
+    assert call("reproduce", "figure1", "examples", "overview", *SMALL, *place).code == 0
+    tables = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.csv")}
+    assert {"figure1.csv", "examples.csv"} <= {path.name for path in tables}
+
+    def runs(*arguments: object, **options: object) -> None:
+        raise AssertionError("the report solved something")
+
+    counts: Counter[str] = Counter()
+
+    def counted(module: object, name: str) -> None:
+        real = getattr(module, name)
+
+        def run(*arguments: object) -> object:
+            counts[name] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, run)
+
+    for module in (figure1, solvers):
+        monkeypatch.setattr(module, "solve", runs)
+    counted(scores, "compare")
+    counted(store, "unpack")
+    assert call("report", *place).code == 0
+    assert {path: path.read_bytes() for path in tables} == tables
+    assert counts == {"compare": 2, "unpack": 4}  # two losses; four cells
+
+
+def test_a_store_without_the_solved_targets_says_so(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    place = ("--out", str(tmp_path / "out"))
+    assert call("reproduce", "examples", "--max-iter", "20", *place).code == 0
+    with contextlib.closing(sqlite3.connect(tmp_path / "out" / "store.sqlite")) as connection, connection:
+        connection.execute("DELETE FROM meta WHERE name LIKE 'solved %'")
+    assert call("report", *place).code == 0
+    assert "closecall reproduce examples" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_help_has_everyday_commands_first(call) -> None:  # type: ignore[no-untyped-def]
+    text = call("--help").out
+    names = ("compare", "fit", "predict", "explain")
+    places = [re.search(rf"^│ {name}\b|─ {name} ─", text, re.M) for name in names]
+    assert all(places)
+    starts = [place.start() for place in places if place]
+    assert starts == sorted(starts)

@@ -1,0 +1,336 @@
+"""Export and import: nothing is lost that a table needs, nothing false comes in, nothing finished is run again."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from closecall import cli
+from closecall.report.formats import to_csv, to_markdown
+from reproduction.pages.tables import suite_tables
+from reproduction.protocol.grid import ROW, choose, k_grid
+from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, Task
+from reproduction.run.cell import run_cell
+from reproduction.run.compact import HEADER, PLACES, CompactError, spell, unspell
+from reproduction.run.engines import Happening, Work
+from reproduction.run.exchange import RUNS, Imported, export_store, import_folder, read_folder
+from reproduction.run.jobs import Job, prepare
+from reproduction.run.record import Record
+from reproduction.run.run import drive
+from reproduction.run.scores import Hole, gather
+from reproduction.run.store import Store
+
+SIZES = (277, 139, 138)
+CHECKSUM = "ab" * 32
+
+
+def job_of(names: tuple[str, ...] = ("embedded:monk3", "embedded:corral"), splits: int = 3) -> Job:
+    sizes = tuple(Size("embedded", name, CHECKSUM, sum(SIZES), 6, 200) for name in names)
+    holes = (Hole("openml100:219", "save it as /somebody/data/openml/151"),)
+    return Job(TARGETS["overview"], ("embedded",), RunOptions(splits), sizes, holes)
+
+
+def record_of(cell: Cell, seed: int = 0) -> Record:
+    """A whole grid of invented counts; three of four rows share their validation count, so that the tie rule counts."""
+    rng = np.random.default_rng([seed, cell.split, len(cell.dataset), len(cell.protocol)])
+    blocks = []
+    for loss, method in PLACES:
+        for k in k_grid(SIZES[0]) if method in ("close", "close_decay", "atk", "top") else SIZES[:1]:
+            rows = np.zeros(3, ROW)
+            rows["loss"], rows["method"], rows["k"], rows["alpha"] = loss, method, k, (1e-5, 1.0, 1e5)
+            rows["train"], rows["test"] = rng.integers(150, SIZES[0], 3), rng.integers(80, SIZES[2], 3)
+            rows["validation"], rows["n_iter"] = rng.choice([100, 120, 120, 120], 3), rng.integers(1, 1000, 3)
+            rows["converged"] = rng.random(3) < 0.5
+            blocks.append(rows)
+    return Record(cell.key, "done", np.concatenate(blocks), SIZES, 6, 1.25, notes=("2 columns, dropped",))
+
+
+def fill(path: Path, job: Job, cells: list[Cell] | None = None) -> Path:
+    with Store(path / "store.sqlite", write=True) as store:
+        request = {"arguments": ["reproduce", "--out", str(path), "--splits", "3"], "jobs": [job.as_json()]}
+        store.begin_run(request, {"python": "3.11", "cores": 2})
+        for cell in job.cells() if cells is None else cells:
+            store.add(cell, record_of(cell))
+        store.finish_run()
+    return path
+
+
+def tables_of(path: Path, job: Job) -> dict[str, str]:
+    with Store(path / "store.sqlite") as store:
+        found = gather(store, job.cells(), job.holes)
+    return {table.name: to_csv(table) + to_markdown(table) for scores in found for table in suite_tables(scores)}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and its export, made once; every test gets a copy."""
+    folder = fill(tmp_path_factory.mktemp("made") / "first", job_of()).parent
+    with Store(folder / "first" / "store.sqlite") as store:
+        export_store(store, folder / "files")
+    return folder
+
+
+@pytest.fixture
+def exported(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "files"
+
+
+def into(folder: Path, files: Path) -> Imported:
+    with Store(folder / "store.sqlite", write=True) as store:
+        return import_folder(files, store)
+
+
+def test_tables_are_the_same_after_the_way_through_the_files(exported: Path, tmp_path: Path) -> None:
+    job = job_of()
+    assert into(tmp_path / "second", exported) == Imported(12, 0)
+    assert tables_of(tmp_path / "second", job) == tables_of(tmp_path / "first", job)
+    with Store(tmp_path / "first" / "store.sqlite") as first, Store(tmp_path / "second" / "store.sqlite") as second:
+        assert first.done() == second.done() == {cell.key for cell in job.cells()}
+        assert sorted(map(repr, first.cells())) == sorted(map(repr, second.cells()))
+        for cell in job.cells():
+            (whole,), (compact,) = first.records([cell.key]), second.records([cell.key])
+            chosen = choose(whole.rows, cell.protocol)
+            names = [name for name in ROW.names or () if name != "objective"]
+            assert (chosen[names] == choose(compact.rows, cell.protocol)[names]).all()
+            assert not whole.compact
+            assert compact.compact
+            assert (whole.notes, whole.features, whole.seconds) == (compact.notes, compact.features, compact.seconds)
+
+
+def test_files_are_the_same_for_the_same_results_and_say_nothing_of_the_machine(exported: Path, tmp_path: Path) -> None:
+    into(tmp_path / "second", exported)
+    with Store(tmp_path / "second" / "store.sqlite") as store:
+        export_store(store, tmp_path / "again")
+    for path in sorted(exported.iterdir()):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+    runs = (exported / RUNS).read_text()
+    assert str(tmp_path) not in runs
+    assert "/somebody" not in runs
+    assert "openml/151" in runs
+    assert json.loads(runs)["runs"][0]["arguments"] == ["reproduce", "--splits", "3"]
+
+
+def test_import_is_idempotent_and_leaves_whole_records_alone(exported: Path, tmp_path: Path) -> None:
+    into(tmp_path / "second", exported)
+    before = (tmp_path / "second" / "store.sqlite").stat().st_size
+    assert into(tmp_path / "second", exported) == Imported(0, 12)
+    with Store(tmp_path / "second" / "store.sqlite") as store:
+        assert len(store.runs()) == 1
+        assert (tmp_path / "second" / "store.sqlite").stat().st_size == before
+    assert into(tmp_path / "first", exported) == Imported(0, 12)
+    with Store(tmp_path / "first" / "store.sqlite") as store:
+        assert store.compact_runs() == set()
+        assert not any(record.compact for record in store.records(store.done()))
+
+
+def test_import_adds_to_what_is_there_and_replaces_failures(exported: Path, tmp_path: Path) -> None:
+    cells = job_of().cells()
+    mixed = fill(tmp_path / "mixed", job_of(), cells[:4])
+    with Store(mixed / "store.sqlite", write=True) as store:
+        store.begin_run({}, {})
+        store.add(cells[5], Record(cells[5].key, "failed", error="its worker died"))
+    assert into(mixed, exported) == Imported(8, 4)
+    with Store(mixed / "store.sqlite") as store:
+        compact = {record.key for record in store.records(store.done()) if record.compact}
+        assert compact == {cell.key for cell in cells[4:]}
+        assert store.failures() == {}
+
+
+def test_export_does_not_lose_cells_that_only_the_folder_has(exported: Path, tmp_path: Path) -> None:
+    fill(tmp_path / "other", job_of(), job_of().cells()[:2])
+    with Store(tmp_path / "other" / "store.sqlite") as store, pytest.raises(ValueError, match=r"10 cells.*import"):
+        export_store(store, exported)
+    assert len(read_folder(exported)[0]) == 12
+
+
+def test_hostile_names_travel_unchanged_and_are_no_formulas(tmp_path: Path) -> None:
+    names = ("=cmd|' /C calc'!A0", 'a\r\nb,"c"\x1b[31m', "-1+1", "'quoted", "name\\n with ünï")
+    job = job_of(names, 1)
+    fill(tmp_path / "first", job)
+    with Store(tmp_path / "first" / "store.sqlite") as store:
+        export_store(store, tmp_path / "files")
+    assert {line.cell.dataset for line in read_folder(tmp_path / "files")[0]} == set(names)
+    for path in (tmp_path / "files").glob("*.gz"):
+        for row in csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode())):
+            assert not any(value.startswith(("=", "+", "-", "@")) or "\x1b" in value or "\n" in value for value in row)
+
+
+@pytest.mark.parametrize("text", ["", "plain", "=1", "'", "a\tb", "\u202e", "\\x1b", "ü", "\ud800"])
+def test_spelling_can_be_read_back(text: str) -> None:
+    assert unspell(spell(text)) == text
+
+
+def edit(column: str, value: str) -> Callable[[str], str]:
+    """Change one column of the file's first cell."""
+
+    def change(text: str) -> str:
+        head, first, *rest = list(csv.reader(io.StringIO(text)))
+        first[HEADER.index(column)] = value
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerows([head, first, *rest])
+        return buffer.getvalue()
+
+    return change
+
+
+HOSTILE: dict[str, tuple[Callable[[str], str], str]] = {
+    "header": (lambda text: text.replace("checksum", "sum", 1), "header"),
+    "empty": (lambda text: "", "header"),
+    "short line": (lambda text: text.rstrip("\n").rpartition(",")[0] + "\n", "values, not"),
+    "a line less": (lambda text: text[: text.rstrip("\n").rindex("\n") + 1], "has 5 cells"),
+    "twice": (lambda text: text + text.splitlines(keepends=True)[-1], "there twice"),
+    "nul": (lambda text: text.replace("monk3", "mo\0nk3", 1), "line"),
+    "count over size": (edit("hinge.close.test", str(SIZES[2] + 1)), r"hinge.close: .* correct of"),
+    "negative": (edit("logistic.atk.train", "-1"), "no whole number"),
+    "other digits": (edit("test_size", "١٣٨"), "no whole number"),
+    "empty part": (edit("validation_size", "0"), "no whole number"),
+    "k": (edit("hinge.top.k", "11"), "not in the grid"),
+    "k of average": (edit("logistic.average.k", "10"), "not in the grid"),
+    "alpha": (edit("hinge.top.alpha", "0.5"), "not in the grid"),
+    "nan": (edit("hinge.top.alpha", "nan"), "not in the grid"),
+    "converged": (edit("hinge.top.converged", "yes"), "converged"),
+    "protocol": (edit("protocol", "lenient"), "unknown protocol"),
+    "model": (edit("model", "forest"), "unknown model"),
+    "start": (edit("start", "ones"), "unknown start"),
+    "contamination": (edit("contamination", "noise"), "unknown contamination"),
+    "level": (edit("level", "7"), "at level 7"),
+    "checksum": (edit("checksum", "0"), "checksum"),
+    "recipe": (edit("recipe", "2"), "recipe 2"),
+    "run": (edit("run", "1"), "run 1 of 1"),
+    "seconds": (edit("seconds", "inf"), "seconds"),
+    "notes": (edit("notes", "{}"), "notes"),
+    "escape": (edit("dataset", "'\\x"), "line 2"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(case: str, exported: Path, tmp_path: Path) -> None:
+    change, message = HOSTILE[case]
+    path = exported / "embedded-sound-linear.csv.gz"
+    path.write_bytes(gzip.compress(change(gzip.decompress(path.read_bytes()).decode()).encode()))
+    with pytest.raises(CompactError, match=message):
+        into(tmp_path / "second", exported)
+    with Store(tmp_path / "second" / "store.sqlite") as store:
+        assert store.done() == set()
+        assert store.runs() == []
+
+
+def test_a_missing_method_is_refused(exported: Path, tmp_path: Path) -> None:
+    path = exported / "embedded-sound-linear.csv.gz"
+    text = gzip.decompress(path.read_bytes()).decode()
+    for name in ("k", "alpha", "train", "validation", "test", "n_iter", "converged"):
+        text = edit(f"hinge.close_decay.{name}", "")(text)
+    path.write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(CompactError, match=r"no chosen row for hinge\.close_decay"):
+        into(tmp_path / "second", exported)
+
+
+def test_damaged_files_are_refused(exported: Path, tmp_path: Path) -> None:
+    path = exported / "embedded-paper-linear.csv.gz"
+    whole = path.read_bytes()
+    for damaged in (whole[:-20], whole[: len(whole) // 2], b"", b"no gzip at all", whole[:40] + b"\0" + whole[41:]):
+        path.write_bytes(damaged)
+        with pytest.raises(CompactError, match=r"paper-linear"):
+            into(tmp_path / "second", exported)
+    path.unlink()
+    with pytest.raises(CompactError, match="cannot be read"):
+        into(tmp_path / "second", exported)
+
+
+RUN_EDITS: dict[str, Callable[[dict[str, object]], object]] = {
+    "format": lambda content: content.update(format=2),
+    "file outside": lambda content: content.update(files={"../x.csv.gz": 1}),
+    "files": lambda content: content.update(files=[]),
+    "run": lambda content: content.update(runs=[{"started": "today"}]),
+    "started": lambda content: content["runs"][0].update(started="1.0"),  # type: ignore[index]
+    "infinite": lambda content: content["runs"][0].update(started=float("inf")),  # type: ignore[index]
+    "arguments": lambda content: content["runs"][0].update(arguments=[1]),  # type: ignore[index]
+    "job": lambda content: content["jobs"][0].update(target="table9"),  # type: ignore[index]
+    "pointer": lambda content: content["jobs"][0].update(sizes=[-1]),  # type: ignore[index]
+    "size": lambda content: content["sizes"][0].update(rows="many"),  # type: ignore[index]
+    "missing": lambda content: content.pop("sizes"),
+}
+
+
+@pytest.mark.parametrize("case", RUN_EDITS)
+def test_a_false_list_of_runs_is_refused(case: str, exported: Path, tmp_path: Path) -> None:
+    content = json.loads((exported / RUNS).read_text())
+    RUN_EDITS[case](content)
+    (exported / RUNS).write_text(json.dumps(content))
+    with pytest.raises(CompactError, match=r"runs\.json"):
+        into(tmp_path / "second", exported)
+
+
+def test_what_is_no_list_of_runs_is_refused(exported: Path, tmp_path: Path) -> None:
+    for text in ("", "[]", "3", "[" * 100_000, "\x00"):
+        (exported / RUNS).write_text(text)
+        with pytest.raises(CompactError, match=r"runs\.json"):
+            into(tmp_path / "second", exported)
+    (exported / RUNS).unlink()
+    with pytest.raises(CompactError, match="closecall export"):
+        into(tmp_path / "second", exported)
+
+
+def test_an_import_that_breaks_off_writes_nothing(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, left = Store.add, [5]
+
+    def breaking(self: Store, cell: Cell, record: Record) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        add(self, cell, record)
+
+    monkeypatch.setattr(Store, "add", breaking)
+    with pytest.raises(KeyboardInterrupt):
+        into(tmp_path / "second", exported)
+    with Store(tmp_path / "second" / "store.sqlite") as store:
+        assert store.done() == set()
+        assert store.runs() == []
+
+
+def call(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.app, list(arguments))
+    assert result.exit_code == cli.COMPLETE, result.output
+    return result.output
+
+
+def inline(tasks: Sequence[Task], work: Work) -> Iterator[Happening]:
+    for task in tasks:
+        yield Happening("started", task)
+        yield Happening("finished", task, work(task.cell))
+
+
+def test_commands_and_no_finished_cell_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = RunOptions(splits=2, max_iter=5, protocols=("sound",))
+    (job,) = prepare(["overview"], options, only=["parity5"])
+    with Store("first/store.sqlite", write=True) as store:
+        first = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
+    assert [event.kind for event in first].count("started") == 2
+    assert call("export", "--out", "first", "--to", "files").startswith("2 cells in 2 files")
+    found = json.loads(call("import", "files", "--out", "second", "--json"))
+    assert found == {"kind": "imported", "added": 2, "known": 0}
+    asked = ("--datasets", "parity5", "--splits", "2", "--max-iter", "5", "--protocol", "sound")
+    assert json.loads(call("plan", *asked, "--out", "second", "--json"))["left"] == 0
+    with Store("second/store.sqlite", write=True) as store:
+        again = list(drive(job.tasks(), store, inline, run_cell, {"jobs": [job.as_json()]}))
+    assert [event.kind for event in again] == ["planned", "finished"]
+    assert "2 of the cells are imported" in " ".join(call("status", "--out", "second").split())
+
+
+def test_another_recipe_is_another_cell() -> None:
+    cell = job_of().cells()[0]
+    assert replace(cell, recipe=2).key != cell.key

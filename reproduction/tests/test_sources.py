@@ -1,0 +1,356 @@
+"""Names and sources: files written here, downloads replaced by functions of our own, no network."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from closecall.table.read.dataset import DataError, NotAtHandError
+from reproduction.protocol import data_directory, load_dataset, remote, sources
+from reproduction.protocol.catalogue import OPENML100, PMLB94
+
+pd = pytest.importorskip("pandas", reason="install closecall[bench]")
+
+SMALL = "a,b,target\n1,x,no\n2,y,yes\n3,x,no\n4,,yes\n"
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise urllib.error.URLError("no network in tests")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    monkeypatch.setenv("CLOSECALL_DATA", str(tmp_path))
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
+    return path
+
+
+def appendicitis(rows: int = 106, features: int = 7) -> bytes:
+    """A table of the size of PMLB's appendicitis, with other numbers in it."""
+    lines = ["\t".join([*(f"x{j}" for j in range(features)), "target"])]
+    lines += ["\t".join([*(str((i * j) % 7) for j in range(features)), str(i % 2)]) for i in range(rows)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def leftovers(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() or path.name.startswith(".part-")]
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pmlb:../../etc/passwd",
+        "pmlb:/etc/passwd",
+        "pmlb:..",
+        "pmlb:a/b",
+        "pmlb:a\\b",
+        "pmlb:.hidden",
+        "pmlb:",
+        "pmlb:x\x00",
+        "pmlb:monk3\n",
+        "fan8:../index",
+        "openml:../1",
+        "openml100:../1",
+        'pmlb:"quoted"',
+        "pmlb:<script>alert(1)</script>",
+        "pmlb:" + "a" * 200,
+        "../../etc/passwd",
+        "/etc/passwd",
+        "<b>",
+        "",
+    ],
+)
+def test_names_never_leave_the_data_directory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched: list[object] = []
+    for method in ("open", "exists", "mkdir", "read_bytes"):
+        monkeypatch.setattr(Path, method, lambda self, *args, **kwargs: touched.append(self))
+    with pytest.raises(DataError, match=r"not a data set's name|unknown data set"):
+        load_dataset(name)
+    assert not touched
+
+
+def test_unknown_names_get_advice() -> None:
+    with pytest.raises(DataError, match=r"unknown data set 'spambse'; did you mean 'spambase'\?"):
+        load_dataset("spambse")
+    with pytest.raises(DataError, match=r"unknown data set 'zzzzzz'\. Give an embedded set"):
+        load_dataset("zzzzzz")
+    with pytest.raises(DataError, match="takes a data set id"):
+        load_dataset("openml:credit-g")
+    with pytest.raises(DataError, match="none of the 54 binary tasks"):
+        load_dataset("openml100:4")
+    with pytest.raises(ValueError, match="unknown set of Fan et al"):
+        load_dataset("fan8:monk3")
+
+
+def test_where_a_bare_name_is_looked_for() -> None:
+    found = {name: sources.resolve(name)[0] for name in ("monk3", "spambase", "german-num", "madelon", "tic_tac_toe")}
+    assert found == dict(
+        zip(found, ["embedded", "pmlb", "fan8", "openml100", "pmlb"], strict=True)
+    )  # fmt: skip
+    assert sources.resolve("pmlb:tic_tac_toe") == ("pmlb", "tic-tac-toe")  # today's spelling means the set of 2017
+
+
+def test_data_directory_by_argument_environment_and_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert data_directory("given") == Path("given")
+    assert data_directory() == tmp_path
+    monkeypatch.delenv("CLOSECALL_DATA")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert data_directory() == Path("/cache/closecall")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert data_directory() == Path.home() / ".cache" / "closecall"
+
+
+# PMLB
+
+
+def test_pmlb_reads_both_spellings_and_says_what_it_read(tmp_path: Path) -> None:
+    write(tmp_path / "pmlb" / "appendicitis" / "appendicitis.tsv.gz", appendicitis())
+    data = load_dataset("pmlb:appendicitis", download=False)
+    assert (data.name, data.source, data.version) == ("appendicitis", "pmlb", "changed since 2017")
+    rows, features, _ = PMLB94["postoperative-patient-data"]
+    today = "postoperative_patient_data"
+    write(tmp_path / "pmlb" / today / f"{today}.tsv.gz", appendicitis(rows, features))
+    for name in (f"pmlb:{today}", "postoperative-patient-data"):
+        assert load_dataset(name, download=False).name == "postoperative-patient-data"
+    write(tmp_path / "pmlb" / "mine" / "mine.tsv.gz", appendicitis(9, 2))
+    assert load_dataset("pmlb:mine", download=False).version == "unlisted"
+
+
+def test_pmlb_download_is_kept_under_the_name_of_2017(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pmlb")
+    asked: list[str] = []
+    rows, features, _ = PMLB94["postoperative-patient-data"]
+    packed = gzip.compress(appendicitis(rows, features))
+
+    def get(url: str) -> bytes | None:
+        asked.append(url)
+        return packed if "_deprecated_" in url else None
+
+    monkeypatch.setattr(remote, "http_get", get)
+    data = load_dataset("pmlb:postoperative-patient-data")
+    assert data.X.shape == (rows, features)
+    assert [url.rsplit("/", 1)[1] for url in asked] == [
+        "postoperative_patient_data.tsv.gz",
+        "_deprecated_postoperative_patient_data.tsv.gz",
+    ]
+    kept = tmp_path / "pmlb" / "postoperative-patient-data" / "postoperative-patient-data.tsv.gz"
+    assert leftovers(tmp_path) == [kept]
+    assert kept.read_bytes() == packed
+    load_dataset("pmlb:postoperative-patient-data")
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "match"),
+    [
+        (gzip.compress(appendicitis())[:-30], "the download cannot be used.*truncated"),
+        (b"<html>busy</html>", "the download cannot be used.*not a gzip"),
+        (gzip.compress(appendicitis(features=6)), r"should have 106 rows x 7 features but this file has 106 x 6"),
+        (gzip.compress(appendicitis().replace(b"target", b"tarjet")), "no target column"),
+        (None, "PMLB has no set"),
+    ],
+)
+def test_a_bad_download_leaves_nothing(
+    answer: bytes | None, match: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pmlb")
+    monkeypatch.setattr(remote, "http_get", lambda url: answer)
+    with pytest.raises(DataError, match=match):
+        load_dataset("pmlb:appendicitis")
+    assert leftovers(tmp_path) == []
+
+
+def test_offline_says_what_to_fetch_where_to_put_it_and_what_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pmlb")
+    place = tmp_path / "pmlb" / "tic-tac-toe" / "tic-tac-toe.tsv.gz"
+    with pytest.raises(NotAtHandError) as caught:
+        load_dataset("pmlb:tic-tac-toe")
+    message = str(caught.value)
+    for part in ("no network in tests", "tic_tac_toe/tic_tac_toe.tsv.gz", str(place), "CLOSECALL_DATA", "'embedded'"):
+        assert part in message
+    with pytest.raises(NotAtHandError, match="downloading is off"):
+        load_dataset("pmlb:tic-tac-toe", download=False)
+    with pytest.raises(NotAtHandError, match="another target"):
+        load_dataset("pmlb:bupa", download=False)
+    with pytest.raises(NotAtHandError, match="duplicate of molecular-biology_promoters"):
+        load_dataset("promoters")
+    with pytest.raises(NotAtHandError, match=r"LIBSVM.*splice3175.csv.gz"):
+        load_dataset("fan8:splice3175")
+    monkeypatch.setattr(remote, "_from_openml", remote.urllib.request.urlopen)
+    with pytest.raises(NotAtHandError, match=r"no network in tests.*openml.org/d/44"):
+        load_dataset("openml100:43")
+    with pytest.raises(NotAtHandError, match="downloading is off"):
+        load_dataset("openml:44", download=False)
+
+
+def test_todays_bupa_is_not_taken_for_that_of_2017(tmp_path: Path) -> None:
+    write(tmp_path / "pmlb" / "bupa" / "bupa.tsv.gz", appendicitis(345, 5))
+    with pytest.raises(DataError, match=r"345 rows x 6 features but this file has 345 x 5; today's bupa"):
+        load_dataset("pmlb:bupa")
+
+
+# Writing
+
+
+def test_an_interrupted_write_is_never_read(tmp_path: Path) -> None:
+    place = tmp_path / "pmlb" / "appendicitis" / "appendicitis.tsv.gz"
+    code = (
+        "import os, pathlib, sys; from closecall.table.read.files import staged\n"
+        "with staged(pathlib.Path(sys.argv[1])) as part:\n    part.write_bytes(b'half'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(place)], check=False).returncode == 9
+    assert leftovers(tmp_path)  # the half is there, under a name that no data set has
+    assert not sources.at_hand("pmlb:appendicitis")
+    with pytest.raises(NotAtHandError):
+        load_dataset("pmlb:appendicitis", download=False)
+
+
+def test_full_and_unwritable_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pmlb")
+    monkeypatch.setattr(remote, "http_get", lambda url: gzip.compress(appendicitis()))
+    blocked = write(tmp_path / "a file", "where a directory should be")
+    with pytest.raises(DataError, match=r"cannot write .*set CLOSECALL_DATA"):
+        load_dataset("pmlb:appendicitis", blocked)
+
+    def full(self: Path, raw: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DataError, match="No space left on device"):
+        load_dataset("pmlb:appendicitis")
+
+
+# OpenML
+
+
+def bunch() -> SimpleNamespace:
+    frame = pd.DataFrame(
+        {
+            "age": [1.5, np.nan, 3.1, 4.0],
+            "code": pd.Categorical(["10", "9", None, "9"]),
+            "word": ["a,b", 'q"', "NA", "a,b"],
+            "class": pd.Categorical(["no", "yes", "yes", "no"]),
+        }
+    )
+    return SimpleNamespace(frame=frame, target_names=["class"], details={"name": "toy", "version": "2"})
+
+
+def test_openml_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(remote, "_from_openml", lambda data_id: asked.append(data_id) or bunch())
+    for _ in range(2):
+        data = load_dataset("openml:77")
+        assert (data.name, data.source, data.version) == ("toy", "openml", "77, version 2")
+        assert data.categories == (None, ("9", "10"), ("NA", "a,b", 'q"'))
+        np.testing.assert_array_equal(data.X[:, 1], [1, 0, np.nan, 0])
+        np.testing.assert_array_equal(data.X[:, 0], [1.5, np.nan, 3.1, 4.0])
+    assert asked == [77]
+    kept = tmp_path / "openml" / "77" / "data.csv.gz"
+    write(kept, SMALL)
+    with pytest.raises(DataError, match="not what was downloaded; delete it"):
+        load_dataset("openml:77")
+    write(kept.with_name("meta.json"), "{")
+    with pytest.raises(DataError, match="is damaged"):
+        load_dataset("openml:77")
+    write(kept.with_name("meta.json"), json.dumps([1]))
+    with pytest.raises(DataError, match="is damaged"):
+        load_dataset("openml:77")
+
+
+def test_openml_without_one_target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    odd = bunch()
+    odd.target_names = ["class", "age"]
+    monkeypatch.setattr(remote, "_from_openml", lambda data_id: odd)
+    with pytest.raises(DataError, match="names 2 targets"):
+        load_dataset("openml:77")
+    assert leftovers(tmp_path) == []
+
+
+def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
+    directory = tmp_path / "openml100"
+    data_id, name = OPENML100[31]
+    write(directory / f"31_{name}.csv.gz", "a,b,target\n1,NA,good\n2,y,bad\n1,,good\n")
+    for spelling in ("openml100:31", f"openml100:{name}", f"openml:{data_id}"):
+        data = load_dataset(spelling, download=False)
+        assert (data.name, data.categories) == ("credit-g", (None, ("NA", "y")))  # only nothing is missing here
+    write(directory / "feature_types.csv", "task_id,feature,type\n31,a,nominal\n3,z,nominal\n")
+    assert load_dataset("openml100:31").categories[0] == ("1", "2")
+    write(directory / "index.csv", "task_id,n\n31,3\n")
+    assert load_dataset("openml100:31").X.shape == (3, 2)
+    write(directory / "index.csv", "task_id,n\n31,4\n")
+    with pytest.raises(DataError, match=r"has 3 rows but index.csv says 4"):
+        load_dataset("openml100:31")
+    write(directory / "feature_types.csv", "task_id,feature,type\n31,z,nominal\n")
+    with pytest.raises(DataError, match="names columns that are not there: z"):
+        load_dataset("openml100:31")
+
+
+def test_fan8_has_to_be_of_the_right_size(tmp_path: Path) -> None:
+    write(tmp_path / "fan8" / "german-num.csv.gz", appendicitis(1000, 23).replace(b"\t", b","))
+    with pytest.raises(DataError, match="should have 1000 rows x 24 features"):
+        load_dataset("german-num")
+    write(tmp_path / "fan8" / "german-num.csv.gz", appendicitis(1000, 24).replace(b"\t", b","))
+    assert load_dataset("german-num").source == "fan8"
+
+
+# The network
+
+
+def test_http_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    monkeypatch.undo()  # this one test speaks to a server of its own on this machine
+    monkeypatch.setenv("no_proxy", "*")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            code, promised, body = {"/whole": (200, 4, b"data"), "/broken": (200, 9, b"data")}.get(
+                self.path, (int(self.path[1:]) if self.path[1:].isdigit() else 500, 0, b"")
+            )
+            self.send_response(code)
+            self.send_header("Content-Length", str(promised))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            base = f"http://127.0.0.1:{server.server_port}"
+            assert remote.http_get(f"{base}/whole") == b"data"
+            assert remote.http_get(f"{base}/404") is None
+            for path in ("broken", "503"):
+                with pytest.raises(OSError):
+                    remote.http_get(f"{base}/{path}")
+            monkeypatch.setattr(remote, "LIMIT", 3)
+            with pytest.raises(DataError, match="more than 3 bytes"):
+                remote.http_get(f"{base}/whole")
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,143 @@
+"""Networks with a start for every setting: cells of their own beside those of before, and the control."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closecall.network import train_grid
+from reproduction.protocol import load_dataset
+from reproduction.protocol.grid import EQUAL_STARTS, choose, k_grid
+from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, Cell, RunOptions, Size, cells_for
+from reproduction.protocol.published import LOSSES, METHODS
+from reproduction.run.campaign import jobs_of, read_campaign
+from reproduction.run.cell import divide, grid, new_starts, run_cell
+from reproduction.run.compact import Line, from_text, in_files, to_text
+from reproduction.run.exchange import export_store, import_folder
+from reproduction.run.jobs import Job
+from reproduction.run.scores import Archive
+from reproduction.run.store import Store
+
+NAME = "embedded:corral"
+SIZE = Size("fan8", NAME, load_dataset(NAME).checksum, 160, 6)
+
+
+def cell(split: int = 0, recipe: int = 3, steps: int = 6) -> Cell:
+    return Cell("fan8", NAME, SIZE.checksum, split, "network", "paper", steps, recipe=recipe)
+
+
+def test_keys_of_before_are_the_same() -> None:
+    """The literal was computed before there were new starts."""
+    old = Cell("pmlb94", "pmlb:monk3", "0" * 64, 3, "network", "paper", 200, recipe=2)
+    assert old.key == "f8a664b209ccd0d3ff1b400b3364504c00bfbbaa190312905cf040196b0e121c"
+    assert replace(old, recipe=3).key != old.key
+
+
+def test_the_paper_has_new_starts_and_sound_keeps_its_one() -> None:
+    options = RunOptions(1, None, ("paper", "sound"), ("linear", "network"), recipe=3)
+    found = {(task.cell.model, task.cell.protocol): task for task in cells_for(TARGETS["table3"], [SIZE], options)}
+    recipes = {place: task.cell.recipe for place, task in found.items()}
+    assert recipes == {
+        ("linear", "paper"): 1, ("linear", "sound"): 1, ("network", "paper"): 3, ("network", "sound"): 2,
+    }  # fmt: skip
+    assert found["network", "paper"].cost > found["network", "sound"].cost
+    new, old = (Job(TARGETS["table3"], ("fan8",), replace(options, recipe=recipe), (SIZE,), ()) for recipe in (3, 2))
+    assert not new.contains(old)
+    assert "new starts" in new.described()[1]
+    assert "new starts" not in old.described()[1]
+
+
+def test_every_setting_is_trained_from_its_own_stream() -> None:
+    record, parts = run_cell(cell()), divide(load_dataset(NAME), cell())
+    problems = grid(parts.sizes[0])
+    seeds = new_starts(cell(), problems)
+    assert len(set(seeds)) == len(seeds)
+    assert set(seeds).isdisjoint(new_starts(cell(1), problems))
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(problems), 6, replace=False):
+        problem, row = problems[place], record.rows[place]
+        alone = train_grid(
+            parts.X[0], parts.y[0], [problem], max_iter=6, seed=seeds[place], learning_rate=0.1, penalize_intercept=True
+        )
+        assert (row["method"], row["alpha"]) == (problem.aggregate, problem.alpha)
+        assert row["test"] == (alone.scores(parts.X[2])[0] * parts.y[2] > 0).sum()
+    # Where all share one start, close decay with k = n is average; here it is another draw of it.
+    by = {(row["loss"], row["method"], row["k"], row["alpha"]): tuple(row[["train", "test"]]) for row in record.rows}
+    same = run_cell(cell(recipe=2)).rows
+    shared = {(row["loss"], row["method"], row["k"], row["alpha"]): tuple(row[["train", "test"]]) for row in same}
+    n = float(parts.sizes[0])
+    pairs = [[(loss, name, n, alpha) for name in ("average", "close_decay")]
+             for loss in LOSSES for alpha in np.unique(record.rows["alpha"])]  # fmt: skip
+    assert all(shared[one] == shared[other] for one, other in pairs)
+    assert not all(by[one] == by[other] for one, other in pairs)
+
+
+def test_the_control_has_as_many_networks_as_close_decay() -> None:
+    record = run_cell(cell())
+    for loss in LOSSES:
+        rows = {name: record.rows[(record.rows["loss"] == loss) & (record.rows["method"] == name)]
+                for name in (*METHODS, EQUAL_STARTS)}  # fmt: skip
+        assert len(rows[EQUAL_STARTS]) == len(rows["close_decay"]) == 11 * len(k_grid(record.sizes[0]))
+        fields = ["alpha", "train", "validation", "test"]
+        assert {tuple(row[fields]) for row in rows["average"]} <= {tuple(row[fields]) for row in rows[EQUAL_STARTS]}
+        assert len({tuple(row[fields]) for row in rows[EQUAL_STARTS]}) > len(rows["average"])
+        best = {str(row["method"]): row["validation"] for row in choose(record.rows, "paper") if row["loss"] == loss}
+        assert best[EQUAL_STARTS] == rows[EQUAL_STARTS]["validation"].max() >= best["average"]
+
+
+def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
+    """Both recipes in one store: exported to files of their own, read, imported, and gathered by recipe."""
+    cells = [cell(split, recipe) for recipe in (2, 3) for split in (0, 1)]
+    jobs = [
+        Job(TARGETS["table3"], ("fan8",), RunOptions(2, 6, ("paper",), ("network",), recipe=recipe), (SIZE,), ())
+        for recipe in (2, 3)
+    ]
+    with Store(tmp_path / "store.sqlite", write=True) as store:
+        store.begin_run({"jobs": [job.as_json() for job in jobs]}, {})
+        for each in cells:
+            store.add(each, run_cell(each))
+        store.finish_run()
+        export_store(store, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").glob("*.gz")} == {
+        "fan8-paper-network.csv.gz", "fan8-paper-network-starts.csv.gz",
+    }  # fmt: skip
+    campaign = read_campaign(tmp_path / "out")
+    assert campaign.done() == {each.key for each in cells}
+    with Store(tmp_path / "other.sqlite", write=True) as other:
+        assert import_folder(tmp_path / "out", other).added == 4
+    (job,) = [job for job in jobs_of(campaign) if job.target.name == "table3" and job.models == ("network",)]
+    assert {each.recipe for each in job.cells()} == {3}  # as complete, and newer
+    (scores,) = Archive(campaign).gather(job.cells())
+    assert scores.methods == (*METHODS, EQUAL_STARTS)
+    (before,) = Archive(campaign).gather(cells[:2])
+    assert before.methods == METHODS
+
+
+def test_a_file_without_the_control_is_refused() -> None:
+    line = Line(cell(), run_cell(cell()), 0)
+    ((name, lines),) = in_files([line]).items()
+    assert name == "fan8-paper-network-starts.csv.gz"
+    text = to_text(lines)
+    (again,) = from_text(text, 1)
+    assert again.cell == line.cell
+    head, body = text.splitlines()
+    wanted = {f"{loss}.{EQUAL_STARTS}" for loss in LOSSES}
+    values = ["" if name.rpartition(".")[0] in wanted else value
+              for name, value in zip(head.split(","), body.split(","), strict=True)]  # fmt: skip
+    with pytest.raises(ValueError, match=f"no chosen row for logistic.{EQUAL_STARTS}"):
+        list(from_text(f"{head}\n{','.join(values)}\n", 1))
+    old = to_text([Line(cell(recipe=2), run_cell(cell(recipe=2)), 0)])
+    with pytest.raises(ValueError, match="unknown model"):
+        list(from_text(old.replace(",2,0,", ",3,0,", 1), 1))
+
+
+def test_published_cells_of_both_recipes_are_read() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "results" / "cells"
+    cells = [each for each in read_campaign(folder).cells() if (each.model, each.protocol) == ("network", "paper")]
+    counts = {recipe: sum(each.recipe == recipe for each in cells) for recipe in (2, 3)}
+    assert counts[2] == 2900
+    assert counts[3] >= 1000
+    assert {each.max_iter for each in cells} == {NETWORK_STEPS}

@@ -1,0 +1,155 @@
+"""The paper's synthetic sets, and the three ways of making a set harder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from closecall.table.read.dataset import DataError
+from closecall.table.splits import shares
+from reproduction.protocol.simulate import SIMULATIONS, ambiguity, imbalance, outliers
+from reproduction.protocol.synthetic import FIGURE1, example1, example2, figure1
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def expected_errors(name: str, boundary: float) -> float:
+    """Errors of "positive left of the boundary", in the mean over draws: each block's share on its wrong side."""
+    total = 0.0
+    for label, count, low, high in FIGURE1[name]:
+        left = float(low < boundary) if low == high else np.clip((boundary - low) / (high - low), 0, 1)
+        total += count * (1 - left if label > 0 else left)
+    return total
+
+
+@pytest.mark.parametrize("name", FIGURE1)
+def test_figure1_best_boundary_is_zero(name: str) -> None:
+    grid = np.linspace(-1.2, 1.2, 2401)
+    errors = np.array([expected_errors(name, boundary) for boundary in grid])
+    assert grid[errors.argmin()] == pytest.approx(0, abs=1e-9)
+    assert np.sort(errors)[1] > errors.min()
+    # Calling the right side positive, or everything one class, is no better either.
+    n = sum(count for _, count, *_ in FIGURE1[name])
+    assert (n - errors).min() > errors.min()
+
+
+@pytest.mark.parametrize(
+    ("name", "positives", "negatives"),
+    [("easy", 250, 250), ("imbalance", 20, 480), ("outlier", 20, 481), ("ambiguous", 250, 250)],
+)
+@given(seed=SEEDS)
+def test_figure1_draws_what_the_caption_says(name: str, positives: int, negatives: int, seed: int) -> None:
+    X, y = figure1(name, seed)
+    assert X.shape == (positives + negatives, 2)
+    assert ((y == 1).sum(), (y == -1).sum()) == (positives, negatives)
+    assert np.abs(X).max() <= 1
+    at = 0
+    for label, count, low, high in FIGURE1[name]:
+        block = slice(at, at + count)
+        assert (y[block] == label).all()
+        assert (X[block, 0] >= low).all()
+        assert (X[block, 0] <= high).all()
+        at += count
+    again, _ = figure1(name, np.random.default_rng(seed))
+    np.testing.assert_array_equal(X, again)
+
+
+def test_figure1_unknown_name() -> None:
+    with pytest.raises(ValueError, match=r"'hard'.*ambiguous, easy, imbalance, outlier"):
+        figure1("hard", 0)
+
+
+def test_example1_is_separable_but_for_two() -> None:
+    X, y = example1(7, far=1000)
+    assert X.shape == (16, 1)
+    assert (y == np.sign(X[:, 0])).sum() == 14
+    assert sorted(X[y != np.sign(X[:, 0]), 0]) == [-1000, 1000]
+
+
+def test_example2_best_accuracy_is_three_quarters() -> None:
+    X, y = example2(200_000, seed=1)
+    accuracy = {cut: np.mean(np.where(X[:, 0] > cut, 1, -1) == y) for cut in np.linspace(-0.9, 0.9, 37).round(3)}
+    assert max(accuracy, key=accuracy.__getitem__) == 0
+    assert accuracy[0.0] == pytest.approx(0.75, abs=0.005)
+
+
+@pytest.mark.parametrize(("n", "far"), [(0, 10), (3, 0), (3, np.inf), (3, np.nan)])
+def test_examples_refuse_nonsense(n: int, far: float) -> None:
+    with pytest.raises(ValueError, match="Example 1 needs"):
+        example1(n, far)
+    with pytest.raises(ValueError, match="Example 2 needs"):
+        example2(0, 0)
+
+
+def base(seed: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([[-1.0, 1.0], rng.choice([-1.0, 1.0], 28, p=[0.6, 0.4])])
+    return rng.standard_normal((30, 3)), y, rng
+
+
+@pytest.mark.parametrize("name", SIMULATIONS)
+@given(seed=SEEDS, count=st.integers(0, 1))
+def test_contamination_appends_and_keeps(name: str, seed: int, count: int) -> None:
+    X, y, rng = base(seed)
+    harder, labels = SIMULATIONS[name].contaminate(X, y, count, rng)
+    assert harder.shape == (30 + count, 3)
+    np.testing.assert_array_equal(harder[:30], X)
+    np.testing.assert_array_equal(labels[:30], y)
+
+
+@given(seed=SEEDS)
+def test_outliers_lie_ten_steps_beyond_the_other_class(seed: int) -> None:
+    X, y, rng = base(seed)
+    harder, labels = outliers(X, y, 20, rng)
+    for point, label in zip(harder[30:], labels[30:], strict=True):
+        x1 = X[y == label]
+        x2 = (point + 9 * x1) / 10  # what the other point must have been, for every possible x1
+        distances = np.abs(x2[:, None] - X[y == -label][None]).max(axis=2)
+        assert distances.min() < 1e-9
+
+
+def test_outlier_labels_follow_the_classes() -> None:
+    X, y, rng = base(0)
+    _, labels = outliers(X, y, 20_000, rng)
+    assert np.mean(labels[30:] == 1) == pytest.approx(np.mean(y == 1), abs=0.02)
+
+
+@given(seed=SEEDS)
+def test_imbalance_and_ambiguity_copy_negatives(seed: int) -> None:
+    X, y, rng = base(seed)
+    negatives = {tuple(row) for row in X[y == -1]}
+    harder, labels = imbalance(X, y, 50, rng)
+    assert (labels[30:] == -1).all()
+    assert {tuple(row) for row in harder[30:]} <= negatives
+    harder, labels = ambiguity(X, y, len(negatives), rng)
+    assert (labels[30:] == 1).all()
+    assert {tuple(row) for row in harder[30:]} == negatives  # each once, so that each pair is right once
+
+
+@pytest.mark.parametrize("name", SIMULATIONS)
+def test_contamination_refuses_nonsense(name: str) -> None:
+    X, y, rng = base(0)
+    contaminate = SIMULATIONS[name].contaminate
+    for bad_X, bad_y, count, match in [
+        (X[:5], y, 1, "do not fit"),
+        (X, (y + 1) / 2, 1, "must be -1 and"),
+        (X, np.ones(30), 1, "both present"),
+        (X, y, -1, "0 or more"),
+    ]:
+        with pytest.raises(DataError, match=match):
+            contaminate(bad_X, bad_y, count, rng)
+    with pytest.raises(DataError, match="only"):
+        ambiguity(X, y, 31, rng)
+
+
+@given(count=st.integers(0, 300), sizes=st.lists(st.integers(0, 500), min_size=1, max_size=4).filter(sum))
+def test_shares_add_up_and_are_fair(count: int, sizes: list[int]) -> None:
+    parts = shares(count, sizes)
+    assert sum(parts) == count
+    assert all(abs(part - count * size / sum(sizes)) < 1 for part, size in zip(parts, sizes, strict=True))
+
+
+def test_levels_are_figure_5s() -> None:
+    assert [simulation.levels[-1] for simulation in SIMULATIONS.values()] == [256, 12800, 800]
+    assert all(simulation.levels[0] == 0 for simulation in SIMULATIONS.values())

@@ -1,1 +1,0 @@
-"""What is measured and how: divisions, protocols, the grid, baselines and statistics."""

@@ -1,0 +1,11 @@
+"""What a reader sees for every method, wherever it is shown."""
+
+from closecall.aggregates import AGGREGATES
+
+LABELS = {
+    **{name: name.replace("_", " ") for name in AGGREGATES},
+    **{f"{name}_top_two": f"{name.replace('_', ' ')}, top-two" for name in AGGREGATES},
+    "logistic_regression": "LogisticRegression",
+    "linear_svc": "LinearSVC",
+    "gradient_boosting": "HistGradientBoosting",
+}

@@ -1,0 +1,291 @@
+"""Every contender on one table, split by split, all on the same rows.
+
+A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on what learns. The
+settings of every aggregate are solved in one batch on the training part; what does best on the validation part is
+solved again on both, as every other contender is. Splits run in processes of their own, with one BLAS thread each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.parallel import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from closecall._names import Array, lookup
+from closecall.aggregates import AGGREGATES, get_aggregate
+from closecall.linear import Diagnosis, diagnose
+from closecall.linear.fitting import MULTICLASS, Options, exact_intercepts, fit_models, scores_of
+from closecall.linear.search import ALPHAS, KS, MS
+from closecall.linear.training import check_training
+from closecall.losses import LOSSES
+from closecall.objective import Problem
+from closecall.table.read.sheet import Sheet
+
+from .contenders import MAJORITY, UNSQUASHED, Contender, Entry, line_up, quietly
+from .divide import Order, Parts
+from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
+from .model import Preprocessor
+from .table import check_classes
+from .tuning import SplitData
+
+#: A class needs this many rows to be in all three parts.
+LEAST = 4
+#: Rows x splits x classes below which processes cost more than they save.
+WORTH = 20_000
+EXACT = "average_exact_intercept"
+#: With the first loss every aggregate is solved, with the others these.
+EVERY_LOSS = ("average", "close", "close_decay")
+_BLOCK = 1 << 23  # scores in memory at a time
+
+
+@dataclass(frozen=True)
+class ComparePlan:
+    """What is compared, and how.
+
+    Parameters
+    ----------
+    splits : int
+    losses : tuple of str
+        The first is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
+    multiclass : str
+        How close-k takes more than two classes.
+    metric : str
+    extra, only, everyone : tuples of str, bool
+        Contenders, as in :func:`closecall.table.contenders.line_up`.
+    aggregates : bool
+        Whether the aggregates one by one take part.
+    max_iter : int
+        Steps of the aggregates.
+    seed : int
+    jobs : int
+        Processes; 0 for as many as there are cores.
+    squashed : bool
+        Whether cells that are far out are pulled in.
+    """
+
+    splits: int = 10
+    losses: tuple[str, ...] = ("logistic",)
+    multiclass: str = "top_two"
+    metric: str = "accuracy"
+    extra: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    everyone: bool = False
+    aggregates: bool = False
+    max_iter: int = 150
+    seed: int = 0
+    jobs: int = 0
+    squashed: bool = True
+
+    def __post_init__(self) -> None:
+        for loss in self.losses:
+            lookup(LOSSES, loss, "loss")
+        lookup(METRICS, self.metric, "metric")
+        lookup(MULTICLASS, self.multiclass, "multiclass")
+        if self.splits < 2:
+            raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs them")
+        if self.max_iter < 1:
+            raise ValueError(f"--max-iter must be 1 or more, not {self.max_iter}")
+
+    def contenders(self) -> tuple[Contender, ...]:
+        return line_up(self.losses[0], self.multiclass, METRICS[self.metric], self.extra, self.only,
+                       everyone=self.everyone, squashed=self.squashed)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """What one split found.
+
+    Parameters
+    ----------
+    entries : tuple of Entry
+    rows, truth : arrays (test rows,)
+        The test rows and the codes of their classes.
+    training, known : int
+        Rows of the training part, and of both parts that learn.
+    trade : tuple of (float, float)
+        Share of the rows that k is, and the best value on the validation part with that k; 1 is the average loss.
+    features : tuple of str
+        Names of the columns of the matrix.
+    """
+
+    entries: tuple[Entry, ...]
+    rows: Array
+    truth: Array
+    training: int
+    known: int
+    trade: tuple[tuple[float, float], ...] = ()
+    features: tuple[str, ...] = field(default=(), repr=False)
+
+
+def run_splits(
+    table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
+) -> Iterator[Split]:
+    """What every split finds, one after the other.
+
+    Parameters
+    ----------
+    table : Sheet
+    plan : ComparePlan
+    order : Order, optional
+        Groups or times that keep rows apart.
+    contenders : sequence of Contender
+        Those of the plan unless given.
+    """
+    check_classes(table, LEAST)
+    table = table.parsed()
+    order, contenders = order or Order(), contenders or plan.contenders()
+    codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
+    divisions = order.divisions(codes, plan.splits, plan.seed)
+    work = len(codes) * plan.splits * (int(codes.max()) + 1)
+    jobs = min(plan.jobs or ((os.cpu_count() or 1) if work >= WORTH else 1), plan.splits)
+    asked = (delayed(_split)(table, codes, parts, plan, contenders, order) for parts in divisions)
+    if jobs == 1:
+        yield from (_split(table, codes, parts, plan, contenders, order) for parts in divisions)
+        return
+    yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator")(asked)
+
+
+def _split(
+    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
+) -> Split:
+    with threadpool_limits(1):  # threads of small models wait for each other longer than they work
+        return _played(table, codes, parts, plan, contenders, order)
+
+
+def _played(
+    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
+) -> Split:
+    metric, classes = METRICS[plan.metric], len(np.unique(codes))
+    known = np.concatenate(parts[:2])
+    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, plan.squashed)
+    pieces = [table.frame.iloc[part] for part in parts]
+    X, plain = [recipe.matrix(piece) for piece in pieces], list[Array]()
+    if plan.squashed and any(contender.name == UNSQUASHED for contender in contenders):
+        other = Preprocessor.fit(table.frame.iloc[known], table.columns, squashed=False)
+        plain = [other.matrix(piece) for piece in pieces]
+    data = SplitData(X, [codes[part] for part in parts], classes, *order.inner(codes, known), plain)
+    entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())
+    entries += [*quietly(contenders, data, metric), _majority(data, metric)]
+    sizes = len(parts[0]), len(known)
+    return Split(tuple(entries), parts[2], data.y[2], *sizes, trade, tuple(recipe.names))
+
+
+def _majority(data: SplitData, metric: Metric) -> Entry:
+    scores = prior_scores(np.bincount(data.known[1], minlength=data.classes), len(data.y[2]))
+    return Entry(MAJORITY, "", float(metric.value(data.y[2], scores)), scores.argmax(axis=1))
+
+
+def problems_of(losses: Sequence[str]) -> list[Problem]:
+    """The grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with the others too.
+
+    Every second alpha is enough for all but `average`, as in the heats of the search that `fit` runs.
+
+    Examples
+    --------
+    >>> len({problem.alpha for problem in problems_of(["logistic"])})
+    11
+    """
+    found = []
+    for place, loss in enumerate(losses):
+        for name in AGGREGATES if place == 0 else EVERY_LOSS:
+            takes = AGGREGATES[name].takes
+            ks = (None,) if "k" not in takes else KS[-1:] if "m" in takes else KS
+            counts = [(k, m) for k in ks for m in (MS[::2] if "m" in takes else (None,))]
+            found += [
+                Problem(loss, name, k, alpha, m)
+                for k, m in counts
+                for alpha in (ALPHAS if AGGREGATES[name].plain else ALPHAS[1::2])
+            ]
+    return found
+
+
+def aggregates(
+    data: SplitData, plan: ComparePlan, metric: Metric
+) -> tuple[list[Entry], tuple[tuple[float, float], ...]]:
+    """The entry of every (loss, aggregate), with the threshold of `average` moved too, and the trade of close-k."""
+    problems, n = problems_of(plan.losses), len(data.y[0])
+    problems += [problem for problem in problems if AGGREGATES[problem.aggregate].plain]
+    moved = np.arange(len(problems)) >= len(problems_of(plan.losses))
+    options = Options(plan.max_iter, 1e-3, True, False, "ovr", dtype=np.float32, certify=False)
+    values, sigmoid = _values(*_fitted(data.X[0], data.y[0], problems, moved, options), data, metric)
+    shares = np.array([looks_at(problem, n) / n for problem in problems])
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, problem in enumerate(problems):
+        places.setdefault((EXACT if moved[place] else problem.aggregate, problem.loss), []).append(place)
+    chosen = {key: _best(mine, values, shares, problems) for key, mine in places.items()}
+    again = list(chosen.values())
+    coef, intercept = _fitted(*data.known, [problems[place] for place in again], moved[again], options)
+    entries = []
+    for row, ((method, loss), place) in enumerate(chosen.items()):
+        raw = scores_of(data.X[2], coef[row], intercept[row])
+        scores = log_probabilities(raw, sigmoid[0][place], sigmoid[1][place]) if sigmoid else wide(raw)
+        value = float(metric.value(data.y[2], scores))
+        entries.append(Entry(method, loss, value, wide(raw).argmax(axis=1), shares[place] * n, problems[place].alpha))
+    return entries, _trade(plan.losses[0], values, problems, shares)
+
+
+def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: Options) -> tuple[Array, Array]:
+    """Coefficients (problems, scores, features) and intercepts; ``moved`` ones make the fewest training errors."""
+    training = check_training(BaseEstimator(), X, y, None, None)
+    models = fit_models(training, problems, options)
+    intercept = models.intercept.copy()
+    intercept[moved] = exact_intercepts(training, models.coef[moved], options)
+    return models.coef, intercept
+
+
+def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> tuple[Array, tuple[Array, Array] | None]:
+    """Values (problems,) on the validation part, and the sigmoids that make probabilities, if they are asked for."""
+    values, pieces = np.empty(len(coef)), []
+    size = max(1, _BLOCK // (len(data.y[1]) * data.classes))
+    for begin in range(0, len(coef), size):
+        block = slice(begin, begin + size)
+        raw = scores_of(data.X[1], coef[block], intercept[block])
+        scores = wide(raw)
+        if metric.probabilities:
+            pieces.append(sigmoids(raw, data.y[1]))
+            scores = log_probabilities(raw, *pieces[-1])
+        values[block] = metric.value(data.y[1], scores)
+    if not pieces:
+        return values, None
+    slope, offset = (np.concatenate(part) for part in zip(*pieces, strict=True))
+    return values, (slope, offset)
+
+
+def _best(places: list[int], values: Array, shares: Array, problems: Sequence[Problem]) -> int:
+    """The best on the validation part; of equals the one with the larger k, then with the larger alpha."""
+    return max(places, key=lambda place: (round(float(values[place]), 12), shares[place], problems[place].alpha))
+
+
+def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array) -> tuple[tuple[float, float], ...]:
+    found: dict[float, float] = {}
+    for value, problem, share in zip(values, problems, shares, strict=False):
+        aggregate = get_aggregate(problem.aggregate)
+        if problem.loss == loss and (aggregate.plain or aggregate.decays):
+            found[float(share)] = max(found.get(float(share), -np.inf), float(value))
+    return tuple(sorted(found.items()))
+
+
+def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
+    """The four difficult cases on the whole table."""
+    X: Any = Preprocessor.fit(table.frame, table.columns, squashed).matrix(table.frame)
+    with threadpool_limits(1):
+        return diagnose(X, table.labels.astype(str))
+
+
+def looks_at(problem: Problem, n: int) -> float:
+    """How many of n examples a problem's aggregate looks at.
+
+    Examples
+    --------
+    >>> [looks_at(Problem("logistic", name, 20, 1.0), 100) for name in ("average", "maximal", "close")]
+    [100.0, 1.0, 20.0]
+    """
+    aggregate = get_aggregate(problem.aggregate)
+    k, m = aggregate.counts(problem.k, problem.m, float(n))
+    return k - m if aggregate.takes else float(aggregate.weights(np.arange(n, dtype=float), threshold=0.0).sum())

@@ -1,0 +1,395 @@
+"""What the splits of a comparison say: intervals, paired differences, and a plain verdict.
+
+Intervals and tests are Nadeau & Bengio's corrected ones, Holm-adjusted over the questions asked of this table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import stats
+
+from closecall._names import Array
+from closecall.paired import Units, over_tests, paired
+from closecall.report.formats import signed
+from closecall.report.labels import LABELS
+from closecall.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
+from closecall.table.read.sheet import Sheet
+
+from .compare import EXACT, ComparePlan, Split
+from .contenders import CLOSE_K, MAJORITY, Contender
+from .divide import Order
+from .measure import METRICS, Metric, confusion
+
+#: The loss that close-k is asked with -> the plain model that it is measured against, and what the verdict calls it.
+PLAIN = {
+    "logistic": ("logistic_regression", "logistic", "plain logistic regression"),
+    "hinge": ("linear_svc", "svm", "a plain linear SVM"),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method over the splits: test values, and the settings that validation chose.
+
+    Parameters
+    ----------
+    method, label : str
+        Its name, one for each result, and the same in words.
+    values : tuple of float
+        One for each split; more is better.
+    k, alpha : float
+        As chosen most often; NaN where there is none.
+    loss : str
+        Empty where the method has its own.
+    family, what : str
+        ``linear``, ``aggregate``, ``tree``, ``other`` or ``majority``, and one line about it.
+    setting : str
+        As chosen most often, in words.
+    ks, alphas : tuples of float
+        As chosen on each split.
+    confusion : array (classes, classes)
+        Test rows of all splits: true classes by predicted ones.
+    ratio : float
+        Test rows for each row that learns.
+    """
+
+    method: str
+    label: str
+    values: tuple[float, ...]
+    k: float = float("nan")
+    alpha: float = float("nan")
+    loss: str = ""
+    family: str = "other"
+    what: str = ""
+    setting: str = ""
+    ks: tuple[float, ...] = field(default=(), repr=False)
+    alphas: tuple[float, ...] = field(default=(), repr=False)
+    confusion: Array = field(default_factory=lambda: np.zeros((2, 2), dtype=int), repr=False, compare=False)
+    ratio: float = TEST_OVER_TRAIN
+
+    @property
+    def mean(self) -> float:
+        """Mean value."""
+        return float(np.mean(self.values))
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval, corrected for splits that share rows."""
+        return half_width(np.array(self.values), self.ratio)
+
+    @property
+    def recalls(self) -> Array:
+        """The share of each class that is found, (classes,)."""
+        return np.diagonal(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method minus another on the same splits: mean, half of its 95 % interval, adjusted p."""
+
+    method: str
+    reference: str
+    mean: float
+    half_width: float
+    p: float
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is significant."""
+        return self.p < SIGNIFICANCE
+
+    @property
+    def helps(self) -> bool:
+        """Whether it is a significant gain."""
+        return self.sure and self.mean > 0
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What :func:`conclude` makes of the splits.
+
+    Parameters
+    ----------
+    results : tuple of Result
+        Best first, always the largest class among them.
+    verdict : str
+        ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``.
+    use : str
+        The method to use.
+    text, reason : str
+        The verdict in words, and what it rests on.
+    linear : str
+        The verdict among linear models only, in words: what ``closecall fit`` will train.
+    helps : tuple of Difference
+        What is significantly better than the plain model, the largest gain first.
+    plain : str
+        The method that gains are measured against.
+    """
+
+    results: tuple[Result, ...]
+    verdict: str
+    use: str
+    text: str
+    reason: str
+    linear: str
+    helps: tuple[Difference, ...]
+    plain: str
+    majority: str
+    training_rows: int
+    classes: tuple[str, ...]
+    metric: Metric
+    loss: str = "logistic"
+
+    @property
+    def found(self) -> dict[str, Result]:
+        """The results by method."""
+        return {result.method: result for result in self.results}
+
+    @property
+    def over(self) -> dict[str, Difference]:
+        """The questions that were asked, as :func:`contest` answers them: the p-values that everything shows."""
+        return contest(self.found, self.plain)
+
+
+def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
+    """Half of the corrected 95 % interval of a mean over splits.
+
+    Parameters
+    ----------
+    values : array (splits,)
+    ratio : float
+        Test rows for each row that learns.
+
+    Examples
+    --------
+    >>> round(half_width(np.array([0.8, 0.82, 0.84])), 3)
+    0.07
+    """
+    spread = np.std(values, ddof=1) * np.sqrt(1 / len(values) + ratio)
+    return float(stats.t.ppf(1 - SIGNIFICANCE / 2, len(values) - 1) * spread)
+
+
+def named(method: str, loss: str) -> str:
+    """The name of a method's result: that of the method, and of the loss unless it is the logistic one.
+
+    Examples
+    --------
+    >>> named("close_decay", "logistic"), named("close_decay", "hinge"), named("linear_svc", "")
+    ('close_decay', 'close_decay_hinge', 'linear_svc')
+    """
+    return {"": method, "logistic": method}.get(loss, f"{method}_{loss}")
+
+
+def conclude(
+    table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
+    order: Order | None = None,
+) -> Conclusion:  # fmt: skip
+    """Rank the methods over the splits and say what to use.
+
+    Parameters
+    ----------
+    table : Sheet
+    splits : sequence of Split
+        As :func:`closecall.table.compare.run_splits` yields them.
+    plan : ComparePlan
+    contenders : sequence of Contender
+        Those of the plan unless given: their labels.
+    plain : str
+        What gains are measured against; by default as the loss says.
+    order : Order, optional
+        Groups or times that keep rows apart.
+    """
+    loss, metric = plan.losses[0], METRICS[plan.metric]
+    classes, counts = np.unique(table.labels.astype(str), return_counts=True)
+    known = {each.name: each for each in contenders or plan.contenders()}
+    pairs = dict.fromkeys((entry.method, entry.loss) for entry in splits[0].entries)
+    results = [_result(method, each, splits, known, len(classes), loss) for method, each in pairs]
+    usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
+    usual = (plain, *usual[1:]) if plain else usual
+    usual = (*usual[:2], usual[2].replace("plain ", "")) if plan.squashed else usual
+    ranked = tuple(sorted(results, key=lambda result: _place(result, usual[0])))
+    found = {result.method: result for result in ranked}
+    largest = str(classes[counts.argmax()])
+    asked = [result for result in results if result.family not in ("aggregate", "majority")]
+    learns = clearly_learns(splits, asked, (order or Order()).units(len(table.labels)))
+    verdict, use, text, reason, linear, helps = judge(found, usual, metric, largest, learns)
+    return Conclusion(ranked, verdict, use, text, reason, linear, helps, usual[0], largest, splits[0].training,
+                      tuple(map(str, classes)), metric, loss)  # fmt: skip
+
+
+def _result(
+    method: str, loss: str, splits: Sequence[Split], known: dict[str, Contender], classes: int, first: str
+) -> Result:
+    entries = [next(e for e in split.entries if (e.method, e.loss) == (method, loss)) for split in splits]
+    chosen = [(entry.k, entry.alpha, entry.setting) for entry in entries]
+    k, alpha, setting = chosen[_often([repr(one) for one in chosen])]
+    table = sum(
+        (confusion(split.truth, entry.predicted, classes) for split, entry in zip(splits, entries, strict=True)),
+        start=np.zeros((classes, classes), dtype=int),
+    )
+    contender = known.get(method)
+    plain = LABELS.get(method, method.replace("_", " "))  # an aggregate of the user's own has no other name
+    label = contender.label if contender else "always the largest class" if method == MAJORITY else plain
+    family = contender.family if contender else "majority" if method == MAJORITY else "aggregate"
+    what = contender.what if contender else _about(method)
+    name = method if method == CLOSE_K and loss == first else named(method, loss)
+    ratio = float(np.mean([len(split.rows) / split.known for split in splits]))
+    values, ks, alphas = (tuple(getattr(entry, name) for entry in entries) for name in ("value", "k", "alpha"))
+    return Result(name, label, values, k, alpha, loss, family, what, setting, ks, alphas, table, ratio)
+
+
+def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Units) -> bool:
+    """Whether a contender is right on clearly more rows than the largest class is, row by row.
+
+    A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
+    """
+    total, squares, times = np.zeros((3, len(units.codes)))
+    guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(asked))))
+    for result in asked:
+        total[:], squares[:], times[:] = 0, 0, 0
+        for split in splits:
+            by_name = {named(entry.method, entry.loss): entry for entry in split.entries}
+            mine = by_name.get(result.method) or next(e for e in split.entries if e.method == result.method)
+            right, plain = (entry.predicted == split.truth for entry in (mine, by_name[MAJORITY]))
+            np.add.at(total, split.rows, right.astype(float) - plain)
+            np.add.at(squares, split.rows, right != plain)
+            np.add.at(times, split.rows, 1)
+        gains, spread = over_tests(total, squares, times)
+        gain = paired(gains, np.ones(len(total)), units, spread)
+        if gain.mean > max(gain.needed(guard), 1e-12):
+            return True
+    return False
+
+
+def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
+    """Where it ranks: by its mean, whose rounding does not count; of equals the plain model is first."""
+    return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
+
+
+def _about(method: str) -> str:
+    if method == MAJORITY:
+        return "no model: the most frequent class of the rows that learn"
+    return {
+        "average": "the mean of all losses: what everybody minimises",
+        "close": "the k losses nearest to the boundary",
+        "close_decay": "the k losses nearest to the boundary, k falling from n while it learns",
+        "top": "the k largest losses", "atk": "the mean of the k largest losses",
+        "maximal": "the largest loss", "trimmed": "all but the m largest losses",
+        "ranked_range": "the k largest losses without the m largest",
+        EXACT: "average, its threshold moved to the fewest training errors",
+    }.get(method, "an aggregate of the losses")  # fmt: skip
+
+
+def _often(values: Sequence[str]) -> int:
+    """The place of the most frequent value."""
+    return values.index(Counter(values).most_common(1)[0][0])
+
+
+def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
+    """Each result minus the reference, split by split, with p adjusted over all of them; the reference is left out.
+
+    Examples
+    --------
+    >>> base = Result("a", "a", (0.8, 0.8, 0.8))
+    >>> round(against([base, Result("b", "b", (0.9, 0.9, 0.89))], base)["b"].mean, 3)
+    0.097
+    """
+    others = [result for result in results if result.method != reference.method]
+    moves = [np.array(other.values) - np.array(reference.values) for other in others]
+    p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]
+    adjusted = holm(np.array(p, dtype=float))
+    return {
+        other.method: Difference(other.method, reference.method, float(move.mean()),
+                                 half_width(move, reference.ratio), float(value))
+        for other, move, value in zip(others, moves, adjusted, strict=True)
+    }  # fmt: skip
+
+
+def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
+    """Every contender, and the largest class, against the plain model: one family of questions, adjusted together.
+
+    The aggregates one by one are no contenders: nobody is advised to use them, so no question is asked about them.
+    """
+    asked = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
+    return against(asked, found[plain])
+
+
+def judge(
+    found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
+) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
+    """The verdict, what to use, both in words, the reason, the linear verdict, and what helps.
+
+    The questions are asked of the contenders, not of every aggregate: close-k and average, which are the linear
+    answer, trees, and whatever the user added. An aggregate of the paper's that happens to be best is no advice.
+    ``learns`` says that some contender is known to beat the largest class, whatever the splits can show.
+    """
+    over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
+    helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
+    linear = _linear(over.get(CLOSE_K), plain[2], metric)
+    reason = _reason(over, found, plain[2], metric)
+    asked = [found[name] for name in (plain[0], *over)]
+    beaten = against(asked, found[MAJORITY]) if MAJORITY in found else {}
+    if beaten and not learns and not any(each.helps for each in beaten.values()):
+        text = f"nothing here learns: always saying {largest!r} is as good"
+        return (
+            "nothing",
+            MAJORITY,
+            text,
+            f"no model is significantly better than the largest class; {reason}",
+            linear,
+            (),
+        )
+    if not helps:
+        return plain[1], plain[0], linear, reason, linear, ()
+    best = found[helps[0].method]
+    if best.method == CLOSE_K:
+        return "close-k", CLOSE_K, linear, reason, linear, helps
+    text = f"{best.label} does better than linear models: {_points(helps[0], metric)}"
+    if best.family == "linear":
+        text = f"use {best.label}: {_points(helps[0], metric)}"
+    verdict = "tree" if best.family == "tree" else "other"
+    return verdict, best.method, text, f"{reason}; if it has to be linear, {linear}", linear, helps
+
+
+def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
+    """What close-k, as `closecall fit` trains it, is worth."""
+    if gain is None:
+        return f"use {plain}"
+    if gain.helps:
+        return f"use close-k: {_points(gain, metric)} over {plain}"
+    if gain.sure:
+        return f"use {plain}: close-k does worse"
+    if metric.factor == 100 and gain.mean + gain.half_width >= POINTS:
+        return f"use {plain}: close-k shows no clear gain"
+    return f"use {plain}: it is as good as close-k"
+
+
+def _points(each: Difference, metric: Metric) -> str:
+    digits = 1 if metric.factor == 100 else 3
+    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), digits) for sign in (0, -1, 1))
+    return f"{mean} {metric.unit} ({low} to {high})"
+
+
+def _reason(over: dict[str, Difference], found: dict[str, Result], plain: str, metric: Metric) -> str:
+    ranked = sorted(over.values(), key=lambda each: -each.mean)
+    words = [
+        f"{found[each.method].label} {_points(each, metric)}, {p_value(each.p)}" if each.mean or each.half_width
+        else f"{found[each.method].label} no difference"
+        for each in ranked[:4]
+    ]  # fmt: skip
+    return f"over {plain}, largest first: {'; '.join(words)}" if words else f"only {plain} took part"
+
+
+def p_value(p: float) -> str:
+    """A p-value in words.
+
+    Examples
+    --------
+    >>> p_value(0.0312), p_value(1e-9), p_value(0.0), p_value(1.0)
+    ('p = 0.031', 'p < 0.0001', 'p < 0.0001', 'p = 1')
+    """
+    return f"p = {p:.2g}" if p >= 1e-4 else "p < 0.0001"

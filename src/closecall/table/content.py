@@ -1,0 +1,217 @@
+"""What a comparison found -> the plain records that its page and the terminal show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from closecall.linear import Diagnosis
+from closecall.report.formats import Row, signed
+from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, PAIR, PLAIN, THOUSANDS, texts
+from closecall.table.read.sheet import Sheet
+
+from .conclude import Conclusion, Difference, Result, against, p_value
+from .contenders import CLOSE_K, MAJORITY
+
+#: Column of the result table -> how its numbers are written; the others are text.
+FORMATS = {"value": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
+FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "marks, thousands", CONTINENTAL: "marks, decimal comma",
+         **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
+KINDS = {"number": "number", "date": "date, as days", "nominal": "names, a column each"}
+#: What is said of each column.
+DESCRIBED = ("column", "read as", "missing", "different", "such as", "remark")
+#: How many methods a sentence names, columns the page lists, and classes a confusion matrix has.
+SHOWN, LISTED, CLASSES = 5, 300, 12
+
+
+def cards(comparison: Conclusion) -> list[Row]:
+    """The summary: close-k against the plain model, the best of all, and the largest class."""
+    found, plain = comparison.found, comparison.found[comparison.plain]
+    over = comparison.over
+    cards = [_card(f"close-k over {label(plain)}", over[CLOSE_K], comparison)] if CLOSE_K in over else []
+    trees = [each for name, each in over.items() if found[name].family == "tree"]
+    if trees:
+        best = max(trees, key=lambda each: each.mean)
+        cards.append(_card(f"{found[best.method].label} over {label(plain)}", best, comparison))
+    return [*cards, _best(comparison)]
+
+
+def _card(heading: str, each: Difference, comparison: Conclusion) -> Row:
+    metric, found = comparison.metric, comparison.found
+    first, second = (np.array(found[name].values) for name in (each.method, each.reference))
+    tally = [int((first > second).sum()), int((first == second).sum()), int((first < second).sum())]
+    outcome = "level" if not each.sure else "ahead" if each.mean > 0 else "behind"
+    words = {"level": "No clear difference", "ahead": "A clear gain", "behind": "Clearly worse"}[outcome]
+    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), metric.digits) for sign in (0, -1, 1))
+    return {
+        "heading": heading, "number": mean,
+        "unit": f"{metric.unit} of {metric.name.replace('_', ' ')}",
+        "outcome": outcome, "tally": list(zip(("won", "tied", "lost"), tally, strict=True)),
+        "sentences": [
+            f"{words}: 95 % interval {low} to {high}, {p_value(each.p)} (corrected paired t-test, Holm).",
+            f"Better on {tally[0]} of {len(first)} splits, equal on {tally[1]}, worse on {tally[2]}.",
+        ],
+    }  # fmt: skip
+
+
+def _best(comparison: Conclusion) -> Row:
+    metric = comparison.metric
+    best, *_ = comparison.results
+    close = {each.method for each in against(comparison.results, best).values() if not each.sure}
+    near = [label(result) for result in comparison.results if result.method in close]
+    told = f"{', '.join(near[:SHOWN])}" + (f" and {len(near) - SHOWN} more" if len(near) > SHOWN else "")
+    majority = comparison.found[MAJORITY]
+    (low, high), d = ends(best, comparison), metric.digits
+    return {
+        "heading": f"Best of all: {label(best)}", "number": f"{metric.shown(best.mean):.{d}f}",
+        "unit": f"mean test {metric.label}", "outcome": "", "tally": None,
+        "sentences": [
+            f"95 % interval {low:.{d}f} to {high:.{d}f}; always {comparison.majority!r}: "
+            f"{metric.shown(majority.mean):.{d}f}.",
+            f"Not clearly worse: {told}." if near else "All others are significantly worse.",
+        ],
+    }  # fmt: skip
+
+
+def ends(result: Result, comparison: Conclusion) -> tuple[float, float]:
+    """The 95 % interval as a reader sees it, within what is possible."""
+    metric = comparison.metric
+    low, high = sorted(metric.shown(result.mean + sign * result.half_width) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
+
+
+def label(result: Result) -> str:
+    """A result in words, with its loss unless it is the usual one."""
+    return {"": result.label, "logistic": result.label}.get(result.loss, f"{result.label} ({result.loss})")
+
+
+def family(result: Result) -> str:
+    """What kind of method it is, as in :data:`closecall.table.figures.FAMILIES`."""
+    return "close-k" if result.method == CLOSE_K else {"majority": "no model"}.get(result.family, result.family)
+
+
+def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
+    """Every method over the splits: summaries, best first, and single splits."""
+    summaries, splits, metric = [], [], comparison.metric
+    for result in comparison.results:
+        same = {"method": label(result), "family": family(result)}
+        low, high = ends(result, comparison)
+        summaries.append({**same, "mean": metric.shown(result.mean), "low": low, "high": high})
+        chosen = zip(result.values, result.ks, result.alphas, strict=True)
+        splits += [
+            {**same, "split": split, "value": metric.shown(value), "k": written(k), "alpha": written(alpha)}
+            for split, (value, k, alpha) in enumerate(chosen, 1)
+        ]
+    return summaries, splits
+
+
+def written(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:g}"
+
+
+def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
+    """The contenders (not every aggregate) minus the plain model: summaries, best first, and single splits."""
+    reference, metric = comparison.found[comparison.plain], comparison.metric
+    asked = [result for result in comparison.results if result.family != "aggregate"]
+    lowest = min(result.mean for result in asked if result.family != "majority")
+    # Far below everyone the largest class would only squeeze them together.
+    asked = [result for result in asked if result.family != "majority" or result.mean > lowest - 0.1]
+    over = comparison.over
+    found = {result.method: over[result.method] for result in asked if result.method in over}
+    summaries = [
+        {"method": label(comparison.found[each.method]), "mean": metric.gain(each.mean),
+         "low": metric.gain(each.mean - each.half_width), "high": metric.gain(each.mean + each.half_width), "p": each.p}
+        for each in found.values()
+    ]  # fmt: skip
+    splits = [
+        {"method": label(comparison.found[method]), "split": split, "difference": metric.gain(first - second)}
+        for method in found
+        for split, (first, second) in enumerate(zip(comparison.found[method].values, reference.values, strict=True), 1)
+    ]
+    return summaries, splits
+
+
+def rows(comparison: Conclusion) -> list[Row]:
+    """The result table; p where a question was asked."""
+    over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
+    found = []
+    for result in comparison.results:
+        asked, (low, high) = over.get(result.method), ends(result, comparison)
+        found.append({
+            "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
+            "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12)),
+            "p": asked.p if asked else None,
+            "k / n": None if math.isnan(result.k) else result.k / comparison.training_rows,
+            "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
+            "what it is": result.what,
+        })  # fmt: skip
+    return found
+
+
+def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """Confusion matrices of what to use and of the plain model: caption, header, and rows that end with the recall."""
+    methods = dict.fromkeys([comparison.use, comparison.plain, CLOSE_K])
+    kept = comparison.classes[:CLASSES]
+    found = []
+    for result in (comparison.found[name] for name in methods if name in comparison.found):
+        header = ("true class", *(f"said {name}" for name in kept), "found (recall)")
+        lines = [
+            (name, *(f"{int(count)}" for count in result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
+            for code, name in enumerate(kept)
+        ]
+        found.append((label(result), header, lines))
+    return found
+
+
+def sentence(text: str) -> str:
+    """Words as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def cases(diagnosis: Diagnosis) -> list[Row]:
+    """The four difficult cases."""
+    findings = (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity)
+    return [
+        {"name": f.case, "value": f"{min(max(f.value, 0), 1):.4f}", "number": f"{f.value:.1%}", "reading": f.reading}
+        for f in findings
+    ]
+
+
+def reading(table: Sheet) -> str:
+    """The classes, and what becomes of missing values."""
+    counts = Counter(map(str, table.labels)).most_common()
+    listed = ", ".join(f"{name} ({count})" for name, count in counts[:12])
+    more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
+    return (
+        f"Target {table.target!r}: {listed}{more}. Missing numbers become the median, missing names the most frequent."
+    )
+
+
+def described(table: Sheet) -> list[tuple[str, ...]]:
+    """A row for each column of the table: how it was read, and why not."""
+    used = {column.name: column for column in table.columns}
+    found: list[tuple[str, ...]] = []
+    names = [str(name) for name in table.frame.columns]
+    for name in names[:LISTED]:
+        text = texts(table.frame[name])
+        column = used.get(name)
+        kind = "target" if name == table.target else KINDS[column.kind] if column else "left out"
+        form = FORMS.get(column.form, column.form.replace(EITHER, " or ")) if column else ""
+        values = list(dict.fromkeys(text.dropna().head(200)))
+        examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])
+        found.append((
+            name, f"{kind} ({form})" if form else kind, str(int(text.isna().sum())), str(text.nunique()), examples,
+            _remarks(name, kind, table.notes),
+        ))  # fmt: skip
+    if len(names) > LISTED:
+        found.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
+    return found
+
+
+def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:
+    starts = f"{name!r} is ", f"{name!r} "
+    remarks = [note.removeprefix(starts[0]).removeprefix(starts[1]) for note in notes if note.startswith(starts[1])]
+    return "; ".join(remarks or (["left out as asked"] if kind == "left out" else []))

@@ -1,0 +1,169 @@
+"""The model of a table elsewhere: a scikit-learn Pipeline, and an ONNX file."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from closecall._files import whole_file
+from closecall._names import Array
+from closecall.table.read.columns import Column, numbers, texts
+from closecall.table.read.dataset import DataError
+
+from .model import Preprocessor, Step, TableModel
+
+NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The columns of a table as a matrix, as ``closecall fit`` makes it: filled, one column for each name, scaled.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        What the columns are; ``closecall.table.table.read(...).columns`` says.
+
+    Attributes
+    ----------
+    recipe_ : Preprocessor
+        What was learnt from the training rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"a": ["1", "", "3"], "b": ["x", "y", "z"]})
+    >>> TableEncoder([Column("a", "number"), Column("b", "nominal")]).fit_transform(frame).shape
+    (3, 4)
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = columns
+
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Learn means, names and scales from a frame."""
+        self.recipe_ = Preprocessor.fit(X, self.columns)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """The matrix (rows, features) of a frame."""
+        check_is_fitted(self, "recipe_")
+        return self.recipe_.matrix(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """What the columns of the matrix are called."""
+        check_is_fitted(self, "recipe_")
+        return np.array(self.recipe_.names, dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "recipe_")
+
+
+def to_pipeline(model: TableModel) -> Pipeline:
+    """The fitted model as a Pipeline of a :class:`TableEncoder` and its classifier, for frames as they were read."""
+    encoder = TableEncoder(tuple(step.column for step in model.recipe.steps))
+    encoder.recipe_ = model.recipe
+    return Pipeline([("table", encoder), ("classifier", model.classifier)])
+
+
+def typed(model: TableModel, frame: Any) -> dict[str, Array]:
+    """A frame as the ONNX file takes it: a column (rows, 1) of each name, numbers and days as doubles, NaN if missing,
+    names as text, empty if missing."""
+    found: dict[str, Array] = {}
+    for place, step in enumerate(model.recipe.steps):
+        values = frame[step.column.name]
+        column = texts(values).fillna("").to_numpy(dtype=object) if step.levels else numbers(values, step.column)
+        found[input_name(place)] = column[:, None]
+    return found
+
+
+def input_name(place: int) -> str:
+    """ONNX names its inputs by place: a column's own name may be any text. The file's metadata has the columns."""
+    return f"column_{place}"
+
+
+def check_onnx(model: str = "") -> None:
+    """An error that says what to install, or that a model is none of those that are written as ONNX."""
+    from .train import linear_model  # late: what it offers is built on this module
+
+    if model and not linear_model(model):
+        raise ValueError(
+            f"--onnx writes linear models, which {model!r} is not; TableModel.load(...).to_sklearn() is a Pipeline "
+            "whose last step skl2onnx converts"
+        )
+    if importlib.util.find_spec("skl2onnx") is None:
+        raise ImportError(NEEDS)
+
+
+def to_onnx(model: TableModel) -> Any:
+    """The model, preprocessing included, as an ONNX ``ModelProto``; its metadata says which input is which column."""
+    check_onnx()
+    from onnx import numpy_helper
+    from skl2onnx import convert_sklearn, update_registered_converter
+    from skl2onnx.common.data_types import DoubleTensorType, StringTensorType
+
+    from closecall.linear.onnx import register
+
+    register()
+    update_registered_converter(TableEncoder, "ClosecallTableEncoder", _shapes, _convert)
+    kinds = [
+        (input_name(place), (StringTensorType if step.levels else DoubleTensorType)([None, 1]))
+        for place, step in enumerate(model.recipe.steps)
+    ]
+    found = convert_sklearn(to_pipeline(model), "closecall", kinds, options={"zipmap": False})
+    for place, step in enumerate(model.recipe.steps):
+        entry = found.metadata_props.add()
+        entry.key, entry.value = input_name(place), f"{step.column.name} ({step.column.kind})"
+    constants = [numpy_helper.to_array(each) for each in found.graph.initializer]
+    if not all(np.isfinite(each).all() for each in constants if each.dtype.kind == "f"):
+        raise DataError("the model's numbers are not finite as ONNX has them: fit it anew")
+    return found
+
+
+def write_onnx(model: TableModel, path: Path) -> None:
+    """Write the model as ONNX."""
+    content = to_onnx(model).SerializeToString()
+    try:
+        with whole_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+
+def _shapes(operator: Any) -> None:
+    from skl2onnx.common.data_types import DoubleTensorType
+
+    operator.outputs[0].type = DoubleTensorType([None, len(operator.raw_operator.recipe_.mean)])
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    from skl2onnx.algebra import onnx_ops as op
+
+    from closecall.linear.onnx import squashed
+
+    recipe, how = operator.raw_operator.recipe_, {"op_version": container.target_opset}
+    blocks = [_block(value, step, how) for value, step in zip(operator.inputs, recipe.steps, strict=True)]
+    table = op.OnnxConcat(*blocks, axis=1, **how)
+    z = op.OnnxDiv(op.OnnxSub(table, recipe.mean[None], **how), recipe.scale[None], **how)
+    squashed(z, recipe.bound, np.float64, how, output_names=operator.outputs[:1]).add_to(scope, container)
+
+
+def _block(value: Any, step: Step, how: dict[str, Any]) -> Any:
+    """The columns of one step, in doubles."""
+    from skl2onnx.algebra import onnx_ops as op
+
+    if not step.levels:
+        return op.OnnxWhere(op.OnnxIsNaN(value, **how), np.array([step.fill]), value, **how)
+    place, new = step.places, len(step.levels) if step.rare else -1
+    place.setdefault("", place.get(str(step.fill), new))  # what is missing is the most frequent
+    codes = op.OnnxLabelEncoder(
+        value, keys_strings=list(place), values_int64s=list(place.values()), default_int64=new, op_version=2
+    )
+    kept = np.arange(step.first, len(step.kinds), dtype=np.int64)[None]
+    return op.OnnxCast(op.OnnxEqual(codes, kept, **how), to=11, **how)

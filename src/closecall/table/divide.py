@@ -1,0 +1,197 @@
+"""Which rows learn, choose and count: at random by class, by groups, or by time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+
+from closecall._names import Array
+from closecall.paired import FEWEST, Units, apart
+from closecall.table.read.columns import columns_of, nearest, numbers, quoted, texts
+from closecall.table.read.dataset import DataError
+from closecall.table.read.sheet import Sheet
+from closecall.table.splits import stratified
+
+#: The share of the rows, oldest first, that every split by time learns from.
+HISTORY = 0.5
+#: Splits by time inside what a search learns from.
+INNER = 4
+FOLDS = 5
+#: How often another division of the groups is drawn, for each that is wanted.
+ATTEMPTS = 5
+
+Parts = tuple[Array, Array, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What keeps rows apart: nothing, groups (samples,) as codes, or times (samples,) as ranks."""
+
+    kind: str = ""
+    values: Array = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def of(cls, table: Sheet, groups: str = "", time: str = "") -> tuple[Order, Sheet]:
+        """The order that a column gives, and the table without that column among its features."""
+        if groups and time:
+            raise DataError("--groups and --time cannot both divide the rows; give one of them")
+        name, option = (groups, "--groups") if groups else (time, "--time")
+        if not name:
+            return cls(), table
+        names = [str(column) for column in table.frame.columns if str(column) != table.target]
+        if name not in names:
+            near = nearest(name, names)
+            hint = f"did you mean {near!r}? Its" if near else "its"
+            raise DataError(f"{option} {name!r}: the data has no such column; {hint} columns are {quoted(names)}")
+        note = f"{name!r} divides the rows and is no feature"
+        columns = tuple(column for column in table.columns if column.name != name)
+        if not columns:
+            raise DataError(f"{option} {name!r} is the only usable column; nothing is left to learn from")
+        table = replace(table, columns=columns, notes=(*table.notes, note))
+        values = texts(table.frame[name])
+        missing = int(values.isna().sum())
+        if missing:
+            raise DataError(f"{option} {name!r} is empty in {missing} rows; fill it in, or drop those rows")
+        if groups:
+            return cls("groups", np.unique(values.to_numpy(dtype=str), return_inverse=True)[1]), table
+        return cls("time", _moments(table, name)), table
+
+    def divisions(self, codes: Array, splits: int, seed: int) -> list[Parts]:
+        """Rows of the training, validation and test part of every split."""
+        if self.kind == "time":
+            return self._by_time(codes, splits)
+        if self.kind == "groups":
+            return self._different(codes, splits, seed)
+        return [_three(stratified(codes, np.random.default_rng([seed, split]))) for split in range(splits)]
+
+    @property
+    def few(self) -> int:
+        """How many groups there are, if too few to tell a gain from chance; else 0."""
+        count = len(np.unique(self.values)) if self.kind == "groups" else FEWEST
+        return count if count < FEWEST else 0
+
+    def units(self, samples: int) -> Units:
+        """Which rows depend on each other."""
+        if self.kind == "time":
+            return Units(self.values, "blocks of time", time=True)
+        return Units(self.values, "groups") if self.kind == "groups" else apart(samples)
+
+    def _different(self, codes: Array, splits: int, seed: int) -> list[Parts]:
+        """Divisions of the groups with different test parts, fewer than asked for if there are no more.
+
+        The same division twice would look like certainty.
+        """
+        if self.few:
+            raise DataError(f"--groups: {self.few} groups are too few to tell a gain from chance; {FEWEST} are needed")
+        found: dict[bytes, Parts] = {}
+        for attempt in range(ATTEMPTS * splits):
+            parts = self._by_groups(codes, seed + attempt)
+            found.setdefault(parts[2].tobytes(), parts)
+            if len(found) == splits:
+                break
+        if len(found) < 2:
+            raise DataError("--groups: the groups can be divided in one way only; name a column of more groups")
+        return list(found.values())
+
+    def _by_groups(self, codes: Array, seed: int) -> Parts:
+        few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]
+        if few:
+            raise DataError(
+                f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4: name a column "
+                "of more groups, or merge classes"
+            )
+        folds = [test for _, test in StratifiedGroupKFold(4, shuffle=True, random_state=seed).split(
+            codes, codes, self.values)]  # fmt: skip
+        parts = np.sort(np.concatenate(folds[2:])), np.sort(folds[1]), np.sort(folds[0])
+        if any(len(np.unique(codes[part])) < len(np.unique(codes)) for part in parts[:2]):
+            raise DataError("--groups: a class is in too few groups to be in every part; merge classes or groups")
+        return parts
+
+    def _by_time(self, codes: Array, splits: int) -> list[Parts]:
+        """Blocks of the later rows, each tested by what came before it; a third of that chooses.
+
+        Rows of one time are never on two sides: on the same day one would tell of the other.
+        """
+        order = np.argsort(self.values, kind="stable")
+        starts = _starts(self.values[order])
+        wanted = np.linspace(int(HISTORY * len(order)), len(order), splits + 1).astype(int)
+        edges = [*_nearest(starts, wanted[:-1]), len(order)]
+        edges = [edge for edge in edges if len(_before(starts, edge))]
+        if len(edges) <= splits:
+            raise DataError(
+                f"--time: {len(order)} rows with {len(starts) + 1} different times are too few for {splits} splits by "
+                f"time; give {f'--splits {len(edges) - 1}' if len(edges) > 2 else 'rows of more times'}"
+            )
+        known = len(np.unique(codes))
+        found = []
+        for first, last in pairwise(edges):
+            (cut,) = _nearest(_before(starts, first), np.array([2 * first // 3]))
+            parts = order[:cut], order[cut:first], order[first:last]
+            if len(np.unique(codes[parts[0]])) < known:
+                raise DataError("--time: a class is not in the earliest third of the rows; nothing can learn it there")
+            found.append(parts)
+        return found
+
+    def inner(self, codes: Array, rows: Array) -> tuple[Any, Array | None]:
+        """``cv`` and groups for a search among some rows, which must be in order of time where time divides."""
+        if self.kind == "groups":
+            groups = self.values[rows]
+            fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))
+            return StratifiedGroupKFold(max(2, min(FOLDS, fewest)), shuffle=True, random_state=0), groups
+        if self.kind == "time":
+            late = np.unique(codes[rows], return_index=True)[1].max()  # from here on every class has occurred
+            starts = _starts(self.values[rows])
+            wanted = np.linspace(len(rows) // 2, len(rows), INNER + 1).astype(int)
+            edges = [*_nearest(starts[starts > late], wanted[:-1]), len(rows)]
+            if len(edges) < 2:
+                raise DataError(
+                    "--time: there is no time before which every class occurs and after which rows are left to try on; "
+                    "merge or drop the classes that come late"
+                )
+            return [(np.arange(first), np.arange(first, last)) for first, last in pairwise(edges)], None
+        return None, None
+
+
+def _starts(times: Array) -> Array:
+    """Places in sorted times (samples,) at which a later time begins.
+
+    Examples
+    --------
+    >>> _starts(np.array([1.0, 1.0, 2.0, 5.0, 5.0])).tolist()
+    [2, 3]
+    """
+    return np.flatnonzero(np.diff(times)) + 1
+
+
+def _nearest(starts: Array, wanted: Array) -> list[int]:
+    """The starts nearest to the wanted places, ascending, each once.
+
+    Examples
+    --------
+    >>> _nearest(np.array([2, 3, 9]), np.array([4, 5, 8]))
+    [3, 9]
+    """
+    return np.unique([starts[np.abs(starts - place).argmin()] for place in wanted]).tolist() if len(starts) else []
+
+
+def _before(starts: Array, edge: int) -> Array:
+    return starts[starts < edge]
+
+
+def _three(parts: list[Array]) -> Parts:
+    train, validation, test = parts
+    return train, validation, test
+
+
+def _moments(table: Sheet, name: str) -> Array:
+    columns, _ = columns_of(table.frame, [name], keep=[name])
+    if not columns or columns[0].kind == "nominal":
+        raise DataError(f"--time {name!r} holds neither numbers nor dates; write dates as 2024-12-31")
+    values = numbers(table.frame[name], columns[0])
+    if np.isnan(values).any():
+        raise DataError(f"--time {name!r}: {int(np.isnan(values).sum())} values are no {columns[0].kind}s; mend them")
+    return values

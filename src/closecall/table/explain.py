@@ -1,0 +1,126 @@
+"""Why a row is predicted as it is: what each column adds to the score, in the units of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from closecall.preprocessing import unsquash
+from closecall.report.formats import Row
+from closecall.table.read.columns import DATES, texts
+
+from .model import Preprocessor, Step, TableModel
+
+_DAYS = "datetime64[D]"
+
+
+def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
+    """The prediction for the first row of a frame, and a record for each column, the strongest pull first.
+
+    Parameters
+    ----------
+    model : TableModel
+    frame : pandas frame (1 or more rows, columns)
+
+    Returns
+    -------
+    head : dict
+        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (what the pulls and ``start`` add up
+        to: above 0 is the prediction's), ``start`` (the score of a row of averages), ``probability`` or None, and
+        ``adds_up``: of a model that is not linear, a pull is what the score would lose if the column had its usual
+        value, and such pulls need not add up.
+    pulls : list of dict
+        ``column``, its ``value``, the ``usual`` one (median or most frequent), ``pull`` towards the prediction,
+        ``per_unit`` (what one more of a number adds, where it is not far out) and ``flips_at`` (the number at
+        which the other class would win).
+    """
+    row = frame.iloc[:1]
+    if not model.linear:
+        return _without(model, row)
+    classifier, recipe = model.classifier, model.recipe
+    z = recipe.matrix(row)[0]
+    classes = classifier.classes_.tolist()
+    scores = np.atleast_1d(classifier.decision_function(z[None])[0])
+    if len(classes) == 2:
+        sign = 1.0 if scores[0] > 0 else -1.0
+        weights, start, winner, other = sign * classifier.coef_[0], sign * classifier.intercept_[0], *_sides(sign)
+    else:
+        other, winner = np.argsort(scores, kind="stable")[-2:].tolist()
+        weights = classifier.coef_[winner] - classifier.coef_[other]
+        start = classifier.intercept_[winner] - classifier.intercept_[other]
+    score = float(weights @ z + start)
+    usual = recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))[0]
+    start += float(weights @ usual)
+    pulls = []
+    for step, at in recipe.places():
+        block = slice(at, at + step.width)
+        pull = float(weights[block] @ (z[block] - usual[block]))
+        unit = _unit(step, weights[at], z[at], recipe, at, score)
+        pulls.append({**_about(step, row), "pull": pull, **unit})
+    chance = model.probabilities(row)[0, winner] if hasattr(classifier, "predict_proba") else None
+    head = {
+        "prediction": classes[winner], "against": classes[other], "score": score, "start": float(start),
+        "probability": None if chance is None else float(chance), "adds_up": True,
+    }  # fmt: skip
+    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+
+
+def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
+    """The prediction of any classifier, and what its score loses with each column at its usual value."""
+    steps, classes = model.recipe.steps, model.classifier.classes_.tolist()
+    # The row as it is, once without each column (which is then filled in), and without all.
+    changed = row.iloc[[0] * (len(steps) + 2)].reset_index(drop=True).astype(object)
+    for place, step in enumerate(steps, 1):
+        changed.loc[[place, len(steps) + 1], step.column.name] = None
+    X = model.recipe.matrix(changed)
+    scores = model.scores(X)
+    if scores.ndim == 1:
+        scores = np.column_stack([np.zeros(len(scores)), scores])
+    winner = classes.index(str(np.asarray(model.classifier.predict(X[:1])).ravel()[0]))
+    other = int(np.argmax(np.where(np.arange(len(classes)) == winner, -np.inf, scores[0])))
+    lead = scores[:, winner] - scores[:, other]
+    pulls = [
+        {**_about(step, row), "pull": float(lead[0] - lead[place]), "per_unit": None, "flips_at": None}
+        for place, step in enumerate(steps, 1)
+    ]  # fmt: skip
+    chance = model.probabilities(row)[0, winner] if hasattr(model.classifier, "predict_proba") else None
+    head = {
+        "prediction": classes[winner], "against": classes[other], "score": float(lead[0]), "start": float(lead[-1]),
+        "probability": None if chance is None else float(chance), "adds_up": False,
+    }  # fmt: skip
+    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+
+
+def _sides(sign: float) -> tuple[int, int]:
+    return (1, 0) if sign > 0 else (0, 1)
+
+
+def _about(step: Step, row: Any) -> Row:
+    text = texts(row[step.column.name]).iloc[0]
+    known = isinstance(text, str)
+    return {"column": step.column.label, "value": text if known else "missing", "usual": _written(step, step.fill)}
+
+
+def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, score: float) -> Row:
+    """What one more of a number adds, and the number at which the other class would win, if there is one."""
+    if step.levels or not weight:
+        return {"per_unit": None if step.levels else 0.0, "flips_at": None}
+    with np.errstate(over="ignore"):
+        value = recipe.mean[at] + recipe.scale[at] * float(unsquash(np.array(z - score / weight), recipe.bound))
+    return {
+        "per_unit": float(weight / recipe.scale[at]),
+        "flips_at": _written(step, value) if np.isfinite(value) else None,
+    }
+
+
+def _written(step: Step, value: Any) -> str:
+    """A value as the table writes it: days as dates."""
+    if step.column.kind != "date":
+        return value if isinstance(value, str) else f"{value:.6g}"
+    if not np.isfinite(value) or abs(value) > 1e6:
+        return ""
+    day = np.datetime64(0, "D") + round(value)
+    form = step.column.form
+    plain = form in DATES[1:] and "%H" not in form
+    return day.astype(_DAYS).item().strftime(form) if plain else str(day)

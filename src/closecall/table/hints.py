@@ -1,0 +1,125 @@
+"""What a careful colleague would ask about a table: leaks, identifiers, categories in disguise, a lost header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.tree import DecisionTreeClassifier
+
+from closecall._names import Array
+from closecall.table.read.columns import numbers, texts
+from closecall.table.read.sheet import Sheet
+
+#: A column that alone predicts this share of the rows has probably seen the answer.
+LEAK = 0.99
+#: Whole numbers of at most so many kinds may be names of categories.
+KINDS = 12
+#: Rows that are looked at.
+LOOK = 5000
+#: A name that occurs this many times on average, or less, in a column of many names, is almost an identifier.
+ALMOST = 1.5
+
+
+def hints(table: Sheet) -> tuple[str, ...]:
+    """What to look at before the verdict is believed, one sentence each.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from closecall.table.read.columns import Column
+    >>> labels = np.array(["a", "b"] * 30, dtype=object)
+    >>> frame = pd.DataFrame({"n": [f"{i % 2}.{i % 3}" for i in range(60)], "copy": ["x", "y"] * 30, "t": labels})
+    >>> sheet = Sheet("s", frame, "t", labels, (Column("n", "number"), Column("copy", "nominal")))
+    >>> [hint.partition(":")[0] for hint in hints(sheet)]
+    ["'n' alone predicts 100.0 % of the rows", "'copy' is a copy of the target 't'"]
+    """
+    kept = table.sample(LOOK)
+    codes = np.unique(kept.labels.astype(str), return_inverse=True)[1]
+    found = [*_header(kept), *_delimiter(kept)]
+    for column in kept.columns:
+        values = _codes(kept.frame[column.name], column)
+        found += [
+            *_leak(column.name, values, codes, kept.target),
+            *_disguised(column, kept.frame[column.name]),
+            *_many(column, values),
+        ]
+    return tuple(found)
+
+
+def _codes(values: Any, column: Any) -> Array:
+    """A column as numbers (samples,), names as codes, missing values as one more value."""
+    if column.kind == "nominal":
+        return np.unique(texts(values).fillna("").to_numpy(dtype=str), return_inverse=True)[1].astype(float)
+    found = numbers(values, column)
+    return np.where(np.isnan(found), np.nanmin(found) - 1 if np.isfinite(found).any() else 0.0, found)
+
+
+def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
+    """A copy of the target, or a column by which a small tree predicts nearly all rows that it did not see."""
+    kinds = np.unique(values, return_inverse=True)[1]
+    pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
+    if pairs == len(np.unique(kinds)) == codes.max() + 1:
+        yield f"{name!r} is a copy of the target {target!r}: it knows the answer; leave it out with --drop {name!r}"
+        return
+    folds = min(3, int(np.bincount(codes).min()))
+    if folds < 2 or np.bincount(codes).max() >= LEAK * len(codes):
+        return
+    tree = DecisionTreeClassifier(max_leaf_nodes=max(8, 2 * int(codes.max() + 1)), random_state=0)
+    cv = StratifiedKFold(folds, shuffle=True, random_state=0)
+    # From 0 to at most 2: the tree turns values into float32, which holds neither 1e300 nor 1e-300.
+    values = values / (np.abs(values).max() or 1.0)
+    right = float((cross_val_predict(tree, (values - values.min())[:, None], codes, cv=cv) == codes).mean())
+    if right >= LEAK:
+        yield (
+            f"{name!r} alone predicts {100 * right:.1f} % of the rows: is it known before the answer is? If not, "
+            f"--drop {name!r}"
+        )
+
+
+def _disguised(column: Any, values: Any) -> Iterator[str]:
+    known = numbers(values, column) if column.kind == "number" else np.empty(0)
+    known = known[~np.isnan(known)]
+    kinds = np.unique(known)
+    if 2 < len(kinds) <= KINDS and len(known) >= 10 * len(kinds) and (kinds % 1 == 0).all():
+        yield (
+            f"{column.name!r} has {len(kinds)} whole numbers only ({kinds[0]:g} to {kinds[-1]:g}): if they are "
+            f"categories, --nominal {column.name!r}"
+        )
+
+
+def _many(column: Any, values: Array) -> Iterator[str]:
+    kinds = len(np.unique(values))
+    if column.kind == "nominal" and kinds > 20 and len(values) <= ALMOST * kinds:
+        yield f"{column.name!r} has {kinds} names in {len(values)} rows, almost an identifier; --drop {column.name!r}"
+
+
+def _header(table: Sheet) -> Iterator[str]:
+    """A first line that reads like data: most names are numbers, or values of their own column."""
+    names = [str(name) for name in table.frame.columns]
+    like = [_number(name) or bool((texts(table.frame[name]).head(1000) == name).any()) for name in names]
+    if sum(like) > len(names) / 2:
+        yield (
+            f"the first line ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''}) looks like a row, not like "
+            "names: if the header is missing, put one in front"
+        )
+
+
+def _delimiter(table: Sheet) -> Iterator[str]:
+    for name in [str(name) for name in table.frame.columns]:
+        text = texts(table.frame[name]).dropna().head(50)
+        for mark in (";", "\t", "|", ","):
+            if mark in name and len(text) and text.str.contains(mark, regex=False).mean() > 0.9:
+                shown = {"\t": "$'\\t'"}.get(mark, repr(mark))
+                yield f"the column {name!r} holds {mark!r} in name and values: if it separates columns, --sep {shown}"
+                return
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True

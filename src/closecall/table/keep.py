@@ -1,0 +1,141 @@
+"""Files of models that are not linear: skops writes them; numbers are read back, or all if the writer is trusted."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from closecall._arrays import METHODS, check_members
+from closecall._budget import Budget
+from closecall.report.text import write_whole
+from closecall.table.read.dataset import DataError
+
+from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
+
+NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
+#: How many arrays and other members an archive may hold.
+MAX_MEMBERS = 100_000
+#: How many types an error names.
+LISTED = 50
+
+
+def check_skops(name: str) -> None:
+    """An error that says what to install."""
+    if importlib.util.find_spec("skops") is None:
+        raise ValueError(NEEDS.format(name))
+
+
+def members_of(path: str | os.PathLike[str]) -> set[str]:
+    """The names in an archive; none if a file cannot be read as one: the reader of it says what is wrong."""
+    try:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):  # before all of a long table is looked at
+                return set()
+            check_members(file, MAX_MEMBERS)
+            with zipfile.ZipFile(file) as archive:
+                return set(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
+        return set()
+
+
+def is_skops(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is an archive of skops, by its names."""
+    return SCHEMA in members_of(path)
+
+
+def dump(state: dict[str, Any], path: str) -> None:
+    """Write a model's state; an existing file is replaced only once the new one is complete."""
+    import skops.io
+
+    try:
+        content = skops.io.dumps(state, compression=zipfile.ZIP_DEFLATED)
+    except Exception as error:  # whatever a class of another package raises when it is taken apart
+        kind = type(state["classifier"]).__name__
+        raise DataError(f"skops cannot keep a {kind} ({error}); fit and keep it in Python") from error
+    if not Path(path).parent.is_dir():  # a folder is not made for a mistyped name
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    write_whole(Path(path), content)
+
+
+def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str, Any]:
+    """The state that :func:`dump` wrote, its classifier made anew from checked numbers; see :mod:`.rebuild`.
+
+    Classifiers that ``closecall fit`` does not write by itself are refused, unmade, unless all their types are
+    ``trusted``: then skops makes them, and nothing but their size is checked before.
+    """
+    where, budget = os.fspath(path), Budget()
+    try:
+        with open(path, "rb") as file:
+            check_members(file, MAX_MEMBERS)
+            with zipfile.ZipFile(file) as archive:
+                stored = Stored(archive, budget)
+                schema = stored.schema()
+                if is_own(stored, parts(schema)["classifier"]):
+                    return _own(stored, parts(schema))
+                named = sorted(set(names_in(schema)))
+                if not named:
+                    raise ValueError("it holds no classifier")
+                if unknown := [name for name in named if name not in trusted]:
+                    more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
+                    raise DataError(
+                        f"{where!r} holds types that are not checked and may run code: "
+                        f"{', '.join(unknown[:LISTED])}{more}; if you trust whoever wrote the file, say "
+                        f"{_options(unknown[:LISTED])}{more}"
+                    )
+                return _trusted(archive, path, budget, named)
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # a stranger's archive may raise anything while it is read
+        raise DataError(f"{where!r} is damaged, or no model of 'closecall fit' ({error}); fit it anew") from error
+
+
+def _options(names: Sequence[str]) -> str:
+    return " ".join(f"--trust {name}" for name in names)
+
+
+def options_for(path: str | os.PathLike[str]) -> str:
+    """What ``predict`` has to be given beside a file that was just written, if anything."""
+    with zipfile.ZipFile(path) as archive:
+        stored = Stored(archive, Budget())
+        schema = stored.schema()
+        own = is_own(stored, parts(schema)["classifier"])
+        return "" if own else _options(sorted(set(names_in(schema))))
+
+
+def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: stored.plain(state[name]) for name in ("format", "target", "steps", "bound") if name in state
+    }
+    # An earlier release neither squashed nor kept what it has seen.
+    found |= {name: stored.array(state[name]) for name in ("mean", "scale", "seen") if name in state}
+    return {**found, "classifier": rebuilt(stored, state["classifier"], len(found["mean"]))}
+
+
+def _trusted(
+    archive: zipfile.ZipFile, path: str | os.PathLike[str], budget: Budget, names: Sequence[str]
+) -> dict[str, Any]:
+    """What skops makes of a file whose writer is trusted, if it is a classifier that fits its table."""
+    check_skops(os.fspath(path))
+    import skops.io
+
+    for member in archive.infolist():
+        if member.compress_type not in METHODS:
+            raise ValueError(f"{member.filename!r} is neither stored nor deflated")
+        with archive.open(member) as file:
+            budget.read(file)
+    state = skops.io.load(path, trusted=list(names))
+    classifier, width = state["classifier"], len(state["mean"])
+    labels = classifier.classes_
+    fits = is_classifier(classifier) and classifier.n_features_in_ == width and len(set(labels)) == len(labels) > 1
+    fits = fits and all(isinstance(label, str) for label in labels)
+    if not (fits and len(classifier.predict(np.zeros((1, width))))):
+        raise ValueError("its classifier does not fit its table")
+    return dict(state)

@@ -1,0 +1,461 @@
+"""Preprocessing and classifier as one model, saved in one file without pickle.
+
+A missing number becomes the training median, a missing name the most frequent one. Names get a column each, those that
+are too rare to learn from one together. Columns are scaled by median and robust deviation and softly bounded, as
+:class:`closecall.SquashingScaler` does; without squashing, by mean and standard deviation. The recipe is plain data and
+travels as a fitted attribute of the classifier, so that :mod:`closecall.linear.persistence` saves and checks both
+together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.linear.base import LinearClassifier
+from closecall.linear.persistence import TABLE, read_model
+from closecall.preprocessing import BOUND, robust_scale, squash
+from closecall.table.read.columns import Column, nearest, numbers, quoted, texts
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
+from closecall.table.read.encode import encoded, learn, moments
+from closecall.table.read.sheet import Sheet
+
+from . import keep
+from .measure import wide
+from .tuning import scores_of
+
+T = TypeVar("T")
+FORMAT = 1
+#: A name gets a column of its own if it is seen so often in training, one of so many at most: free text would fill the
+#: memory. All others are one level.
+SEEN, MAX_LEVELS = 3, 1000
+OTHER = "other"
+#: Columns of two values, without squashing: their scale at least, so that a rare name is not blown up to variance 1.
+FLOOR = 0.5
+#: So many values that are no numbers, and nothing else, make a column another one.
+FEW = 3
+#: Rows by which a model knows what it has learnt from.
+REMEMBERED = 2000
+
+
+@dataclass(frozen=True)
+class Step:
+    """What becomes of a column: the value for a missing one, and the names that get a column each (none: a number).
+
+    ``rare`` are the names that training knows and that share one level, the last.
+    """
+
+    column: Column
+    fill: float | str
+    levels: tuple[str, ...] = ()
+    rare: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The levels, and the one of the rare names if there are any."""
+        return (*self.levels, OTHER) if self.rare else self.levels
+
+    @property
+    def first(self) -> int:
+        """1 if there are two levels: the first one's column would be the second one's complement. Else 0."""
+        return int(len(self.kinds) == 2)
+
+    @property
+    def width(self) -> int:
+        """How many columns the step makes."""
+        return len(self.kinds) - self.first if self.levels else 1
+
+    @property
+    def names(self) -> list[str]:
+        """What its columns are called."""
+        name = self.column.label
+        return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The level of every name that training knows."""
+        return dict.fromkeys(self.rare, len(self.levels)) | {level: place for place, level in enumerate(self.levels)}
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessor:
+    """Steps fitted on training rows, and the centre and scale of the columns they make.
+
+    Parameters
+    ----------
+    steps : tuple of Step
+    mean, scale : arrays (features,)
+    bound : float
+        Deviations beyond which cells are squashed; infinity if they are not.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"a": ["1", None, "3"], "b": ["x", "y", "z"]})
+    >>> recipe = Preprocessor.fit(frame, [Column("a", "number"), Column("b", "nominal")])
+    >>> recipe.matrix(frame).shape, recipe.matrix(frame)[:, 0].round(2).tolist()
+    ((3, 4), [-1.0, 0.0, 1.0])
+    """
+
+    steps: tuple[Step, ...]
+    mean: Array
+    scale: Array
+    bound: float = BOUND
+
+    @classmethod
+    def fit(cls, frame: Any, columns: Sequence[Column], squashed: bool = True) -> Preprocessor:
+        """Learn the steps from training rows (a pandas frame)."""
+        steps = tuple(_step(frame[column.name], column, squashed) for column in columns)
+        width = sum(step.width for step in steps)
+        X = cls(steps, np.zeros(width), np.ones(width), np.inf).matrix(frame)
+        if squashed:
+            return cls(steps, *robust_scale(X))
+        mean, scale = moments(X)
+        low, high = X.min(axis=0), X.max(axis=0)
+        two = ((low == X) | (high == X)).all(axis=0)
+        return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
+
+    def pulled_in(self, frame: Any) -> dict[str, int]:
+        """How many cells of which columns lie beyond the bound, and are squashed."""
+        found = Counter[str]()
+        for step, at in self.places():
+            if not step.levels:
+                with np.errstate(over="ignore"):
+                    z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
+                found[step.column.label] = int((np.abs(z) > self.bound).sum())
+        return {name: count for name, count in found.items() if count}
+
+    def places(self) -> list[tuple[Step, int]]:
+        """Every step, and the first of its columns."""
+        ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
+        return list(zip(self.steps, ends, strict=False))
+
+    def notes(self, frame: Any) -> tuple[str, ...]:
+        """What became of cells and names that the user should know, in a line for each."""
+        cells = [
+            f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()
+        ]  # fmt: skip
+        levels = [
+            f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare
+        ]  # fmt: skip
+        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were pulled in (--no-squash leaves them)"
+        rare = f"{_listed(levels)} seen fewer than {SEEN} times count as {OTHER!r}"
+        return (*([pulled] if cells else []), *([rare] if levels else []))
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns of the matrix are called."""
+        return [name for step in self.steps for name in step.names]
+
+    def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
+        """The matrix (rows, features) of a frame; ``strange`` counts values by column that training never saw."""
+        need = 8 * len(frame) * len(self.mean)
+        if need > MATRIX_BYTES:
+            raise DataError(
+                f"the table becomes {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
+                "rows (--rows) or leave out columns of many names (--drop)"
+            )
+        X, at = np.empty((len(frame), len(self.mean))), 0
+        for step in self.steps:
+            block, odd = _apply(frame[step.column.name], step)
+            X[:, at : at + block.shape[1]] = block
+            at += block.shape[1]
+            if strange is not None and odd:
+                strange[step.column.name] += odd
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
+            X -= self.mean
+            X /= self.scale
+        return _finite(squash(X, self.bound), "values")
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _listed(parts: Sequence[str], most: int = 5) -> str:
+    more = f" and of {len(parts) - most} more columns" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more
+
+
+def _step(values: Any, column: Column, squashed: bool) -> Step:
+    if column.kind != "nominal":
+        found = numbers(values, column)
+        known = found[~np.isnan(found)]
+        return Step(column, float(np.median(known)) if squashed and len(known) else learn(found, nominal=False)[0])
+    counts = texts(values).value_counts()
+    seen = counts[counts >= SEEN].index[:MAX_LEVELS] if (counts >= SEEN).any() else counts.index[:MAX_LEVELS]
+    levels = in_order(seen) or ("",)
+    fill = in_order(counts.index[counts == counts.max()])[0] if len(counts) else ""
+    return Step(column, fill, levels, tuple(name for name in in_order(counts.index) if name not in set(levels)))
+
+
+def _apply(values: Any, step: Step) -> tuple[Array, int]:
+    """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
+    if not step.levels:
+        found = numbers(values, step.column)
+        odd = int(np.isnan(found).sum() - texts(values).isna().sum()) if values.dtype.kind in "OU" else 0
+        return encoded(found, float(step.fill), None), odd
+    places, new = step.places, len(step.levels) if step.rare else -1
+    known = texts(values).fillna(step.fill)
+    codes = known.map(places).fillna(new).to_numpy(dtype=float)
+    odd = int((~known.isin(list(places))).sum())
+    return encoded(codes, -1.0, np.arange(step.first, len(step.kinds))), odd
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A fitted model of tables: how to read the columns, and the classifier.
+
+    Parameters
+    ----------
+    target : str
+    recipe : Preprocessor
+    classifier : fitted classifier
+        Its classes are the labels as text. Linear ones are closecall's.
+    seen : array (rows,) of uint64
+        Marks of rows that it has learnt from: those with the smallest marks, each of them once in the training rows.
+    """
+
+    target: str
+    recipe: Preprocessor
+    classifier: Any
+    seen: Array = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+
+    @classmethod
+    def fit(
+        cls, table: Sheet, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
+        metric: str = "accuracy", order: Any = None, squashed: bool = True,
+    ) -> TableModel:  # fmt: skip
+        """Fit the preprocessing and a model of :data:`closecall.table.train.MODELS` to a table.
+
+        Parameters
+        ----------
+        table : Sheet
+        model : str
+        loss : str
+            Of close-k and the aggregates.
+        multiclass : str
+            What becomes of more than two classes: ``ovr``, ``top_two`` or ``softmax``.
+        metric : str
+            What a search goes by.
+        order : closecall.table.divide.Order, optional
+            Groups or times that the folds of a search keep apart.
+        squashed : bool
+            Whether cells that are far out are pulled in.
+        """
+        from .train import How, train  # late: what it offers is built on this module
+
+        recipe = Preprocessor.fit(table.frame, table.columns, squashed)
+        X, y = recipe.matrix(table.frame), np.asarray(table.labels, dtype=str)
+        rows, cv, groups = np.arange(len(y)), None, None
+        if order is not None and order.kind:
+            rows = np.argsort(order.values, kind="stable") if order.kind == "time" else rows
+            cv, groups = order.inner(np.unique(y, return_inverse=True)[1], rows)
+        fitted = train(model, X[rows], y[rows], How(loss, multiclass, metric, cv, groups))
+        marks, times = np.unique(marks_of(X, y), return_counts=True)
+        return cls(table.target, recipe, fitted, marks[times == 1][:REMEMBERED])
+
+    @property
+    def linear(self) -> bool:
+        """Whether its scores are sums over the columns."""
+        return isinstance(self.classifier, LinearClassifier)
+
+    @property
+    def coefficients(self) -> list[dict[str, Any]]:
+        """Every coefficient by name, the largest first: for one standard deviation, and for one unit of the column.
+
+        None if the model is not linear.
+        """
+        if not self.linear:
+            return []
+        classes = self.classifier.classes_.tolist()
+        rows = [classes[1]] if len(classes) == 2 else classes
+        found = [
+            {"name": name, "class": label, "coefficient": float(value), "per_unit": float(value / scale)}
+            for label, row in zip(rows, self.classifier.coef_, strict=True)
+            for name, value, scale in zip(self.recipe.names, row, self.recipe.scale, strict=True)
+        ]
+        return sorted(found, key=lambda each: -abs(each["coefficient"]))
+
+    def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
+        """How many rows of a frame with labels could be known by their marks, and how many are."""
+        if not len(self.seen) or not len(frame):
+            return 0, 0
+        marks = marks_of(self.recipe.matrix(frame), labels.astype(str))
+        asked = marks <= self.seen[-1] if len(self.seen) == REMEMBERED else np.ones(len(marks), dtype=bool)
+        return int(asked.sum()), int(np.isin(marks[asked], self.seen).sum())
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def probabilities(self, frame: Any) -> Array:
+        """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
+        if not hasattr(self.classifier, "predict_proba"):
+            why = "it was fitted by an earlier release" if self.linear else "its classifier has none"
+            raise DataError(f"the model has no probabilities: {why}; fit it anew, with --model close_k for example")
+        if not len(frame):
+            return np.empty((0, len(self.classifier.classes_)))
+        return _finite(self.classifier.predict_proba(self.recipe.matrix(frame)), "probabilities")
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
+        """Labels (rows,) and scores (rows,): the score of the second of two classes, or the winner's lead."""
+        if not len(frame):
+            return np.empty(0, dtype=str), np.empty(0)
+        X = self.recipe.matrix(frame, strange)
+        if self.linear:
+            # As objects: a long label is there once, however many rows have it.
+            scores, classes = self.classifier.decision_function(X), self.classifier.classes_.astype(object)
+            labels = classes[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
+        else:
+            labels, scores = np.asarray(self.classifier.predict(X)).ravel(), self.scores(X)
+            labels = labels if labels.dtype == object else labels.astype(str)
+        if scores.ndim == 1:
+            return labels, scores
+        best = np.partition(scores, -2, axis=1)
+        return labels, best[:, -1] - best[:, -2]
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def scores(self, X: Array) -> Array:
+        """Scores (rows,) of the second of two classes, or (rows, classes), of any classifier: logarithms of its odds or
+        probabilities if it has any."""
+        found = wide(scores_of(self.classifier, X)[0])
+        return _finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
+
+    def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
+        """An error if a column of numbers or dates has none among several values: it is not the column it was."""
+        for step in self.recipe.steps:
+            name = step.column.name
+            if step.levels or strange[name] < FEW:
+                continue
+            known = texts(frame[name]).dropna()
+            if strange[name] >= len(known):
+                raise DataError(
+                    f"the column {name!r} was {step.column.kind}s in training and holds none here, such as "
+                    f"{known.iloc[0][:40]!r}; give the column that the model knows"
+                )
+
+    def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
+        """Notes on columns not used (save the ``known``); an error that names those it needs and does not find."""
+        wanted = [step.column.name for step in self.recipe.steps]
+        new = [name for name in names if name not in (*wanted, *known, self.target)]
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            near = {name: nearest(name, new) for name in missing}
+            hints = [f"rename {found!r} to {name!r}" for name, found in near.items() if found]
+            raise DataError(
+                f"the model needs the columns {quoted(missing)}, which the data does not have; "
+                + ("; ".join(hints) if hints else "add them (left empty where unknown)")
+            )
+        return (f"columns the model does not use: {quoted(new)}",) if new else ()
+
+    def to_sklearn(self) -> Any:
+        """The fitted model as a scikit-learn Pipeline that takes frames; see :mod:`closecall.table.deploy`."""
+        from .deploy import to_pipeline  # late: it is built on this module
+
+        return to_pipeline(self)
+
+    def save(self, path: str) -> None:
+        """Write the model to one file: plain numbers if it is linear, else an archive of skops."""
+        state = {
+            "format": FORMAT, "target": self.target, "mean": self.recipe.mean, "scale": self.recipe.scale,
+            "steps": [
+                [*astuple(step.column), step.fill, list(step.levels), *([list(step.rare)] if step.rare else [])]
+                for step in self.recipe.steps
+            ],
+            "seen": self.seen, "bound": float(self.recipe.bound) if np.isfinite(self.recipe.bound) else 0.0,
+        }  # fmt: skip
+        try:
+            if self.linear:
+                self.classifier.table_ = state
+                self.classifier.save(path)
+            else:
+                keep.dump({**state, "classifier": self.classifier}, path)
+        except OSError as error:
+            raise DataError(f"cannot write the model {os.fspath(path)!r}: {error.strerror or error}") from error
+
+    @classmethod
+    def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
+        """Read a saved model; a damaged, changed or foreign file is refused and nothing in it runs.
+
+        Parameters
+        ----------
+        path : str
+        trusted : sequence of str
+            Types of other packages, as ``package.module.Class``, that a model which is not linear may hold.
+        """
+        try:
+            if keep.is_skops(path):
+                given: Any = keep.load(path, trusted)
+                classifier = given["classifier"]
+            else:
+                classifier = read_model(path)
+                given = getattr(classifier, TABLE, None)
+        except OSError as error:
+            raise DataError(f"cannot read the model {os.fspath(path)!r}: {error.strerror or error}") from error
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it anew")
+        try:
+            steps = tuple(_stored_step(*each) for each in given["steps"])
+            bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
+            recipe = Preprocessor(steps, given["mean"], given["scale"], bound or np.inf)
+            width = (sum(step.width for step in steps),)
+            fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
+            fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
+            fits = (
+                fits
+                and recipe.bound > 0
+                and bool(np.isfinite([recipe.mean, recipe.scale]).all() and (recipe.scale > 0).all())
+            )
+            target = _is(str, given["target"])
+            seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
+            fits = fits and seen.dtype == np.uint64 and seen.ndim == 1
+        except (LookupError, TypeError, ValueError, AttributeError):
+            fits = False
+        if not fits:
+            raise DataError(f"{os.fspath(path)!r}: its preprocessing does not fit its classifier; fit it anew")
+        return cls(target, recipe, classifier, seen)
+
+
+def marks_of(X: Array, labels: Array) -> Array:
+    """A number (rows,) of 64 bits for each row and its label, by which the same row is known again.
+
+    Examples
+    --------
+    >>> marks = marks_of(np.array([[1.0], [2.0], [1.0]]), np.array(["a", "a", "a"]))
+    >>> bool(marks[0] == marks[2] != marks[1])
+    True
+    """
+    content = np.ascontiguousarray(X, dtype=np.float32) + np.float32(0)  # no negative zeros
+    digests = [
+        hashlib.blake2b(row.tobytes() + str(label).encode(), digest_size=8).digest()
+        for row, label in zip(content, labels, strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+
+
+def _finite(found: Array, what: str) -> Array:
+    if not np.isfinite(found).all():
+        raise DataError(f"{what} of some rows are not finite: mend the table, or fit the model anew")
+    return found
+
+
+def _is(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any, rare: Any = ()) -> Step:
+    """A step as a file has it; whatever ``save`` would not have written raises."""
+    column = Column(_is(str, name), _is(str, kind), _is(str, form))
+    nominal = column.kind == "nominal"
+    names, others = (tuple(_is(str, level) for level in _is(list, each)) for each in (levels, list(rare)))
+    if not column.is_known or bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
+        raise ValueError(f"{column.name!r} is no step")
+    return Step(column, _is(str, fill) if nominal else _is(float, fill), names, others if nominal else ())

@@ -1,0 +1,367 @@
+"""A user's own file: what separates its columns, what they are, and pieces of it at a time.
+
+Every cell of a text file is read as text. What a column is, is decided once, from all training rows
+(:mod:`closecall.table.read.columns`); were it left to the reader, the first piece of a stream could be numbers and the
+second text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import sys
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from closecall._budget import LIMIT, Budget
+from closecall._names import Array
+
+from .columns import Column, columns_of, labels_of, nearest, numbers, quoted, target_of, texts
+from .dataset import DataError, Dataset, in_order, need_pandas
+from .files import MISSING, SEPARATORS, expanded, suffix_of
+from .parquet import stream_parquet
+from .text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
+
+#: Rows in memory at a time when a table is streamed.
+CHUNK = 50_000
+_HEAD = 1 << 18
+#: Share of the first rows that must be as wide as the header under the right separator.
+_AGREE = 0.8
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is to be read where its look is not enough.
+
+    Parameters
+    ----------
+    separator, encoding : str
+        Empty: found out, and UTF-8.
+    drop, keep, numeric, nominal : collections of str
+        Columns to leave out, to keep although they look like an identifier, and to read as numbers or as names.
+    """
+
+    separator: str = ""
+    encoding: str = ""
+    drop: Collection[str] = ()
+    keep: Collection[str] = ()
+    numeric: Collection[str] = ()
+    nominal: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.separator) > 1 or (self.separator and not self.separator.isascii()):
+            raise DataError(f"the separator must be one plain character, not {self.separator!r}; a tab is $'\\t'")
+        both = set(self.numeric) & set(self.nominal)
+        if both:
+            raise DataError(f"{quoted(sorted(both))} cannot be numeric and nominal at the same time")
+        try:
+            wide = len("a".encode(codecs.lookup(self.encoding or "utf-8").name)) != 1
+        except (LookupError, UnicodeError):
+            wide = True
+        if wide:
+            raise DataError(
+                f"the encoding {self.encoding!r} is not one that can be read; try latin-1, cp1252 or utf-8, or save "
+                "the file in UTF-8"
+            )
+
+
+#: What begins a file that is no text table -> what to do with it.
+_FOREIGN = {
+    b"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
+    "(in a spreadsheet: save as CSV in UTF-8)",
+    b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save it as CSV in UTF-8",
+    b"%PDF": "is a PDF; export the table as CSV",
+}
+
+
+_JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*[\[{])")
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """A table to learn from.
+
+    Parameters
+    ----------
+    name : str
+    frame : pandas frame (samples, columns)
+    target : str
+    labels : array (samples,) of str
+    columns : tuple of Column
+        The features; columns of the frame that are not among them are left out.
+    notes : tuple of str
+        What was decided and the user should know.
+    """
+
+    name: str
+    frame: Any
+    target: str
+    labels: Array
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+
+    def sample(self, rows: int, seed: int = 0) -> Sheet:
+        """At most that many rows (0: all), each class in proportion and with at least eight if it has them."""
+        if not rows or len(self.labels) <= rows:
+            return self
+        rng, chosen = np.random.default_rng(seed), []
+        for label in np.unique(self.labels):
+            members = np.flatnonzero(self.labels == label)
+            count = min(len(members), max(8, round(rows * len(members) / len(self.labels))))
+            chosen.append(rng.choice(members, count, replace=False))
+        kept = np.sort(np.concatenate(chosen))
+        note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 takes all)"
+        return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
+
+    def parsed(self) -> Sheet:
+        """The same table with its numbers read once, under the labels of its columns: what is divided often."""
+        found, columns = dict[str, Any](), list[Column]()
+        for column in self.columns:
+            values, kind = self.frame[column.name], "nominal" if column.kind == "nominal" else "number"
+            found[column.label] = texts(values) if kind == "nominal" else numbers(values, column)
+            columns.append(Column(column.label, kind))
+        frame = need_pandas().DataFrame(found, index=self.frame.index)
+        return replace(self, frame=frame, columns=tuple(columns))
+
+    def dataset(self) -> Dataset:
+        """The same rows and columns as numbers and codes: what the protocols of the paper run on."""
+        X, categories = np.empty((len(self.labels), len(self.columns))), list[tuple[str, ...] | None]()
+        for j, column in enumerate(self.columns):
+            values = self.frame[column.name]
+            if column.kind == "nominal":
+                X[:, j], names = codes_of(texts(values))
+                categories.append(names)
+            else:
+                X[:, j] = numbers(values, column)
+                categories.append(None)
+        y, classes = codes_of(need_pandas().Series(self.labels))
+        features = tuple(column.name for column in self.columns)
+        return Dataset(self.name, "file", "", X, y, classes, features, tuple(categories))
+
+
+def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
+    """Codes (NaN is missing) of a column of text into its distinct values, in order."""
+    names = in_order(text.dropna())
+    return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names
+
+
+def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
+    """Read a file (``-``: standard input) and decide what its columns are.
+
+    Parameters
+    ----------
+    source : str
+    target : str
+        The target column; found by name or taken as the last one if empty.
+    reading : Reading, optional
+    """
+    pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
+    frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+    return sheet_of(frame, target, reading, "standard input" if source == "-" else Path(source).name)
+
+
+def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name: str = "table") -> Sheet:
+    """Decide what the columns of a frame are.
+
+    Parameters
+    ----------
+    frame : pandas frame (samples, columns)
+    target : str
+        As in :func:`read_file`.
+    reading : Reading, optional
+    name : str
+        What messages call it.
+    """
+    reading = reading or Reading()
+    if not len(frame):
+        raise DataError(f"{name!r} has a header line but no rows")
+    target, notes = target_of(frame, target, name)
+    labels, kept, more = labels_of(frame[target], target, name)
+    frame = frame if kept.all() else frame[kept]
+    features = [column for column in frame.columns if column != target]
+    forced = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
+    check_names([*reading.drop, *reading.keep, *forced], features, name)
+    used = [column for column in features if column not in reading.drop]
+    columns, told = columns_of(frame, used, reading.keep, forced)
+    if not columns:
+        raise DataError(f"{name!r} has no usable column beside the target {target!r}: {'; '.join(told) or 'no other'}")
+    return Sheet(name, frame, target, labels, columns, (*notes, *more, *told))
+
+
+def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
+    """Frames of at most that many rows each; an empty table with a header gives one empty frame.
+
+    Parameters
+    ----------
+    source : str
+    rows : int
+    limit : int
+        Bytes that the whole table may take in memory; 0 bounds each piece instead, for those who keep nothing.
+    reading : Reading, optional
+    """
+    if "://" in source:
+        raise DataError(f"{source!r} is an address; nothing is downloaded here: fetch the file, then give its path")
+    if suffix_of(source) == ".parquet":
+        # Whole, or in pieces; either way no frame is larger than the limit.
+        yield from stream_parquet(expanded(source), rows, limit or PIECE_LIMIT, whole=bool(limit))
+    else:
+        yield from _stream_text(source, rows, limit, reading or Reading())
+
+
+def check_names(given: Collection[str], features: Collection[str], name: str) -> None:
+    """An error for the first of the given names that is no feature."""
+    for column in given:
+        if column not in features:
+            near = nearest(column, features)
+            hint = f"did you mean {near!r}? Its" if near else "its"
+            raise DataError(f"{name!r} has no column {column!r}; {hint} columns are {quoted([*features])}")
+
+
+def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterator[Any]:
+    pd = need_pandas()
+    what = "standard input" if source == "-" else repr(source)  # a file's name may hold control characters
+    with _opened(source, what) as raw:
+        rest, head = unpacked(raw, _HEAD, what)
+        if rest is raw and source.lower().endswith(".gz"):
+            raise DataError(f"{what} is not a gzip file (a Git LFS pointer, perhaps); fetch the file itself")
+        usual = reading.separator or SEPARATORS.get(suffix_of(source)) or ","
+        separator, header = sniff(head, what, usual, fixed=bool(reading.separator), encoding=reading.encoding)
+        text = Text(head, rest, what, Budget(limit or PIECE_LIMIT), separator)
+        with pd.read_csv(
+            io.BufferedReader(text, 1 << 16), sep=separator, dtype=str, index_col=False,
+            encoding=reading.encoding or "utf-8-sig",
+            keep_default_na=False, na_values=list(MISSING), chunksize=_rows_of_a_piece(rows, head, len(header)),
+        ) as reader:  # fmt: skip
+            while True:
+                text.budget = text.budget if limit else Budget(PIECE_LIMIT)
+                with warnings.catch_warnings():
+                    # pandas warns of rows longer than the header, and drops what is over
+                    warnings.simplefilter("error", pd.errors.ParserWarning)
+                    try:
+                        frame = next(reader)
+                    except StopIteration:
+                        return
+                yield frame
+
+
+def _rows_of_a_piece(rows: int, head: bytes, columns: int) -> int:
+    """As many as asked for, or as take a fourth of what a piece may: the first rows say how long one is."""
+    row = len(head) / max(head.count(b"\n"), 1) + CELL_BYTES * columns
+    return max(1, min(rows, int(PIECE_LIMIT / 4 / row)))
+
+
+@contextmanager
+def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
+    """The bytes of a source; whatever goes wrong while they are read and parsed becomes one kind of error."""
+    pd = need_pandas()
+    try:
+        if source == "-":
+            if sys.stdin is None:
+                raise DataError("standard input is closed; give a file, or a pipe")
+            yield sys.stdin.buffer
+        else:
+            with expanded(source).open("rb") as file:
+                yield file
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{what} is empty; it needs a header line and rows") from error
+    except pd.errors.ParserWarning as error:
+        raise DataError(
+            f"{what} is not a table of equal rows: some row has more cells than the header line; put quotes around "
+            "cells that hold the separator"
+        ) from error
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{error.object[error.start]:02x}"
+        raise DataError(
+            f"{what} is not in UTF-8 ({found} is no character there); say --encoding latin-1 (or cp1252), or save it "
+            "as CSV in UTF-8"
+        ) from error
+    except (pd.errors.ParserError, csv.Error) as error:
+        detail = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{what} is not a table of equal rows ({detail}); mend the row or save the table anew"
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{what} is truncated or damaged ({error})") from error
+    except OSError as error:
+        raise DataError(f"cannot read {what}: {error.strerror or error}") from error
+
+
+def sniff(
+    head: bytes, what: object, usual: str = ",", *, fixed: bool = False, encoding: str = ""
+) -> tuple[str, list[str]]:
+    """The separator and the column names that the first lines of a file show.
+
+    Parameters
+    ----------
+    head : bytes
+        The beginning of the file.
+    what : object
+        Its name, for errors.
+    usual : str
+        The separator if several, or none, fit.
+    fixed : bool
+        There is no other separator.
+    encoding : str
+        UTF-8 if empty.
+
+    Examples
+    --------
+    >>> sniff(b"a;b,c;d" + bytes([10]) + b"1;2,5;3", "it")
+    (';', ['a', 'b,c', 'd'])
+    """
+    for start, advice in _FOREIGN.items():
+        if head.startswith(start):
+            raise DataError(f"{what} {advice}")
+    if _JSON.match(head):
+        raise DataError(f"{what} is JSON, not a table; save it as CSV (in pandas: read_json, then to_csv)")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{what} is in UTF-16; save it in UTF-8")
+    if b"\0" in head:
+        raise DataError(f"{what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
+    text = head.decode(encoding or "utf-8-sig", errors="replace")
+    if len(head) >= _HEAD:
+        text = text.rpartition("\n")[0] or text  # the last line may be cut
+    if not text.strip():
+        raise DataError(f"{what} is empty; it needs a header line and rows")
+    best, found = usual, 1
+    for separator in (usual,) if fixed else dict.fromkeys((usual, ",", ";", "\t", "|")):
+        widths = [len(row) for row in _first_rows(text, separator, 50)]
+        # Not all: a row may be broken, or the last one cut, and that row is to be named, not the separator.
+        if widths and widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):
+            best, found = separator, widths[0]
+    header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)
+    check_columns(len(header), what)
+    twice = [name for name, count in Counter(header).items() if count > 1 and name]
+    if twice:
+        raise DataError(f"{what}: the columns {quoted(twice)} appear twice; rename them")
+    if all(_is_number(name) for name in header):
+        raise DataError(f"{what}: the first line holds numbers only; it must be a header line with column names")
+    return best, header
+
+
+def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
+    """The first rows under a separator; none if it makes cells of more than Python reads."""
+    try:
+        rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(count), strict=False)]
+    except csv.Error:
+        return []
+    return [row for row in rows if row]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

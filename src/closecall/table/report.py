@@ -1,0 +1,364 @@
+"""A comparison -> one self-contained page, and the same results as CSV and JSON beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from closecall.linear import Diagnosis
+from closecall.report.environment import environment
+from closecall.report.formats import Row
+from closecall.report.text import shown
+from closecall.table.read.dataset import DataError
+from closecall.table.read.sheet import Sheet
+
+from . import content
+from .closecalls import close_calls, coefficients, trade
+from .compare import Split
+from .conclude import Conclusion
+from .contenders import MAJORITY
+from .divide import Order
+from .output import cell, opened
+
+if TYPE_CHECKING:
+    from closecall.report.html import Chart
+
+#: Where the page goes unless the user says.
+FOLDER = "closecall-compare"
+NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots]"'
+PAGE_PARTS = {
+    "summary": "Summary",
+    "rows": "Rows to check",
+    "ranking": "Ranking",
+    "calls": "The close calls",
+    "mistakes": "Confusion matrices",
+    "diagnosis": "What the data shows",
+    "results": "All results",
+    "columns": "Columns",
+    "repeat": "How to repeat it",
+}
+#: What is said of a row to check, and what the kinds are.
+SUSPECT = ("kind", "row", "label", "said", "score", "why")
+KINDS = {
+    "label": "labels contradicted by a model that has not seen the row", "cell": "with a number far from its column",
+    "twin": "like another row but for the label",
+}  # fmt: skip
+#: What a reader may expect, as docs/results/beyond-check.md measured it.
+PRECISION = (
+    "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of as many rows were rightly named; "
+    "where cells of one column were wild, nearly all."
+)
+#: Rows of each kind on the page.
+LISTED = 15
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that a comparison found out, and what was asked.
+
+    Parameters
+    ----------
+    table : Sheet
+    comparison : Conclusion
+    diagnosis : Diagnosis
+    splits : sequence of Split
+    hints : tuple of str
+        What to look at before the verdict is believed.
+    arguments : sequence of str
+        The command's, for those who want to repeat it.
+    order : Order
+        What keeps rows apart.
+    suspects : pandas frame
+        Rows to check, as :func:`closecall.check_rows` says.
+    """
+
+    table: Sheet
+    comparison: Conclusion
+    diagnosis: Diagnosis
+    splits: Sequence[Split]
+    hints: tuple[str, ...]
+    arguments: Sequence[str]
+    order: Order = field(default_factory=Order)
+    suspects: Any = None
+
+
+def page_path(given: Path | None, name: str) -> Path:
+    """Where the page goes: the file given, in the folder given, or in a folder named after the table.
+
+    Examples
+    --------
+    >>> page_path(None, "a/b.csv").as_posix(), page_path(Path("x.html"), "a").name, page_path(Path("x"), "a").as_posix()
+    ('closecall-compare/b/report.html', 'x.html', 'x/report.html')
+    """
+    if given is not None:
+        return given if given.suffix.lower() in (".html", ".htm") else given / "report.html"
+    stem = "standard-input" if name == "-" else Path(name).name.split(".")[0] or "table"
+    return Path(FOLDER) / "".join(c if c.isalnum() or c in "-_+" else "_" for c in stem)[:80] / "report.html"
+
+
+def make_folder(page: Path) -> None:
+    """Make the page's folder, or say why it cannot be: before the work, not after."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the folder {str(page.parent)!r}: {error.strerror or error}") from error
+
+
+def check_packages() -> str:
+    """Why no page can be made here, or nothing."""
+    try:
+        import closecall.report.html
+        import closecall.table.figures  # noqa: F401
+        from closecall.report.charts import check_room
+
+        check_room()
+    except ImportError as error:
+        return NEEDS.format(error)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
+    """Write the page and the results beside it; the paths, the page first.
+
+    Parameters
+    ----------
+    found : Findings
+    page : Path
+    records : sequence of dict
+        What ``--json`` would print.
+    """
+    beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
+    document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
+    contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
+                rows_csv(found.suspects)]  # fmt: skip
+    paths = [page, *beside]
+    for path, text in zip(paths, contents, strict=True):
+        with opened(str(path)) as file:
+            file.write(text)
+    return paths
+
+
+def to_csv(found: Findings) -> str:
+    """One row for every (method, split)."""
+    buffer, metric = io.StringIO(), found.comparison.metric
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["table", "method", "loss", "split", metric.name, "k", "alpha"])
+    for result in found.comparison.results:
+        for split, (value, *chosen) in enumerate(zip(result.values, result.ks, result.alphas, strict=True), 1):
+            plain = ["" if math.isnan(each) else each for each in chosen]
+            writer.writerow([
+                cell(found.table.name), cell(result.method), result.loss, split, metric.plain(value), *plain
+            ])  # fmt: skip
+    return buffer.getvalue()
+
+
+def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
+    """Rows to check as a person reads them, counted from 1 without the header line; the first of each kind."""
+    found: list[tuple[str, ...]] = []
+    for kind in ("label", "cell", "twin"):
+        mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
+        found += [
+            (kind, str(int(row.row) + 1), str(row.label), str(row.said), f"{row.score:.3g}", str(row.detail))
+            for row in mine.itertuples()
+        ]
+    return found
+
+
+def rows_csv(suspects: Any) -> str:
+    """All rows to check."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(SUSPECT)
+    writer.writerows([cell(value) for value in row] for row in suspect_rows(suspects))
+    return buffer.getvalue()
+
+
+def suspect_counts(suspects: Any) -> str:
+    """How many rows of which kind there are to check, in words."""
+    counts = suspects["kind"].value_counts().to_dict() if len(suspects) else {}
+    words = [f"{counts[kind]} {what}" for kind, what in KINDS.items() if kind in counts]
+    return "; ".join(words) or "none"
+
+
+def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
+    """The whole page."""
+    from closecall.report.charts import unchecked
+    from closecall.report.html import render
+
+    comparison, table = found.comparison, found.table
+    with unchecked():
+        first, ranking, calls = _charts(found)
+    results = [_headed(row, comparison.metric.label) for row in content.rows(comparison)]
+    columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
+    header, rows = close_calls(table, found.splits, comparison.classes)
+    return render(
+        "compare.html.jinja",
+        charts=[first, ranking, *calls],
+        scripts=("table.js",),
+        parts=list(PAGE_PARTS.items()),
+        name=shown(table.name),
+        lead=_lead(found),
+        verdict=content.sentence(comparison.text),
+        reason=content.sentence(comparison.reason),
+        outcome="ahead" if comparison.verdict == "close-k" else "",
+        hints=found.hints,
+        first=first,
+        ranking=ranking,
+        calls=calls,
+        call_header=header,
+        call_rows=rows,
+        cards=content.cards(comparison),
+        mistakes=content.mistakes(comparison),
+        suspects=suspect_rows(found.suspects, LISTED),
+        suspect_header=SUSPECT,
+        suspect_counts=f"{suspect_counts(found.suspects)}.",
+        precision=PRECISION,
+        cases=content.cases(found.diagnosis),
+        how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
+        f"{content.label(comparison.found[comparison.plain])}, p adjusted over the contenders (Holm), the same "
+        "number everywhere; k, alpha and settings as validation chose them most often.",
+        results=results,
+        columns=columns,
+        formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
+        choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
+        reading=content.reading(table),
+        notes=table.notes,
+        fields=content.DESCRIBED,
+        described=list(content.described(table)),
+        repeat="The splits are drawn from --seed, so the same command on the same data gives the same numbers.",
+        command=_command(found.arguments),
+        environment=environment(),
+        beside=list(
+            zip(
+                beside,
+                ("every split of every method", "the results as --json prints them", "all rows to check"),
+                strict=False,
+            )
+        ),
+    )
+
+
+def _headed(row: Row, label: str) -> Row:
+    """A row of results whose value is called what it is."""
+    return {label if name == "value" else name: value for name, value in row.items()}
+
+
+def facts_of(table: Sheet) -> Row:
+    """What a table is, for programs."""
+    missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
+    return {
+        "name": table.name, "rows": len(table.labels), "target": table.target,
+        "classes": dict(sorted(Counter(map(str, table.labels)).items())),
+        "columns": dict(Counter(column.kind for column in table.columns)),
+        "rows_with_missing_values": missing, "notes": list(table.notes),
+    }  # fmt: skip
+
+
+def _command(arguments: Sequence[str]) -> str:
+    return shlex.join(["closecall", *arguments])
+
+
+#: What keeps rows apart -> what learns and what counts.
+_DIVIDED = {
+    "": "three quarters of the rows and counted on the others",
+    "groups": "about three quarters of the rows and counted on the others, with every group on one side",
+    "time": "the earlier rows and counted on the later ones",
+}
+
+
+def _lead(found: Findings) -> str:
+    table = found.table
+    classes = len(found.comparison.classes)
+    return (
+        f"{len(table.labels)} rows, {len(table.columns)} columns used, {classes} classes of {table.target!r}. Everyone "
+        f"is tuned on {_DIVIDED[found.order.kind]}, {len(found.splits)} times."
+    )
+
+
+def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
+    """The picture that comes first, the ranking, and what close-k did."""
+    from closecall.report.html import place
+
+    from . import figures as draw
+
+    comparison, metric = found.comparison, found.comparison.metric
+    plain = content.label(comparison.found[comparison.plain])
+    first = place(
+        "chart-gains",
+        f"What each contender gains over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
+        "bar for its 95 % interval. Grey: not significant after adjusting for all of them.",
+        draw.gains(*content.moves(comparison), f"{metric.unit} gained"),
+    )
+    ranking = place(
+        "chart-ranking",
+        f"Test {metric.label} of every method, the best first: a dot for each split, a tick for the mean, a bar for "
+        "its 95 % interval. Hover for the numbers, click the legend to see one kind alone.",
+        draw.ranking(*content.spread(comparison), f"test {metric.label}"),
+    )
+    calls, trades = [], trade(found.splits, metric)
+    if trades:
+        calls.append(place(
+            "chart-trade",
+            "What k is worth: close-k with decay on the validation part of every split, with the best alpha for each. "
+            "A flat curve says that k hardly matters; one that falls towards 1 says that the close calls decide.",
+            draw.trade(trades, f"validation {metric.label}"),
+        ))  # fmt: skip
+    weights = coefficients(found.splits, comparison.classes)
+    if weights:
+        calls.append(place(
+            "chart-coefficients",
+            "What pulls: the largest coefficients of close-k on every split, with their mean and 95 % interval. "
+            f"{_sides(comparison.classes)} Grey: the interval holds zero.",
+            draw.coefficients(weights),
+        ))  # fmt: skip
+    return first, ranking, calls
+
+
+def _sides(classes: Sequence[str]) -> str:
+    if len(classes) == 2:
+        return f"More of a column pulls towards {classes[1]!r} on the right, towards {classes[0]!r} on the left."
+    return "More of a column pulls towards the class behind the arrow on the right, away from it on the left."
+
+
+def as_records(found: Findings, facts: Row) -> list[Row]:
+    """The results as ``--json`` prints them, the verdict last."""
+    comparison, diagnosis, metric = found.comparison, asdict(found.diagnosis), found.comparison.metric
+    records: list[Row] = [{"kind": "table", **facts}]
+    for rank, result in enumerate(comparison.results, 1):
+        low, high = sorted(metric.plain(result.mean + sign * result.half_width) for sign in (-1, 1))
+        few = len(comparison.classes) <= 20
+        records.append({
+            "kind": "result", "rank": rank, "method": result.method, "label": result.label, "loss": result.loss,
+            metric.name: metric.plain(result.mean), "low": low, "high": high,
+            "k": None if math.isnan(result.k) else result.k,
+            "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
+            "values": [metric.plain(value) for value in result.values],
+            "recalls": dict(zip(comparison.classes, result.recalls.tolist(), strict=True)) if few else None,
+            "confusion": result.confusion.tolist() if few else None,
+        })  # fmt: skip
+    for case in ("imbalance", "easy", "outliers", "ambiguity"):
+        records.append({"kind": "diagnosis", **diagnosis[case]})
+    records += [{"kind": "hint", "text": hint} for hint in found.hints]
+    records += [
+        {"kind": "row", **dict(zip(("why", "row", "label", "said", "score", "detail"), row, strict=True))}
+        for row in suspect_rows(found.suspects, LISTED)
+    ]
+    records.append({
+        "kind": "verdict", "verdict": comparison.verdict, "use": comparison.use, "text": comparison.text,
+        "reason": comparison.reason, "linear": comparison.linear, "metric": metric.name,
+        "helps": [{"method": each.method, "gain": each.mean, "low": each.mean - each.half_width,
+                   "high": each.mean + each.half_width, "p": each.p} for each in comparison.helps],
+        "majority": metric.plain(comparison.found[MAJORITY].mean), "majority_class": comparison.majority,
+        "splits": len(found.splits), "training_rows": comparison.training_rows,
+    })  # fmt: skip
+    return records

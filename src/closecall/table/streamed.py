@@ -1,0 +1,197 @@
+"""``closecall fit`` of Parquet files that no memory holds: one pass learns the columns, the others fit.
+
+The model is that of the same table in memory, in the same kind of file: numbers are filled, scaled and squashed as
+:class:`closecall.table.model.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from closecall._budget import LIMIT
+from closecall.cluster import (
+    DaskAggregateLossClassifier,
+    DaskCloseKClassifier,
+    DaskCloseKClassifierCV,
+    ParquetSource,
+    PassEvent,
+)
+from closecall.cluster.classifier import MAX_GATHERED
+from closecall.cluster.columns import Columns, columns_of
+from closecall.cluster.parquet_source import Recast, cells_of, first_columns
+from closecall.preprocessing import BOUND
+from closecall.table.read.columns import Column, quoted, target_of, texts
+from closecall.table.read.dataset import DataError, need_pandas
+from closecall.table.read.text import CELL_BYTES
+
+from .model import Preprocessor, Step, TableModel
+
+#: What ``--model`` may say -> the classifier, with what a search needs for probabilities.
+STREAMED: dict[str, Callable[..., Any]] = {
+    "close_k": DaskCloseKClassifierCV,
+    "close-k-cv": DaskCloseKClassifierCV,
+    "close-k": DaskCloseKClassifier,
+    "logistic": DaskAggregateLossClassifier,
+}
+#: Different numbers that a target may hold if they are not whole.
+FRACTIONS = 20
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A fitted model and what the user should know: rows, classes, how often the data were looked at, notes."""
+
+    model: TableModel
+    rows: int
+    classes: dict[str, int]
+    passes: int
+    notes: tuple[str, ...]
+
+
+def is_large(paths: Sequence[str]) -> bool:
+    """Whether a table in Parquet files is larger in memory than a call may take: :data:`closecall._budget.LIMIT`."""
+    return CELL_BYTES * cells_of(paths) > LIMIT
+
+
+def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[str, list[str], tuple[str, ...]]:
+    """The target, the features, and notes; an error for a column that is not numbers, or that is not there."""
+    first, kinds = first_columns(paths)
+    target, notes = target_of(need_pandas().DataFrame(columns=list(kinds)), target, first)
+    strange = [name for name in drop if name not in kinds]
+    if strange:
+        raise DataError(f"{first!r} has no column {strange[0]!r}; its columns are {quoted(list(kinds))}")
+    features = [name for name in kinds if name not in (target, *drop)]
+    words = [name for name in features if not kinds[name]]
+    if words:
+        drops = " ".join(f"--drop {name!r}" for name in words[:8])
+        raise DataError(
+            f"{first!r}: the columns {quoted(words)} are not numbers, and a streamed fit takes numbers alone: leave "
+            f"them out ({drops}), or write them as numbers"
+        )
+    if not features:
+        raise DataError(f"{first!r} has no column beside the target {target!r}")
+    return target, features, notes
+
+
+def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dict[str, int], tuple[str, ...]]:
+    """Codes of the values of a target, the classes in order with their rows, and notes."""
+    values = list(labels)
+    text = texts(need_pandas().Series(values)).tolist()
+    names = {
+        value: name for value, name in zip(values, text, strict=True) if value is not None and name == name and name
+    }
+    counts: dict[str, int] = dict.fromkeys(sorted(set(names.values())), 0)
+    for value, name in names.items():
+        counts[name] += labels[value]
+    if len(counts) < 2:
+        found = f"one class only ({next(iter(counts))!r})" if counts else "no values"
+        raise DataError(f"the target {target!r} has {found}; a classifier needs two: choose another with --target")
+    if len(counts) > FRACTIONS and any(isinstance(value, float) and value % 1 for value in names):
+        raise DataError(
+            f"the target {target!r} has {len(counts)} different numbers; closecall predicts classes: choose another "
+            "column with --target, or cut this one into classes first"
+        )
+    place = {name: number for number, name in enumerate(counts)}
+    lost = sum(labels.values()) - sum(counts.values())
+    notes = (f"{lost} rows without a value in {target!r} are left out",) if lost else ()
+    return {value: place[name] for value, name in names.items()}, counts, notes
+
+
+def fit_streamed(
+    source: ParquetSource, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
+    keep: Sequence[str] = (), callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
+    squashed: bool = True,
+) -> Streamed:  # fmt: skip
+    """Fit a model to the numeric columns of Parquet files.
+
+    Parameters
+    ----------
+    source : ParquetSource
+        Or one whose pieces Dask workers read.
+    model : str
+        A name of :data:`STREAMED`.
+    loss, multiclass
+        As in :meth:`closecall.table.model.TableModel.fit`; more than two classes of a table that is not gathered are
+        fitted one against the rest.
+    keep : sequence of str
+        Columns that stay although they look like an identifier.
+    callback : callable, optional
+        Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
+    max_gathered : int
+        Entries up to which all rows come to one place.
+    squashed : bool
+        Whether cells that are far out are pulled in.
+    """
+    target = source.pieces[0].target
+    found = _look(source, callback)
+    codes, classes, notes = classes_of(found.labels, target)
+    used, more = _used(found, source.features, keep)
+    names = [source.features[place] for place in used]
+    rows = sum(classes.values())
+    center, scale = found.robust if squashed else (found.mean, found.scale)
+    bound = BOUND if squashed else np.inf
+    recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
+    more = (*more, *_pulled(found, used, names, recast))
+    if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
+        multiclass, more = "ovr", (*more, "each class is fitted against the rest (--multiclass ovr): the rows are many")
+    settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
+    if STREAMED[model] is DaskCloseKClassifierCV:
+        settings |= {"calibration": "sigmoid", "random_state": 0}
+    fitted = STREAMED[model](loss=loss, **settings)
+    recoded = source.recast(recast, names)
+    try:
+        fitted.fit_source(recoded)
+    finally:
+        recoded.close()
+    local = fitted.to_local()
+    local.classes_ = np.array(list(classes))
+    steps = tuple(Step(Column(name, "number"), float(mean)) for name, mean in zip(names, recast.mean, strict=True))
+    table_model = TableModel(target, Preprocessor(steps, recast.mean, recast.scale, bound), local)
+    return Streamed(table_model, rows, classes, fitted.n_passes_ + 1, (*notes, *more))
+
+
+def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: Recast) -> tuple[str, ...]:
+    """A line on columns whose cells are pulled in: by the ends of all rows, and the share of the sample."""
+    low, high = (np.abs(end[used] - recast.mean) / recast.scale > recast.bound for end in (found.low, found.high))
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)
+    told = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
+    more = f" and {len(told) - 5} more columns" if len(told) > 5 else ""
+    words = (
+        f"cells of {', '.join(told[:5])}{more} beyond {recast.bound:g} robust deviations are pulled in (--no-squash)"
+    )
+    return (words,) if told else ()
+
+
+def _look(source: ParquetSource, callback: Callable[[PassEvent], None] | None) -> Columns:
+    """The first pass."""
+    found, done = dict[int, Columns](), 0
+    for number, columns in source.each(columns_of):
+        found[number], done = columns, done + columns.rows
+        if callback is not None:
+            callback(PassEvent("columns", 0, len(found), source.partitions, done, source.rows))
+    return reduce(add, (found[number] for number in sorted(found)))
+
+
+def _used(found: Columns, names: Sequence[str], keep: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Which columns are features, and notes on the others."""
+    used, notes = list[int](), list[str]()
+    for place, name in enumerate(names):
+        if not found.known[place]:
+            notes.append(f"{name!r} is left out: it has no values")
+        elif found.low[place] == found.high[place]:
+            notes.append(f"{name!r} is left out: it has one value only, {found.low[place]:g}")
+        elif found.rising[place] and found.rows > 2 and name not in keep:
+            notes.append(f"{name!r} is left out: its integers count the rows, like an identifier's (--keep)")
+        else:
+            used.append(place)
+    if not used:
+        raise DataError(f"there is no usable column beside the target: {'; '.join(notes)}")
+    return used, tuple(notes)

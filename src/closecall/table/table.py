@@ -1,0 +1,116 @@
+"""A table to learn from or to predict: a user's file, or a data set by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from closecall.table.read.columns import Column
+from closecall.table.read.dataset import DataError
+from closecall.table.read.files import expanded, suffix_of
+from closecall.table.read.sheet import CHUNK, Reading, Sheet, check_names, read_file, stream_file
+
+from . import keep
+
+
+def is_file(source: str) -> bool:
+    """Whether a source is a file or standard input, not a data set's name."""
+    return source == "-" or "://" in source or bool(suffix_of(source)) or expanded(source).exists()
+
+
+def is_model(source: str) -> bool:
+    """Whether a source is a file in which closecall saved a model, by the names in the archive."""
+    path = expanded(source)
+    if source == "-" or not path.is_file():
+        return False
+    return keep.is_skops(path) or {"header.npy", "checksum.npy"} <= keep.members_of(path)
+
+
+def _check_data(source: str) -> None:
+    if is_model(source):
+        raise DataError(f"{source!r} is a closecall model, not data; closecall predict {source} DATA applies it")
+
+
+def read(source: str, target: str = "", reading: Reading | None = None, *, data_dir: str | None = None) -> Sheet:
+    """Read a table to learn from and decide what its columns are.
+
+    Parameters
+    ----------
+    source : str
+        A file, ``-`` for standard input, or a data set's name (``monk3``, ``pmlb:...``, ``openml:...``).
+    target : str
+        The target column; found by name or taken as the last one if empty.
+    reading : Reading, optional
+        Columns to leave out, to keep, to read as numbers or names; separator and encoding of a file.
+
+    Examples
+    --------
+    >>> table = read("monk3")
+    >>> table.labels.shape, [column.kind for column in table.columns][:2]
+    ((554,), ['number', 'number'])
+    """
+    reading = reading or Reading()
+    _check_data(source)
+    if is_file(source):
+        return read_file(source, target, reading)
+    named = _named(source, data_dir)
+    if target and target != named.target:
+        raise DataError(
+            f"the target of the data set {source!r} is {named.target!r}, not {target!r}; leave --target out"
+        )
+    asked = (*reading.drop, *reading.keep, *reading.numeric, *reading.nominal)
+    check_names(asked, [column.name for column in named.columns], source)
+    kinds = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
+    columns = tuple(
+        replace(column, kind=kinds.get(column.name, column.kind))
+        for column in named.columns
+        if column.name not in reading.drop
+    )
+    return Sheet(source, named.frame, named.target, named.labels, columns)
+
+
+def stream(
+    source: str, rows: int = CHUNK, reading: Reading | None = None, *, data_dir: str | None = None
+) -> Iterator[Any]:
+    """Frames of at most that many rows each of a file or a data set."""
+    _check_data(source)
+    if is_file(source):
+        yield from stream_file(source, rows, reading=reading)
+    else:
+        frame = _named(source, data_dir).frame
+        yield from (frame.iloc[begin : begin + rows] for begin in range(0, len(frame), rows))
+
+
+def _named(source: str, data_dir: str | None) -> Sheet:
+    """A data set with its labels as one more column."""
+    try:  # a clone of the project has the benchmark's data sets, the installed package has not
+        load = import_module("reproduction.protocol").load_dataset
+    except ModuleNotFoundError:
+        raise DataError(f"there is no file {source!r}") from None
+    data = load(source, data_dir)
+    frame, target = data.frame(), "target"
+    while target in data.feature_names:
+        target += "_"
+    frame[target] = np.array(data.classes, dtype=object)[data.y]
+    kinds = ["number" if values is None else "nominal" for values in data.categories]
+    columns = tuple(map(Column, data.feature_names, kinds))
+    return Sheet(source, frame, target, frame[target].to_numpy(dtype=object), columns)
+
+
+def check_classes(table: Sheet, least: int) -> None:
+    """An error that names the classes of fewer than ``least`` rows, and one if there are more than 1000."""
+    classes, counts = np.unique(table.labels.astype(str), return_counts=True)
+    pairs = zip(classes.tolist(), counts.tolist(), strict=True)
+    rare = [f"{name!r} ({count})" for name, count in pairs if count < least]
+    if rare:
+        few = f"{', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+        raise DataError(
+            f"{table.name!r}: too few rows of {'the class' if len(rare) == 1 else f'{len(rare)} classes'} {few} of "
+            f"{table.target!r}; every class needs {least} or more: drop those rows or merge the classes"
+        )
+    if len(classes) > 1000:
+        raise DataError(f"{table.name!r}: {len(classes)} classes are too many; is {table.target!r} the target?")

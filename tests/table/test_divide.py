@@ -1,0 +1,300 @@
+"""Which rows learn, choose and count: no group or time of a test row is known before, not in calibration either."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("pandas", reason="install closecall[bench]")
+
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import LinearSVC
+
+from closecall import cli
+from closecall.table.closecalls import close_calls
+from closecall.table.compare import ComparePlan, Split, diagnosis_of, run_splits
+from closecall.table.conclude import Result, clearly_learns, conclude
+from closecall.table.contenders import MAJORITY, Entry
+from closecall.table.divide import Order
+from closecall.table.estimate import why_none
+from closecall.table.measure import METRICS
+from closecall.table.model import TableModel
+from closecall.table.read.dataset import DataError
+from closecall.table.report import Findings, _lead
+from closecall.table.table import read
+from closecall.table.train import ALPHAS, How, _pairs, train
+from closecall.table.tuning import SplitData, judged as judged_as
+from tests.table.helpers import Run
+from tests.table.test_compare import LINEAR, QUICK, by_method
+from tests.table.test_keep import judged
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_time_is_on_two_sides(seed: int) -> None:
+    """Few different times, so that nearly every place for a cut lies between rows of one day."""
+    rng = np.random.default_rng(seed)
+    rows, splits = int(rng.integers(60, 200)), int(rng.integers(2, 5))
+    times = rng.integers(0, int(rng.integers(12, 40)), rows).astype(float)
+    codes = rng.integers(0, int(rng.integers(2, 4)), rows)
+    order = Order("time", times)
+    for first, second, test in order.divisions(codes, splits, 0):
+        assert times[first].max() < times[second].min()
+        assert times[second].max() < times[test].min()
+        known = np.concatenate([first, second])
+        pairs, groups = order.inner(codes, known)
+        assert groups is None
+        assert pairs
+        for learn, tried in pairs:
+            assert times[known[learn]].max() < times[known[tried]].min()
+            assert set(codes[known[learn]]) == set(codes[known])
+
+
+def test_distinct_times_divide_evenly() -> None:
+    times = np.random.default_rng(0).permutation(120).astype(float)
+    parts = Order("time", times).divisions(np.arange(120) % 2, 3, 0)
+    assert [tuple(len(part) for part in split) for split in parts] == [(40, 20, 20), (53, 27, 20), (66, 34, 20)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_group_is_on_two_sides(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, codes = rng.integers(0, 30, 200), rng.integers(0, 2, 200)
+    order = Order("groups", values)
+    for parts in order.divisions(codes, 3, seed):
+        for first, second in ((0, 1), (0, 2), (1, 2)):
+            assert not set(values[parts[first]]) & set(values[parts[second]])
+        known = np.concatenate(parts[:2])
+        cv, groups = order.inner(codes, known)
+        for learn, tried in cv.split(known, codes[known], groups):
+            assert not set(groups[learn]) & set(groups[tried])
+
+
+def test_few_groups_are_divided_in_different_ways_or_refused() -> None:
+    """The same division twice would look like certainty."""
+    values, codes = np.repeat(np.arange(9), 10), np.tile([0, 1], 45)
+    parts = Order("groups", values).divisions(codes, 8, 0)
+    assert len({tuple(np.unique(values[test])) for *_, test in parts}) == len(parts) > 3
+    five = Order("groups", np.repeat(np.arange(5), 18))
+    assert five.few == 5
+    with pytest.raises(DataError, match="5 groups are too few to tell a gain from chance; 6 are needed"):
+        five.divisions(codes, 2, 0)
+    assert "no estimate: 5 groups are too few" in why_none(Any, 2, five)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["groups", "time"])
+def test_rows_that_depend_on_each_other_prove_less(kind: str) -> None:
+    """Noise that is the same in all rows of a group, or over a stretch of time, is no evidence that anything learns."""
+    found = {"rows": 0, kind: 0}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        member = np.repeat(np.arange(16), 25)
+        truth, said = (rng.integers(0, 2, 16)[member] for _ in range(2))
+        entries = (Entry("a", "", 0.5, said), Entry(MAJORITY, "", 0.5, np.zeros(400, dtype=int)))
+        split = Split(entries, np.arange(400), truth, 100, 100)
+        asked = [Result("a", "a", (0.5,))]
+        order = Order(kind, member if kind == "groups" else np.arange(400.0))
+        for name, by in (("rows", Order()), (kind, order)):
+            found[name] += clearly_learns([split], asked, by.units(400))
+    assert found["rows"] > 15
+    assert found[kind] <= 7
+
+
+def test_too_few_times_are_said_with_what_would_do(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.standard_normal():.3f},{2000 + row % 8},{'ab'[row % 3 > 0]}" for row in range(160)]
+    Path("t.csv").write_text("x,year,class\n" + "\n".join(rows) + "\n")
+    assert run("compare", "t.csv", "--time", "year", "--only", "logistic_regression", "--no-report") == cli.BAD_REQUEST
+    assert "8 different times are too few for 10 splits by time; give --splits 4" in run.err
+    assert run("compare", "t.csv", "--time", "year", *LINEAR) == 0, run.err
+    with pytest.raises(DataError, match="rows of more times"):
+        Order("time", np.ones(40)).divisions(np.arange(40) % 2, 2, 0)
+
+
+def test_a_class_that_comes_last_is_no_reason_to_shuffle(run: Run) -> None:
+    """Without rows after it that could be tried on, folds by time do not exist; random ones would look ahead."""
+    rng = np.random.default_rng(1)
+    labels = ["a", "b"] * 20 + ["c"] * 5
+    rows = [f"{rng.standard_normal():.3f},{2000 + row},{label}" for row, label in enumerate(labels)]
+    Path("t.csv").write_text("x,when,class\n" + "\n".join(rows[:40] + [f"1.5,2100,{'c'}"] * 5) + "\n")
+    for model in ("logistic_regression", "close_k"):
+        code = run("fit", "t.csv", "--out", "m", "--time", "when", "--splits", 0, "--model", model)
+        assert code == cli.BAD_REQUEST
+        assert "merge or drop the classes that come late" in run.err
+
+
+@pytest.mark.parametrize("name", ["logistic_regression", "linear_svc", "close_k", "atk"])
+def test_calibration_learns_from_earlier_rows_only(name: str, tmp_path: Path) -> None:
+    """Each sigmoid is Platt's, fitted by SciPy to the scores of models of earlier days on later ones."""
+    rng = np.random.default_rng(3)
+    days = np.sort(rng.integers(0, 30, 150))
+    X = rng.normal(size=(150, 3))
+    y = np.where(X[:, 0] + rng.normal(size=150) + 0.05 * (days - 15) > 0, "b", "a")
+    lines = [
+        ",".join(f"{v:.5f}" for v in row) + f",2024-01-{day + 1:02d},{label}"
+        for row, day, label in zip(X, days, y, strict=True)
+    ]
+    shuffled = [lines[place] for place in rng.permutation(150)]
+    path = tmp_path / "t.csv"
+    path.write_text("x0,x1,x2,when,class\n" + "\n".join(shuffled) + "\n")
+    order, table = Order.of(read(str(path)), time="when")
+    model = TableModel.fit(table, name, order=order)
+    Z, labels, times = model.recipe.matrix(table.frame), table.labels.astype(str), order.values
+    cuts = np.unique(times)
+    half = len(times) // 2
+    starts = np.array([(times < cut).sum() for cut in cuts[1:]])
+    wanted = np.linspace(half, len(times), 5).astype(int)[:-1]
+    edges = [*sorted({int(starts[np.abs(starts - place).argmin()]) for place in wanted}), len(times)]
+    rank, scores = np.argsort(times, kind="stable"), np.full(len(times), np.nan)
+    for first, last in pairwise(edges):
+        learn, tried = rank[:first], rank[first:last]
+        assert times[learn].max() < times[tried].min()
+        plain = fixed(model.classifier).fit(Z[learn], labels[learn])
+        scores[tried] = plain.decision_function(Z[tried])
+    seen = np.isfinite(scores)
+    positive = labels[seen] == "b"
+    target = np.where(positive, (positive.sum() + 1) / (positive.sum() + 2), 1 / ((~positive).sum() + 2))
+
+    def platt(pair: Any) -> float:
+        p = np.clip(expit(pair[0] * scores[seen] + pair[1]), 1e-12, 1 - 1e-12)
+        return float(-(target * np.log(p) + (1 - target) * np.log(1 - p)).sum())
+
+    expected = minimize(platt, [0.5, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10}).x
+    np.testing.assert_allclose(model.classifier.calibrators_[0], expected, rtol=0.03, atol=0.03)
+
+
+def fixed(model: Any) -> Any:
+    """The chosen setting as a classifier without calibration."""
+    if hasattr(model, "best_params_"):
+        return judged(model)
+    return type(model)(**{**model.get_params(), "calibration": None})
+
+
+def test_what_has_scores_only_is_tuned_by_auc_too() -> None:
+    """GridSearchCV calls every setting NaN where a scorer wants probabilities, and takes the first."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    y = np.where(X[:, 0] + rng.normal(size=200) > 0, "b", "a")
+    search = GridSearchCV(
+        LinearSVC(random_state=0), {"C": [1 / alpha for alpha in sorted(ALPHAS, reverse=True)]},
+        cv=_pairs(X, y, How()), scoring="roc_auc", refit=False,
+    ).fit(X, y)  # fmt: skip
+    assert np.ptp(search.cv_results_["mean_test_score"]) > 0
+    assert train("linear_svc", X, y, How(metric="auc")).alpha == pytest.approx(1 / search.best_params_["C"])
+
+
+def test_auc_ranks_what_is_nearly_impossible() -> None:
+    """Naive Bayes on many columns says 1e-30: such probabilities are not all the same."""
+    rng = np.random.default_rng(8)
+    y = np.arange(90) % 3
+    X = np.tile(rng.normal(size=(90, 2)) + 0.7 * y[:, None], 40)  # copies, so that it is far too sure
+    parts = [np.flatnonzero(np.arange(90) // 30 == part) for part in range(3)]
+    data = SplitData([X[part] for part in parts], [y[part] for part in parts], 3)
+    model = GaussianNB().fit(*data.known)
+    chances = model.predict_proba(data.X[2])
+    assert (chances < 1e-6).mean() > 0.2
+    expected = roc_auc_score(data.y[2], chances, multi_class="ovr")
+    found = METRICS["auc"].value(data.y[2], judged_as(model, data, 2, METRICS["auc"]))
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[Any], Order]:
+    """A small table with groups and times, and what close-k and the plain model do on two splits of it."""
+    rng = np.random.default_rng(2)
+    rows = [f"{row % 2 + rng.standard_normal():.3f},{row % 20},{row}.5,{'ab'[row % 2]}" for row in range(80)]
+    Path("t.csv").write_text(f"x,g,when,{target}\n" + "\n".join(rows) + "\n")
+    order, table = Order.of(read("t.csv", target), **order_by)
+    plan = ComparePlan(2, only=("logistic_regression",), aggregates=False)
+    return table, list(run_splits(table, plan, order)), order
+
+
+@pytest.mark.parametrize(
+    ("order_by", "words"),
+    [
+        ({}, "three quarters of the rows and counted on the others, 2 times"),
+        ({"time": "when"}, "tuned on the earlier rows and counted on the later ones, 2 times"),
+        ({"groups": "g"}, "with every group on one side, 2 times"),
+    ],
+)
+def test_the_page_says_how_rows_were_divided(run: Run, order_by: dict[str, str], words: str) -> None:
+    table, splits, order = played(order_by)
+    found = conclude(table, splits, ComparePlan(2, only=("logistic_regression",), aggregates=False))
+    assert words in _lead(Findings(table, found, diagnosis_of(table), splits, (), (), order))
+
+
+def test_ranks_do_not_hang_on_rounding(run: Run) -> None:
+    """Equal on every split: the plain model stands first, and no gain is called minus nothing."""
+    rows = [f"{row % 2}.{row % 7},{'ab'[row % 2]}" for row in range(60)]
+    Path("t.csv").write_text("x,lead\n" + "\n".join(rows) + "\n")
+    assert run("compare", "t.csv", *QUICK, "--only", "logistic_regression,k_nn") == 0
+    assert next(iter(by_method(run))) == "logistic_regression"
+    assert "-0.0" not in run.records()[-1]["reason"]
+
+
+@pytest.mark.parametrize("target", ["lead", "row", "said", "class"])
+def test_a_target_may_be_called_as_the_page_calls_its_columns(run: Run, target: str) -> None:
+    table, splits, _ = played({}, target)
+    header, rows = close_calls(table, splits, ("a", "b"))
+    assert header[:4] == ("row", target, "said", "lead")
+    assert set(header[4:]) == {"x", "g", "when"}
+    for row, label, said, lead, *_ in rows:
+        assert table.labels[int(row) - 1] == label
+        assert said.partition(" ")[0] in ("a", "b")
+        assert float(lead) >= 0
+
+
+def test_missing_values_are_no_kind_of_number(run: Run) -> None:
+    rng = np.random.default_rng(5)
+    rows = [f"{['', '3', '4', '5'][row % 4]},{rng.standard_normal():.3f},{'ab'[row % 2]}" for row in range(80)]
+    Path("t.csv").write_text("stars,x,class\n" + "\n".join(rows) + "\n")
+    assert run("compare", "t.csv", *LINEAR) == 0
+    hints = [record["text"] for record in run.records() if record["kind"] == "hint"]
+    assert any("'stars' has 3 whole numbers only (3 to 5)" in hint for hint in hints), hints
+
+
+def test_fit_says_why_there_is_no_estimate(run: Run) -> None:
+    rows = [f"{row}.5,{row % 3},{'a' if row < 9 else 'b'}" for row in range(12)]
+    Path("t.csv").write_text("x,z,class\n" + "\n".join(rows) + "\n")
+    assert run("fit", "t.csv", "--out", "m") == 0
+    assert "no estimate: the class 'b' has 3 rows, and 4 are needed" in run.err
+    assert run("fit", "t.csv", "--out", "m", "--splits", 0) == 0
+    assert "estimate" not in run.err
+
+
+@pytest.mark.parametrize("factor", [1e300, 1e-300])
+def test_numbers_of_any_size_are_the_numbers_that_they_are(run: Run, factor: float) -> None:
+    """Their squares are infinite, or nothing; in another unit they are plain, and so is what is found."""
+    rng = np.random.default_rng(6)
+    x, labels = rng.normal(size=(60, 2)) + (np.arange(60) % 2)[:, None], np.arange(60) % 2
+    found = []
+    for unit in (1.0, factor):
+        rows = [
+            f"{a!r},{'' if row % 9 == 0 else repr(b)},{'ab'[label]}"
+            for row, ((a, b), label) in enumerate(zip((x * unit).tolist(), labels, strict=True))
+        ]
+        Path("t.csv").write_text("x,z,class\n" + "\n".join(rows) + "\n")
+        assert run("compare", "t.csv", *LINEAR) == 0, run.err
+        assert "Warning" not in run.err
+        values = by_method(run)["logistic_regression"]["values"]
+        assert run("fit", "t.csv", "--out", "m", "--model", "logistic_regression", "--splits", 0) == 0, run.err
+        assert run("predict", "m", "t.csv", "--json") == 0, run.err
+        found.append((values, [record.get("prediction") for record in run.records()]))
+    assert found[0] == found[1]
+
+
+def test_a_renamed_column_is_found_whatever_its_case_and_accents(run: Run) -> None:
+    rows = [f"{row % 2}.{row % 7},{row % 3},{'ab'[row % 2]}" for row in range(40)]
+    Path("t.csv").write_text("Größe,b,class\n" + "\n".join(rows) + "\n")
+    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0
+    for other in ("grosse", "GRÖSSE", "Groesse", "größe "):
+        Path("n.csv").write_text(f"{other},b\n1.5,2\n")
+        assert run("predict", "m", "n.csv") == cli.BAD_REQUEST
+        assert f"rename {other!r} to 'Größe'" in run.err

@@ -1,0 +1,125 @@
+"""The families of aggregates in ``compare`` and ``fit``, as a user types it; a plain loop is the twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("pandas", reason="install closecall[bench]")
+
+from closecall import AggregateLossClassifier, cli
+from closecall.aggregates import AGGREGATES, spectrum
+from closecall.families import FAMILIES
+from closecall.table.compare import ComparePlan, run_splits
+from closecall.table.divide import Order
+from closecall.table.model import TableModel
+from closecall.table.table import read
+from tests.table.helpers import Run
+from tests.table.test_commands import plants
+from tests.table.test_compare import QUICK, by_method, clouds, written
+
+OWN = "my_spectrum"
+
+
+@pytest.fixture
+def own() -> Iterator[None]:
+    AGGREGATES[OWN] = spectrum(OWN, lambda u: np.minimum(2 * u, 1.0), convex=True)
+    yield
+    del AGGREGATES[OWN]
+
+
+def test_every_family_takes_part_when_asked(run: Run) -> None:
+    asked = [word for name in FAMILIES for word in ("--with", name)]
+    assert run("compare", written(clouds(60)), *QUICK, "--only", "human(0.4,0.3),logistic_regression", *asked) == 0
+    found = by_method(run)
+    assert set(found) == {"human(0.4,0.3)", "logistic_regression", "close_k", "majority", *FAMILIES}
+    for name, family in FAMILIES.items():
+        assert found[name]["label"] == family.label
+        assert found[name]["setting"].partition(", alpha=")[0] in family.grid
+        assert found[name]["accuracy"] > 0.7
+    assert found["human(0.4,0.3)"]["setting"].startswith("human(0.4,0.3), alpha=")
+
+
+def test_a_member_that_is_none_is_refused_before_the_table_is_read(run: Run) -> None:
+    for name, message in (("tilted(x)", "no member of its family"), ("nobody(2)", "no family of aggregates")):
+        assert run("compare", "absent.csv", *QUICK, "--with", name) == cli.BAD_REQUEST
+        assert message in run.err
+    assert run("fit", "absent.csv", "--out", "m", "--model", "tilted(nan)") == cli.BAD_REQUEST
+    assert "t=nan must be a finite number" in run.err
+
+
+#: A dozen settings for each family, in the order in which equals are taken.
+SETTINGS = {
+    "tilted": [(f"tilted({t})", alpha) for t in (-4, -1, 0.5, 2) for alpha in (100, 1, 0.01)],
+    "superquantile": [(f"superquantile({p},{w})", a) for p in (0.5, 0.8, 0.95) for w in (0.1, 1) for a in (10, 0.1)],
+    "human": [(f"human({turn},{least})", a) for turn in (0.2, 0.4, 0.8) for least in (0.3, 0.7) for a in (10, 0.1)],
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("many", [False, True])
+def test_compare_is_a_plain_loop_over_the_settings(run: Run, many: bool) -> None:
+    """Each setting learns from the first part, the first of the best on the second learns from both."""
+    rows = clouds(60, apart=1.0)
+    if many:
+        rows += [f"{row.partition(',')[0]},{3 + place % 7 / 2},maybe" for place, row in enumerate(rows[:20])]
+    table = read(written(rows))
+    codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
+    plan = ComparePlan(2, extra=("tilted",) if many else tuple(FAMILIES), only=("logistic_regression",),
+                       aggregates=False, jobs=1)  # fmt: skip
+    split, (train, validation, test) = next(zip(run_splits(table, plan), Order().divisions(codes, 2, 0), strict=True))
+    known = np.concatenate([train, validation])
+    frame = table.frame[[column.name for column in table.columns]].astype(float).to_numpy()
+    X = (frame - frame[known].mean(axis=0)) / frame[known].std(axis=0)
+    entries = [entry for entry in split.entries if entry.method in FAMILIES]
+    assert len(entries) == len(plan.extra)
+    for entry in entries:
+        settings = SETTINGS[entry.method]
+        tried = [model(*setting).fit(X[train], codes[train]) for setting in settings]
+        right = [(each.predict(X[validation]) == codes[validation]).sum() for each in tried]
+        member, alpha = settings[int(np.argmax(right))]
+        assert entry.setting == f"{member}, alpha={alpha:g}"
+        again = model(member, alpha).fit(X[known], codes[known])
+        assert (again.predict(X[test]) == entry.predicted).all()
+        assert entry.value == pytest.approx((entry.predicted == codes[test]).mean())
+
+
+def model(member: str, alpha: float) -> AggregateLossClassifier:
+    return AggregateLossClassifier(aggregate=member, alpha=alpha, multiclass="top_two", tol=1e-3)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
+    """Put into the list of aggregates, it is one of them; this one is average top-k of half of the rows."""
+    name = written(clouds(60))
+    assert run("compare", name, *QUICK, "--only", "aggregates", "--max-iter", 60) == 0
+    assert by_method(run)[OWN]["label"] == "my spectrum"
+    assert run("fit", name, "--out", "m", "--model", OWN, "--splits", 0) == 0
+    assert TableModel.load("m").classifier.aggregate == OWN
+    assert "chosen: " in run.err
+
+
+def test_a_member_is_fitted_kept_and_used(run: Run) -> None:
+    table, name = written(clouds(80)), "tilted(-2)"
+    assert run("fit", table, "--out", "m", "--model", name, "--splits", 2, "--json") == 0
+    (record,) = run.records()
+    assert record["classifier"] == name
+    assert record["aggregate"] in (name, "average")
+    kept = TableModel.load("m").classifier
+    assert kept.aggregate == name
+    assert run("predict", "m", table) == 0
+    assert run.out.count("\n") == 81
+
+
+def test_a_family_is_fitted_in_the_form_asked_for(run: Run) -> None:
+    Path("plants.csv").write_text(plants(60))
+    for form in ("ovr", "top_two"):
+        assert run("fit", "plants.csv", "--out", "m", "--model", "tilted", "--splits", 0, "--multiclass", form) == 0
+        kept = TableModel.load("m").classifier
+        assert kept.multiclass == form
+        tried = zip(kept.cv_results_["param_aggregate"], kept.cv_results_["param_alpha"], strict=True)
+        assert {pair for pair in tried if pair[0] != "average"} == set(SETTINGS["tilted"])

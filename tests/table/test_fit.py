@@ -1,0 +1,272 @@
+"""``closecall fit``, ``predict`` and ``explain``: what was chosen and why, estimates, probabilities, reasons, ONNX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import cross_val_score
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("pandas", reason="install closecall[bench]")
+
+from closecall import AggregateLossClassifier, CloseKClassifier, cli
+from closecall.table.model import TableModel
+from closecall.table.table import read
+from tests.table.helpers import Run
+from tests.table.test_commands import customers, plants
+
+#: No estimate: a fit alone.
+BARE = ("--splits", 0)
+
+
+def predictions(run: Run, model: str, data: str, *options: object) -> list[dict[str, str]]:
+    assert run("predict", model, data, *options) == 0, run.err
+    return list(csv.DictReader(io.StringIO(run.out)))
+
+
+def test_fit_says_how_good_it_is_what_it_chose_and_why(run: Run) -> None:
+    Path("c.csv").write_text(customers())
+    assert run("fit", "c.csv", "--out", "m", "--splits", 2) == 0
+    lines = run.err.splitlines()
+    (estimate,) = [
+        line for line in lines if line.startswith("cross-validated accuracy (%), 2 splits, 95 % intervals: ")
+    ]
+    for words in (" close-k; ", " LogisticRegression; ", "56.7 always 'ja'"):
+        assert words in estimate
+    assert any(line.startswith("chosen: ") and ", because " in line for line in lines)
+    (largest,) = [line for line in lines if line.startswith("largest coefficients, for one standard deviation: ")]
+    assert largest.partition(": ")[2].startswith("Alter -"), "the age decides, and older means ja, the first class"
+    assert run("fit", "c.csv", "--out", "m", "--splits", 2, "--metric", "balanced-accuracy", "--json") == 0
+    (record,) = run.records()
+    found = record["estimate"]
+    assert found["metric"] == "balanced_accuracy"
+    assert found["model"]["mean"] > found["majority"]["mean"] == 0.5
+    assert found["model"]["low"] < found["model"]["mean"] < found["model"]["high"]
+    assert record["coefficients"][0]["name"] == "Alter"
+
+
+def test_fit_takes_the_models_of_compare(run: Run) -> None:
+    """Logistic regression is scikit-learn's at the alpha that was chosen."""
+    Path("c.csv").write_text(customers())
+    assert run("fit", "c.csv", "--out", "m", "--model", "logistic_regression", *BARE, "--json") == 0
+    alpha = run.records()[0]["alpha"]
+    model, table = TableModel.load("m"), read("c.csv")
+    X, y = model.recipe.matrix(table.frame), table.labels.astype(str)
+    judge = LogisticRegression(C=1 / alpha, tol=1e-8, max_iter=10_000).fit(X, y)
+    np.testing.assert_allclose(model.classifier.coef_, judge.coef_, atol=2e-3)
+    for name, aggregate in (("linear_svc", "average"), ("atk", "atk"), ("close_decay", "close_decay")):
+        assert run("fit", "c.csv", "--out", "m", "--model", name, *BARE, "--json") == 0
+        assert run.records()[0]["aggregate"] in (aggregate, "average")
+    assert run("fit", "c.csv", "--out", "m", "--model", "random-forest", "--onnx", "m.onnx") == cli.BAD_REQUEST
+    assert "--onnx writes linear models" in run.err
+    assert run("fit", "c.csv", "--out", "m", "--model", "nowhere:Model") == cli.BAD_REQUEST
+    assert "install the package" in run.err
+    assert run("fit", "c.csv", "--out", "m", "--model", "logistik") == cli.BAD_REQUEST
+    assert "close_k" in run.err
+
+
+def test_groups_and_time_divide_the_folds_of_a_fit(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{g % 2 + rng.standard_normal():.3f},{g},2024-01-{g % 28 + 1:02d},{'ab'[g % 2]}"
+        for g in range(24)
+        for _ in range(4)
+    ]
+    Path("t.csv").write_text("x,g,when,class\n" + "\n".join(rows) + "\n")
+    for option, column in (("--groups", "g"), ("--time", "when")):
+        assert run("fit", "t.csv", "--out", "m", "--splits", 2, option, column, "--json") == 0, run.err
+        (record,) = run.records()
+        assert record["estimate"]["model"]["mean"] > 0.5
+        assert not any(column == each["name"] for each in record["coefficients"])
+
+
+@pytest.mark.parametrize("make", [customers, plants])
+def test_probabilities(run: Run, make: Any) -> None:
+    """They add up to one, and on rows nobody has seen they are worth more than the shares of the classes."""
+    Path("old.csv").write_text(make(200, seed=1))
+    Path("new.csv").write_text(make(120, seed=2))
+    assert run("fit", "old.csv", "--out", "m", *BARE) == 0
+    rows = predictions(run, "m", "new.csv", "--probabilities")
+    classes = TableModel.load("m").classifier.classes_.tolist()
+    chances = np.array([[float(row[f"p({name})"]) for name in classes] for row in rows])
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    truth = read("new.csv").labels.astype(str)
+    shares = np.array([(truth == name).mean() for name in classes])
+    assert log_loss(truth, chances, labels=classes) < 0.8 * -(shares * np.log(shares)).sum()
+    assert run("predict", "m", "new.csv", "--probabilities", "--json") == 0
+    assert run.records()[0][f"p({classes[0]})"] == pytest.approx(chances[0, 0])
+
+
+def test_its_own_rows_are_no_estimate(run: Run) -> None:
+    Path("old.csv").write_text(customers(150, seed=1))
+    Path("new.csv").write_text(customers(150, seed=2))
+    assert run("fit", "old.csv", "--out", "m", *BARE) == 0
+    predictions(run, "m", "old.csv")
+    assert "learnt from 100% of the rows with a label" in run.err.replace("\n", " ")
+    assert "no estimate" in run.err
+    predictions(run, "m", "new.csv", "--chunk", 40)
+    assert "no estimate" not in run.err
+    assert run("predict", "m", "old.csv", "--json") == 0
+    assert run.records()[-1]["learnt_from"] == 1
+
+
+@pytest.mark.parametrize(("make", "row"), [(customers, 3), (customers, 8), (plants, 5)])
+def test_explain_adds_up_and_tells_where_it_would_flip(run: Run, make: Any, row: int) -> None:
+    """The pulls are the score that predict prints; a value just beyond ``flips_at`` is predicted otherwise."""
+    Path("t.csv").write_text(make())
+    assert run("fit", "t.csv", "--out", "m", *BARE) == 0
+    rows = predictions(run, "m", "t.csv")
+    assert run("explain", "m", "t.csv", "--row", row, "--json") == 0
+    head, *pulls = run.records()
+    assert head["prediction"] == rows[row - 1]["prediction"].removeprefix("'")
+    assert head["start"] + sum(each["pull"] for each in pulls) == pytest.approx(head["score"])
+    assert abs(head["score"]) == pytest.approx(abs(float(rows[row - 1]["score"])))
+    assert [abs(each["pull"]) for each in pulls] == sorted((abs(each["pull"]) for each in pulls), reverse=True)
+    number = next(each for each in pulls if each["column"] in ("Alter", "width"))
+    model, frame = TableModel.load("m"), read("t.csv").frame.iloc[[row - 1]].copy()
+    for side, flipped in ((1.001, True), (0.999, False)):
+        now, there = float(number["value"]), float(number["flips_at"])
+        frame[number["column"]] = [str(now + side * (there - now))]
+        assert (model.predict(frame)[0][0] != head["prediction"]) == flipped
+    assert run("explain", "m", "t.csv", "--row", row) == 0
+    assert f"row {row}: {head['prediction']}" in run.out
+    assert max(map(len, run.out.splitlines())) <= 80
+    assert run("explain", "m", "t.csv", "--row", 999) == cli.BAD_REQUEST
+    assert "rows are counted from 1" in run.err
+
+
+def test_a_column_of_numbers_that_holds_none_is_an_error(run: Run) -> None:
+    Path("c.csv").write_text(customers(60))
+    assert run("fit", "c.csv", "--out", "m", *BARE) == 0
+    lines = customers(60).splitlines()
+    wrong = [lines[0], *(";".join([*line.split(";")[:1], "alt", *line.split(";")[2:]]) for line in lines[1:])]
+    assert run("predict", "m", "-", "--out", "p.csv", stdin="\n".join(wrong).encode()) == cli.BAD_REQUEST
+    assert "'Alter' was numbers in training and holds none here, such as 'alt'" in run.err
+    assert not Path("p.csv").exists()
+
+
+def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
+    """Without marks of its rows and without calibration it predicts as before, and says what it lacks."""
+    Path("c.csv").write_text(customers(60))
+    table = read("c.csv")
+    model = TableModel.fit(table, "hinge")
+    model.classifier.set_params(calibration=None)
+    del model.classifier.calibrators_
+    model.save("m")
+    model.classifier.table_.pop("seen")
+    model.classifier.save("m")
+    assert len(predictions(run, "m", "c.csv")) == 60
+    assert "no estimate" not in run.err
+    assert run("predict", "m", "c.csv", "--probabilities") == cli.BAD_REQUEST
+    assert "fit it anew" in run.err
+
+
+def test_the_pipeline_is_scikit_learns(run: Run) -> None:
+    Path("c.csv").write_text(customers())
+    assert run("fit", "c.csv", "--out", "m", "--model", "logistic", *BARE) == 0
+    model, table = TableModel.load("m"), read("c.csv")
+    pipeline, y = model.to_sklearn(), table.labels.astype(str)
+    np.testing.assert_array_equal(pipeline.predict(table.frame), model.predict(table.frame)[0])
+    names = pipeline[:-1].get_feature_names_out().tolist()
+    assert names == ["Alter", "Umsatz", "Seit", "Stadt=Bonn", "Stadt=Köln", "Stadt=Ulm"]
+    assert {each["name"] for each in model.coefficients} == set(names)
+    again = clone(pipeline).fit(table.frame, y)
+    np.testing.assert_array_equal(again.predict(table.frame), pipeline.predict(table.frame))
+    assert cross_val_score(pipeline, table.frame, y, cv=3).mean() > 0.7
+
+
+def dated(rows: int = 80, seed: int = 4) -> str:
+    """Two names, dates with gaps, booleans as text, a class that is a number."""
+    rng = np.random.default_rng(seed)
+    lines = ["when,flag,word,7"]
+    for row in range(rows):
+        label, word = int(rng.integers(0, 2)), rng.choice(["", "a b", "=c", "ü", "d"])
+        when = "" if row % 7 == 0 else f"20{20 + label}-0{1 + row % 9}-11"
+        lines.append(f"{when},{'' if row % 11 == 0 else rng.choice(['yes', 'no'])},{word},{label}")
+    return "\n".join(lines) + "\n"
+
+
+def gaps(rows: int = 90, seed: int = 5) -> str:
+    """Four classes, every column with missing values, one that is almost always the same."""
+    rng = np.random.default_rng(seed)
+    lines = ["a;b;c;class"]
+    for row in range(rows):
+        kind = row % 4
+        cells = [f"{kind + rng.standard_normal():.4f}".replace(".", ","), "pqrs"[(kind + rng.integers(0, 2)) % 4],
+                 "often" if rng.random() < 0.9 else "rare"]  # fmt: skip
+        lines.append(";".join([*("?" if rng.random() < 0.15 else cell for cell in cells), f"k{kind}"]))
+    return "\n".join(lines) + "\n"
+
+
+def large(rows: int = 70, seed: int = 6) -> str:
+    """Numbers of very different sizes: what float32 could not hold."""
+    rng = np.random.default_rng(seed)
+    lines = ["small,huge,city,class"]
+    for _ in range(rows):
+        up = rng.random() < 0.5
+        lines.append(f"{1e-7 * (up + rng.standard_normal()):.12g},{1e9 + 3 * up + rng.standard_normal():.3f},"
+                     f"{rng.choice(['Lima', '', 'Quito'])},{'up' if up else 'down'}")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("make", [customers, plants, dated, gaps, large])
+def test_onnx_predicts_the_same(run: Run, make: Any) -> None:
+    """The file that fit writes, run by onnxruntime on rows with new names and missing values, against predict."""
+    pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
+    ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')
+    from closecall.table.deploy import input_name, typed
+
+    Path("old.csv").write_text(make())
+    Path("new.csv").write_text(make(60, seed=11).replace("Bonn", "Rom"))
+    assert run("fit", "old.csv", "--out", "m", "--onnx", "m.onnx", *BARE) == 0, run.err
+    rows = predictions(run, "m", "new.csv", "--probabilities")
+    model = TableModel.load("m")
+    session = ort.InferenceSession("m.onnx", providers=["CPUExecutionProvider"])
+    assert [each.name for each in session.get_inputs()] == [input_name(i) for i in range(len(model.recipe.steps))]
+    columns = session.get_modelmeta().custom_metadata_map
+    assert [columns[input_name(i)].rpartition(" (")[0] for i in range(len(columns))] == [
+        step.column.name for step in model.recipe.steps
+    ]
+    labels, chances = session.run(None, typed(model, read("new.csv").frame))
+    assert labels.tolist() == [row["prediction"].removeprefix("'") for row in rows]
+    ours = [[float(row[f"p({name})"]) for name in model.classifier.classes_] for row in rows]
+    np.testing.assert_allclose(chances, ours, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", [CloseKClassifier, AggregateLossClassifier])
+@pytest.mark.parametrize(
+    ("calibration", "form", "classes"),
+    [(None, "top_two", 2), (None, "top_two", 3), (None, "ovr", 3), (None, "softmax", 3), ("sigmoid", "top_two", 3),
+     ("isotonic", "top_two", 2), ("isotonic", "top_two", 3)],
+)  # fmt: skip
+def test_classifiers_convert_by_themselves(kind: Any, calibration: str | None, form: str, classes: int) -> None:
+    """Any of our classifiers in anybody's pipeline, float32 and float64."""
+    skl2onnx = pytest.importorskip("skl2onnx", reason='needs skl2onnx: pip install "closecall[onnx]"')
+    ort = pytest.importorskip("onnxruntime", reason='needs onnxruntime: pip install "closecall[onnx]"')
+    from closecall.linear.onnx import register
+
+    register()
+    rng = np.random.default_rng(classes)
+    y = np.arange(90) % classes
+    X = rng.normal(size=(90, 3)) + y[:, None]
+    model = kind(calibration=calibration, multiclass=form, random_state=0).fit(X, y)
+    for dtype, exact in ((np.float64, 1e-9), (np.float32, 1e-4)):
+        content = skl2onnx.to_onnx(model, X[:1].astype(dtype), options={"zipmap": False}).SerializeToString()
+        session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+        labels, second = session.run(None, {"X": X.astype(dtype)})
+        np.testing.assert_array_equal(labels, model.predict(X))
+        scores = model.decision_function(X)
+        regression = kind is AggregateLossClassifier and (form != "top_two" or classes == 2)
+        assert hasattr(model, "predict_proba") == (regression or calibration is not None)
+        scores = scores[:, None] if scores.ndim == 1 else scores
+        expected = model.predict_proba(X) if hasattr(model, "predict_proba") else scores
+        np.testing.assert_allclose(second, expected, rtol=exact, atol=exact)

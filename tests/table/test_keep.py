@@ -1,0 +1,252 @@
+"""Models that are not linear: fitted, kept with skops, predicting and explaining through the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("pandas", reason="install closecall[bench]")
+pytest.importorskip("skops", reason="install closecall[bench]")
+
+import skops.io as skops_io
+
+from closecall import AggregateLossClassifier, cli
+from closecall._budget import Budget
+from closecall.table import keep
+from closecall.table.divide import Order
+from closecall.table.model import TableModel
+from closecall.table.read.dataset import DataError
+from closecall.table.table import read
+from tests.table.helpers import Run
+from tests.table.test_commands import customers, plants
+
+
+def judge_of(name: str, setting: str) -> Any:
+    """scikit-learn's own classifier with the setting that fit printed."""
+    if name == "random_forest":
+        feats, leaf = re.match(r"max_features=(\S+), leaves of (\d+)", setting).groups()  # type: ignore[union-attr]
+        features = feats if feats == "sqrt" else int(feats) if feats == "1" else float(feats)
+        return RandomForestClassifier(100, max_features=features, min_samples_leaf=int(leaf), random_state=0)
+    first, *rest = map(int, re.findall(r"\d+", setting.partition(", the best")[0]))
+    if name == "gradient_boosting":
+        return HistGradientBoostingClassifier(max_leaf_nodes=first, max_iter=rest[0], early_stopping=False)
+    return KNeighborsClassifier(first)
+
+
+TRUST = ("--trust", "sklearn.naive_bayes.GaussianNB")
+
+
+def predicted(run: Run, *options: object) -> list[dict[str, str]]:
+    assert run("predict", "m", *options, "--probabilities") == 0, run.err
+    return list(csv.DictReader(io.StringIO(run.out)))
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("random_forest", customers), ("gradient-boosting", plants), ("k_nn", plants),
+     ("sklearn.naive_bayes:GaussianNB", customers)],
+)  # fmt: skip
+def test_fit_predict_and_explain(run: Run, name: str, make: Any) -> None:
+    """Labels and probabilities are scikit-learn's with the setting that fit printed; pulls are those of predict."""
+    Path("old.csv").write_text(make())
+    Path("new.csv").write_text(make(40, seed=3))
+    assert run("fit", "old.csv", "--out", "m", "--model", name, "--splits", 0, "--json") == 0, run.err
+    (record,) = run.records()
+    assert zipfile.is_zipfile("m")
+    assert record["coefficients"] == []
+    trust = TRUST if ":" in name else ()
+    model, table, fresh = TableModel.load("m", trust[1:]), read("old.csv"), read("new.csv")
+    X, y = model.recipe.matrix(table.frame), table.labels.astype(str)
+    judge = GaussianNB() if ":" in name else judge_of(str(record["classifier"]), str(record["setting"]))
+    judge.fit(X, y)
+    rows = predicted(run, "new.csv", *trust)
+    new = model.recipe.matrix(fresh.frame)
+    assert [row["prediction"].removeprefix("'") for row in rows] == judge.predict(new).tolist()
+    found = [[float(row[f"p({label})"]) for label in judge.classes_] for row in rows]
+    np.testing.assert_allclose(found, judge.predict_proba(new), rtol=1e-9, atol=1e-12)
+    predicted(run, "old.csv", *trust)
+    assert "no estimate" in run.err
+
+    assert run("explain", "m", "new.csv", "--row", 2, "--json", *trust) == 0
+    head, *pulls = run.records()
+    assert head["prediction"] == rows[1]["prediction"].removeprefix("'")
+    pull = next(each for each in pulls if each["column"] in ("Alter", "width"))
+    lines = make(40, seed=3).splitlines()
+    mark = ";" if ";" in lines[0] else ","
+    cells = lines[2].split(mark)
+    cells[lines[0].split(mark).index(pull["column"])] = ""
+    if len(judge.classes_) == 2:
+        (usual,) = _predict_text(run, f"{lines[0]}\n{mark.join(cells)}\n", *trust)
+        sign = 1 if head["prediction"] == judge.classes_[1] else -1
+        assert pull["pull"] == pytest.approx(sign * (float(rows[1]["score"]) - float(usual["score"])))
+    assert run("explain", "m", "new.csv", "--row", 2, *trust) == 0
+    assert "need not add up" in " ".join(run.out.split())
+    assert max(map(len, run.out.splitlines())) <= 80
+
+
+def _predict_text(run: Run, text: str, *options: object) -> list[dict[str, str]]:
+    assert run("predict", "m", "-", *options, stdin=text.encode()) == 0, run.err
+    return list(csv.DictReader(io.StringIO(run.out)))
+
+
+def test_fit_says_how_good_a_forest_is(run: Run) -> None:
+    Path("c.csv").write_text(customers(80))
+    assert run("fit", "c.csv", "--out", "m", "--model", "random-forest", "--splits", 2) == 0, run.err
+    assert re.search(r"cross-validated accuracy .*: [\d.]+ \([\d.]+ to [\d.]+\) RandomForest; .* LogisticRegression; ",
+                     run.err)  # fmt: skip
+    assert "chosen: RandomForestClassifier as --model random_forest says, max_features=" in run.err
+    assert "coefficients" not in run.err
+
+
+def test_a_moved_threshold_is_a_linear_model(run: Run) -> None:
+    """A few rows far out pull the boundary off: moving it gains, and the probabilities stay as they were."""
+    rng = np.random.default_rng(0)
+    x = np.r_[rng.uniform(-2, 0, 150), rng.uniform(0, 2, 150), rng.uniform(8, 12, 16)]
+    labels = np.repeat(["a", "b", "a"], [150, 150, 16])
+    Path("t.csv").write_text("x,y\n" + "".join(f"{v:.4f},{c}\n" for v, c in zip(x, labels, strict=True)))
+    accuracies, chances = [], []
+    for name in ("logistic_regression", "exact_threshold"):
+        assert run("fit", "t.csv", "--out", "m", "--model", name, "--splits", 0) == 0, run.err
+        rows = predicted(run, "t.csv")
+        accuracies.append(np.mean([row["prediction"] == label for row, label in zip(rows, labels, strict=True)]))
+        chances.append([float(row["p(b)"]) for row in rows])
+    assert accuracies[1] > accuracies[0] + 0.1
+    np.testing.assert_allclose(chances[0], chances[1], rtol=1e-6)
+    assert not zipfile.ZipFile("m").namelist().count("schema.json"), "plain numbers, as every linear model"
+
+
+def test_types_of_others_need_trust(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "own_models").mkdir()
+    (tmp_path / "own_models" / "__init__.py").write_text(
+        "from sklearn.tree import DecisionTreeClassifier\n\n\nclass Stump(DecisionTreeClassifier):\n"
+        "    def __init__(self, max_depth=1):\n        super().__init__(max_depth=max_depth)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("c.csv").write_text(customers(60))
+    assert run("fit", "c.csv", "--out", "m", "--model", "own_models:Stump", "--splits", 0) == 0, run.err
+    asked = "--trust own_models.Stump --trust sklearn.tree._tree.Tree"
+    assert f"predict and explain need {asked}" in " ".join(run.err.split())
+    assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
+    assert f"say {asked}" in " ".join(run.err.split())
+    assert run("predict", "m", "c.csv", "--trust", "own_models.Stump") == cli.BAD_REQUEST
+    for command in ("predict", "explain"):
+        assert run(command, "m", "c.csv", *asked.split()) == 0, run.err
+
+
+def test_damaged_and_forged_files_are_refused(run: Run) -> None:
+    Path("c.csv").write_text(customers(60))
+    assert run("fit", "c.csv", "--out", "m", "--model", "random_forest", "--splits", 0) == 0, run.err
+    content = Path("m").read_bytes()
+    assert run("fit", "c.csv", "--out", "no/m", "--model", "k_nn", "--splits", 0) == cli.BAD_REQUEST
+    assert "cannot write the model 'no/m': No such file" in run.err
+    state = skops_io.loads(content, trusted=["sklearn.tree._tree.Tree"])
+    members = zipfile.ZipFile("m").infolist()
+    for member in (members[0], members[len(members) // 2], members[-1]):
+        # In the middle of its data: much of what an archive says around them it says twice, and one of the two is read.
+        place = member.header_offset + 30 + len(member.filename) + member.compress_size // 2
+        Path("m").write_bytes(
+            content[:place] + bytes(255 - byte for byte in content[place : place + 8]) + content[place + 8 :]
+        )
+        assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
+        assert "fit it anew" in " ".join(run.err.split()) or "save it anew" in run.err
+    skops_io.dump({**state, "classifier": "none"}, "m")
+    assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
+    skops_io.dump([1, 2], "m")
+    assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
+
+
+@pytest.mark.parametrize(("method", "mebibytes", "reason"), [
+    (zipfile.ZIP_BZIP2, 1, "neither stored nor deflated"),
+    (zipfile.ZIP_DEFLATED, 3, "bytes unpacked; refused"),
+])  # fmt: skip
+def test_a_bomb_is_refused_before_skops_opens_it(
+    method: int, mebibytes: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "m", "w", method) as archive:
+        named = {"__module__": "own", "__class__": "Model", "__loader__": "ObjectNode"}
+        inside = {"__loader__": "DictNode", "content": {"classifier": named}}
+        archive.writestr("schema.json", json.dumps(inside))
+        with archive.open("k.npy", "w") as member:
+            for _ in range(mebibytes):
+                member.write(bytes(1 << 20))
+    monkeypatch.setattr(skops_io, "load", pytest.fail)
+    monkeypatch.setattr(keep, "Budget", lambda: Budget(2 << 20))
+    with pytest.raises(ValueError, match=reason):
+        keep.load(tmp_path / "m", ["own.Model"])
+
+
+@pytest.mark.parametrize("name", ["logistic_regression", "close_k"])
+def test_calibration_keeps_groups_apart(run: Run, name: str) -> None:
+    """Rows of a group are copies: folds that part them make the scores of a wide model look far surer than they are."""
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.arange(24), 4)
+    X = np.repeat(rng.normal(size=(24, 12)), 4, axis=0)
+    X[:, 0] += groups % 2
+    lines = [",".join(f"{v:.5f}" for v in row) + f",g{g},{'ab'[g % 2]}" for row, g in zip(X, groups, strict=True)]
+    Path("g.csv").write_text(",".join(f"x{i}" for i in range(12)) + ",g,class\n" + "\n".join(lines) + "\n")
+    order, table = Order.of(read("g.csv"), groups="g")
+    model = TableModel.fit(table, name, order=order)
+    Z, y, plain = model.recipe.matrix(table.frame), table.labels.astype(str), judged(model.classifier)
+    cv = StratifiedGroupKFold(5, shuffle=True, random_state=0)
+    scores = cross_val_predict(plain, Z, y, cv=cv, groups=order.values, method="decision_function")
+    up = (y == "b").sum()
+    target = np.where(y == "b", (up + 1) / (up + 2), 1 / (len(y) - up + 2))
+
+    def platt(pair: Any) -> float:
+        p = np.clip(expit(pair[0] * scores + pair[1]), 1e-12, 1 - 1e-12)
+        return float(-(target * np.log(p) + (1 - target) * np.log(1 - p)).sum())
+
+    expected = minimize(platt, [0.1, 0.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-9}).x
+    np.testing.assert_allclose(model.classifier.calibrators_[0], expected, rtol=0.02, atol=0.02)
+
+
+def judged(model: Any) -> Any:
+    """The setting that was chosen as a classifier of its own: scikit-learn's where it has one."""
+    chosen = getattr(model, "best_params_", {"alpha": getattr(model, "alpha", 0), "loss": "logistic"})
+    if chosen.get("aggregate", "average") == "average" and not chosen.get("exact_intercept"):
+        return LogisticRegression(C=1 / chosen["alpha"], tol=1e-8, max_iter=10_000)
+    return AggregateLossClassifier(**{key: value for key, value in chosen.items() if key != "multiclass"})
+
+
+def test_skops_keeps_the_pipeline(run: Run) -> None:
+    """As the guide says: dump, look at the types, load; the same predictions."""
+    Path("c.csv").write_text(customers(60))
+    assert run("fit", "c.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
+    pipeline, frame = TableModel.load("m").to_sklearn(), read("c.csv").frame
+    content = skops_io.dumps(pipeline)
+    unknown = skops_io.get_untrusted_types(data=content)
+    assert all(name.startswith(("closecall.", "numpy.")) for name in unknown), unknown
+    again = skops_io.loads(content, trusted=unknown)
+    np.testing.assert_array_equal(again.predict(frame), pipeline.predict(frame))
+
+
+def test_what_is_no_archive_of_skops_is_still_explained(tmp_path: Path) -> None:
+    """Looking for skops swallows why a file cannot be opened; the reader of the other models says it."""
+    with zipfile.ZipFile(tmp_path / "later", "w") as archive:
+        archive.writestr("schema.json", "{}")
+    content = bytearray((tmp_path / "later").read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 99  # made by a version of zip that nobody can read
+    (tmp_path / "later").write_bytes(content)
+    (tmp_path / "empty").touch()
+    for name, why in {"later": r"zip file version 9\.9", "empty": "not a zip file"}.items():
+        with pytest.raises(ValueError, match=why):
+            TableModel.load(tmp_path / name)
+    for path, why in {tmp_path / "missing": "No such file", tmp_path: "Is a directory"}.items():
+        with pytest.raises(DataError, match=why):
+            TableModel.load(path)

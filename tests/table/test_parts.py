@@ -1,0 +1,273 @@
+"""The parts under the commands: columns, preprocessing, verdicts, intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from closecall.report.text import shown
+from closecall.stats import corrected_test
+from closecall.table.conclude import PLAIN, Result, judge
+from closecall.table.measure import METRICS
+from closecall.table.model import MAX_LEVELS, Preprocessor, TableModel
+from closecall.table.output import cell
+from closecall.table.read.columns import Column, columns_of, numbers
+from closecall.table.read.dataset import DataError
+from closecall.table.read.sheet import sniff
+from closecall.table.splits import stratified
+from closecall.table.table import read, stream
+from reproduction.protocol.grid import LABELS
+
+pd = pytest.importorskip("pandas", reason="install closecall[bench]")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "form"),
+    [
+        (["1", "2.5", " 3 ", "NA"], "number", ""),
+        (["1", "n/a", "#N/A", "<NA>", "2.5"], "number", ""),
+        (["1,5", "1.002,25", "3"], "number", ","),
+        (["2024-01-31", "2024-02-01T10:00:00Z"], "date", "ISO8601"),
+        (["31.01.2024", "01.02.2024"], "date", "%d.%m.%Y"),
+        (["01/31/2024", "02/01/2024"], "date", "%m/%d/%Y"),
+        (["a", "b", "a"], "nominal", ""),
+        (["1", "2", "many", "2"], "nominal", ""),
+        (["10.0.0.1", "10.0.0.2", "10.0.0.1"], "nominal", ""),
+    ],
+)
+def test_kinds(values: list[str], kind: str, form: str) -> None:
+    (column,), _ = columns_of(pd.DataFrame({"c": values}, dtype=str), ["c"])
+    assert (column.kind, column.form) == (kind, form)
+
+
+def test_an_ambiguous_date_is_said_aloud() -> None:
+    (column,), (note,) = columns_of(pd.DataFrame({"d": ["01/02/2024", "03/04/2024"]}), ["d"])
+    assert column.form == "%d/%m/%Y"
+    assert "month/day/year" in note
+
+
+def test_identifiers_can_be_kept() -> None:
+    frame = pd.DataFrame({"n": [str(7 * i) for i in range(30)], "x": [f"{i / 4}" for i in range(30)]})
+    columns, (note,) = columns_of(frame, ["n", "x"])
+    assert [column.name for column in columns] == ["x"]
+    assert "--keep" in note
+    assert len(columns_of(frame, ["n", "x"], keep=["n"])[0]) == 2
+
+
+def test_date_of_any_writing_is_the_same_number() -> None:
+    typed = numbers(pd.Series(pd.to_datetime(["2024-01-31"])), Column("d", "date"))
+    zoned = numbers(pd.Series(pd.to_datetime(["2024-01-31T02:00:00+02:00"])), Column("d", "date"))
+    written = numbers(pd.Series(["31.01.2024"]), Column("d", "date", "%d.%m.%Y"))
+    days = (np.datetime64("2024-01-31") - np.datetime64("1970-01-01")).astype(int)
+    assert typed.tolist() == zoned.tolist() == written.tolist() == [days]
+
+
+@pytest.mark.parametrize(("text", "separator"), [("a;b\n1,5;2", ";"), ("a\tb\n1,5\t2", "\t"), ("a|b\n1|2", "|")])
+def test_separators(text: str, separator: str) -> None:
+    assert sniff(text.encode(), "it") == (separator, ["a", "b"])
+
+
+def test_utf16_and_binary_are_named() -> None:
+    with pytest.raises(DataError, match="UTF-16"):
+        sniff("a,b\n".encode("utf-16"), "it")
+    with pytest.raises(DataError, match="not a text file"):
+        sniff(b"PK\x00\x00", "it")
+
+
+def test_preprocessing_is_that_of_the_protocol() -> None:
+    """One slow twin: the encoding that the protocol ``sound`` fits, scaled."""
+    from closecall.table.read.dataset import Dataset
+
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.standard_normal(40), rng.integers(0, 3, 40), rng.integers(0, 2, 40)]).astype(float)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    data = Dataset(
+        "d", "file", "", X, np.arange(40) % 2, ("0", "1"), ("a", "b", "c"), (None, ("x", "y", "z"), ("p", "q"))
+    )
+    (expected,) = data.encode(np.arange(40))
+    expected = (expected - expected.mean(axis=0)) / expected.std(axis=0)
+    kinds = [Column("a", "number"), Column("b", "nominal"), Column("c", "nominal")]
+    frame = data.frame()
+    np.testing.assert_allclose(Preprocessor.fit(frame, kinds).matrix(frame), expected, atol=1e-12)
+
+
+def test_free_text_is_bounded() -> None:
+    frame = pd.DataFrame({"t": [f"word {i % 300}" for i in range(900)]})
+    recipe = Preprocessor.fit(frame, [Column("t", "nominal")])
+    assert recipe.matrix(frame).shape == (900, MAX_LEVELS)
+
+
+def test_saved_model_predicts_the_same_bits(tmp_path: Path) -> None:
+    table = read("tic-tac-toe")
+    model = TableModel.fit(table, "close-k")
+    model.save(str(tmp_path / "m"))
+    loaded = TableModel.load(str(tmp_path / "m"))
+    for ours, theirs in zip(model.predict(table.frame), loaded.predict(table.frame), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_model_without_a_table_is_refused(tmp_path: Path) -> None:
+    from closecall import CloseKClassifier
+
+    CloseKClassifier().fit([[-1.0], [0.0], [1.0], [2.0]], [0, 0, 1, 1]).save(tmp_path / "m")
+    with pytest.raises(DataError, match="closecall fit"):
+        TableModel.load(str(tmp_path / "m"))
+
+
+def test_parquet_is_the_same_table(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="install closecall[bench]")
+    frame = pd.DataFrame(
+        {
+            "when": pd.to_datetime(["2024-01-01", "2024-02-01", None] * 10),
+            "n": [1.5, np.nan, 2.0] * 10,
+            "flag": [True, False, False] * 10,
+            "class": ["x", "y", "y"] * 10,
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = read(str(tmp_path / "t.parquet"))
+    assert [column.kind for column in table.columns] == ["date", "number", "nominal"]
+    assert [len(piece) for piece in stream(str(tmp_path / "t.parquet"), 12)] == [12, 12, 6]
+
+
+def test_streaming_a_pipe_needs_memory_for_one_piece(tmp_path: Path) -> None:
+    """Pieces come one by one: the first is there before the last is read."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,class\n" + "1,x\n2,y\n" * 200_000)
+    pieces = stream(str(path), 1000)
+    assert len(next(pieces)) == 1000
+    assert sum(len(piece) for piece in pieces) == 399_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("=1+1", "'=1+1"), ("@x", "'@x"), ("-1.5e3", "-1.5e3"), ("+a", "'+a"), (" =x", "' =x"), ("\uff1dx", "'\uff1dx"),
+     ("\t=x", "\\t=x"), ("<b>", "<b>")],
+)  # fmt: skip
+def test_cells(text: str, expected: str) -> None:
+    assert cell(text) == expected
+
+
+def test_shown_escapes_what_turns_the_terminal() -> None:
+    assert shown("a\x1b]0;x\x07\u202eb\n") == "a\\x1b]0;x\\x07\\u202eb\\n"
+
+
+def result(method: str, scores: list[float]) -> Result:
+    family = {"random_forest": "tree", "majority": "majority"}.get(method, "linear")
+    return Result(method, method, tuple(scores), 1.0, 1.0, family=family)
+
+
+def verdict_of(**scores: list[float]) -> tuple[object, ...]:
+    found = {name: result(name, values) for name, values in scores.items()}
+    return judge(found, PLAIN["logistic"], METRICS["accuracy"], "yes")
+
+
+@pytest.mark.parametrize(
+    ("close", "tree", "majority", "verdict", "use"),
+    [(0.0, 0.0, -0.2, "logistic", "logistic_regression"), (0.05, 0.05, -0.2, "close-k", "close_k"),
+     (0.0, 0.1, -0.2, "tree", "random_forest"), (-0.05, 0.0, -0.2, "logistic", "logistic_regression"),
+     (0.07, 0.02, -0.2, "close-k", "close_k"), (0.02, 0.07, -0.2, "tree", "random_forest"),
+     (0.0, 0.0, 0.0, "nothing", "majority"), (-0.02, -0.01, 0.01, "nothing", "majority")],
+)  # fmt: skip
+def test_verdicts_rank_what_helps_by_its_size(
+    close: float, tree: float, majority: float, verdict: str, use: str
+) -> None:
+    noise = np.tile([0.0, 0.004, -0.004], 4)
+    base = 0.7 + np.repeat([0.0, 0.01], 6)
+    found = verdict_of(
+        logistic_regression=list(base), close_k=list(base + close + noise * (close < 0.05 or tree < 0.05)),
+        random_forest=list(base + tree - noise), majority=list(base + majority - noise),
+    )  # fmt: skip
+    assert found[:2] == (verdict, use)
+    gains = [each.mean for each in found[5]]
+    assert gains == sorted(gains, reverse=True)
+    if verdict == "nothing":
+        assert "'yes'" in found[2]
+    if verdict == "tree":
+        assert "if it has to be linear" in found[3]
+
+
+def test_interval_is_the_corrected_test_turned_round() -> None:
+    """A constant just outside the interval differs at p < 0.05, one just inside does not."""
+    scores = np.array([0.8, 0.82, 0.79, 0.85, 0.81])
+    found = result("a", list(scores))
+    for shift, differs in ((1.01, True), (0.99, False)):
+        other = np.full(5, found.mean + shift * found.half_width)
+        assert (corrected_test(scores, other) < 0.05) == differs
+
+
+def test_grid_has_every_aggregate_and_parts_every_class() -> None:
+    from closecall.aggregates import AGGREGATES
+    from closecall.table.compare import problems_of
+
+    methods = {problem.aggregate for problem in problems_of(["logistic", "hinge"])}
+    assert methods == set(AGGREGATES)
+    assert methods <= set(LABELS)
+    codes = np.repeat([0, 1, 2], [50, 4, 9])
+    parts = stratified(codes, np.random.default_rng(0))
+    assert sorted(np.concatenate(parts)) == list(range(63))
+    assert all(set(codes[part]) == {0, 1, 2} for part in parts)
+
+
+@pytest.mark.parametrize("cv", [None, 3, [(np.arange(6), np.arange(6, 9))]])
+def test_messages_show_a_class_as_the_user_wrote_it(cv: object) -> None:
+    from closecall import CloseKClassifierCV
+
+    with pytest.raises(ValueError, match=r"class '[bc]'") as raised:
+        CloseKClassifierCV(cv=cv).fit(np.arange(9.0)[:, None], np.array(list("aaaaaabbc")))
+    assert "np.str_" not in str(raised.value)
+
+
+def test_report_paths() -> None:
+    from closecall.table.report import page_path
+
+    assert page_path(None, "-").as_posix() == "closecall-compare/standard-input/report.html"
+    assert page_path(None, "/x/../etc/p\x1b w.csv.gz").as_posix() == "closecall-compare/p__w/report.html"
+    assert page_path(None, "..").parent.parent == Path("closecall-compare")
+
+
+def test_a_large_gain_that_is_not_sure_is_not_called_as_good() -> None:
+    """Two splits that scatter leave everything open; twenty equal ones settle it."""
+    few = verdict_of(logistic_regression=[0.7, 0.8], close_k=[0.75, 0.95], random_forest=[0.7, 0.8])
+    assert few[0] == "logistic"
+    assert few[2] == "use plain logistic regression: close-k shows no clear gain"
+    wave = 0.7 + 0.01 * np.sin(np.arange(20))
+    many = verdict_of(logistic_regression=list(wave), close_k=list(wave[::-1]), random_forest=list(wave))
+    assert many[2] == "use plain logistic regression: it is as good as close-k"
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_metrics_are_scikit_learns(classes: int) -> None:
+    """A batch of two models, every metric, against the functions of scikit-learn one by one."""
+    from sklearn import metrics as judge_of
+
+    rng = np.random.default_rng(classes)
+    truth, logits = rng.integers(0, classes, 80), rng.normal(size=(2, 80, classes))
+    chances = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    for row in range(2):
+        said, chance = logits[row].argmax(axis=1), chances[row]
+        area = chance[:, 1] if classes == 2 else chance
+        expected = {
+            "accuracy": judge_of.accuracy_score(truth, said), "f1": judge_of.f1_score(truth, said, average="macro"),
+            "balanced_accuracy": judge_of.balanced_accuracy_score(truth, said),
+            "log_loss": -judge_of.log_loss(truth, chance),
+            "auc": judge_of.roc_auc_score(truth, area, multi_class="ovr"),
+        }  # fmt: skip
+        for name, value in expected.items():
+            assert METRICS[name].value(truth, np.log(chances))[row] == pytest.approx(value), name
+
+
+def test_sigmoids_are_platts() -> None:
+    """A batch of Newton's against the fit by scikit-learn's LogisticRegression that the classifiers use."""
+    from closecall.linear.calibration import fit_sigmoid
+    from closecall.table.measure import sigmoids
+
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 2, 200)
+    scores = np.stack([3 * truth + rng.normal(size=200), 1000 * rng.normal(size=200), 9.0 * truth - 4])[..., None]
+    slope, offset = sigmoids(scores, truth)
+    for row in range(3):
+        expected = fit_sigmoid(scores[row, :, 0], truth == 1, np.ones(200))
+        np.testing.assert_allclose([slope[row, 0], offset[row, 0]], expected, rtol=2e-3, atol=2e-3)

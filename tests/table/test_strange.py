@@ -1,0 +1,220 @@
+"""Tables of strangers: hostile names and values stay text, and what a newcomer's files hold is read as they mean it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("pandas", reason="install closecall[bench]")
+
+from closecall import cli
+from tests.table.helpers import Run
+
+#: A colour, a title change, reversed writing, a line break, a formula, console markup, a picture's name.
+HOSTILE = "\x1b[31m\x1b]0;x\x07\u202e\n=cmd|' /C calc'!A0[red]:warning:"
+SAFE = "\\x1b[31m\\x1b]0;x\\x07\\u202e\\n=cmd|' /C calc'!A0[red]:warning:"
+BAD = ("\x1b", "\x07", "\u202e", "\r")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """Hostile column names, values, labels, and a file name; the label follows the number."""
+    path = tmp_path / f"t{HOSTILE.replace('/', '')}.csv"
+    rng = np.random.default_rng(0)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([HOSTILE, f"+{HOSTILE}", "\x1bempty", "class"])
+        for row in range(60):
+            label = HOSTILE if rng.random() < 0.5 else "@plain"
+            writer.writerow([f"{(label == HOSTILE) + rng.standard_normal():.3f}", f"{HOSTILE}{row % 3}", "", label])
+    return path
+
+
+def clean(*texts: str) -> bool:
+    return not any(mark in text for text in texts for mark in BAD)
+
+
+def test_fit_and_predict_show_hostile_text_as_text(run: Run, hostile: Path) -> None:
+    model = Path("model\x1b[2J")
+    assert run("fit", hostile, "--splits", 0, "--out", model, "--classifier", "logistic") == 0
+    assert clean(run.out, run.err)
+    unfolded = run.err.replace("\n", "")  # long lines are folded at 80 columns
+    assert SAFE.replace(" ", "") in unfolded.replace(" ", "")
+    assert run.out == "model\\x1b[2J\n"
+    assert run("predict", model, hostile, "--copy", f"+{HOSTILE}") == 0
+    assert clean(run.out, run.err)
+    header, *rows = csv.reader(io.StringIO(run.out))
+    assert header == ["row", f"'+{SAFE}", "prediction", "score"]
+    assert {row[2] for row in rows} == {SAFE, "'@plain"}, "only what begins like a formula needs the quote"
+    assert run("predict", model, hostile, "--json") == 0
+    assert clean(run.out)
+    assert {record.get("prediction") for record in run.records()[:-1]} == {HOSTILE, "@plain"}, "JSON keeps it whole"
+
+
+def test_compare_shows_hostile_text_as_text(run: Run, hostile: Path) -> None:
+    assert (
+        run("compare", hostile, "--splits", 2, "--max-iter", 20, "--only", "aggregates", "--report", "r\x1b.html") == 0
+    )
+    assert clean(run.out, run.err)
+    assert "'\\x1bempty' is left out" in run.out
+    assert "report: r\\x1b.html" in run.out
+    for name in ("r\x1b.html", "r\x1b-results.csv", "r\x1b-results.json"):
+        assert clean(Path(name).read_text(encoding="utf-8")), name
+    written = Path("r\x1b-results.csv").read_text(encoding="utf-8")
+    (name,) = {row["table"] for row in csv.DictReader(io.StringIO(written))}
+    assert name == f"t{SAFE.replace('/', '')}.csv"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", f"no{HOSTILE}.csv"),
+        ("compare", f"no{HOSTILE}"),
+        ("compare", "monk3", "--target", HOSTILE),
+        ("compare", "monk3", "--loss", HOSTILE),
+        ("compare", "monk3", "--drop", HOSTILE),
+        ("compare", "monk3", f"--{HOSTILE}"),
+        ("compare", "monk3", "--splits", "2", HOSTILE),
+        ("fit", "monk3", "--out", "m", "--classifier", HOSTILE),
+        ("fit", "monk3", "--out", f"nowhere{HOSTILE}/m".replace("/ C", "C")),
+        ("predict", f"no{HOSTILE}", "monk3"),
+        ("datasets", HOSTILE),
+        ("datasets", "fan8", "--data-dir", f"d{HOSTILE}"),
+        (HOSTILE,),
+    ],
+)
+def test_errors_repeat_hostile_arguments_as_text(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments) != 0
+    assert clean(run.out, run.err)
+    assert "\\x1b" in run.err + run.out
+
+
+def test_a_report_is_not_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the plotting packages the comparison runs and says what to install; a page asked for is an error."""
+    for name in ("closecall.report.html", "closecall.table.figures", "closecall.report.charts"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    quick = ("--splits", 2, "--only", "linear_svc", "--loss", "hinge", "--rows", 100)
+    assert run("compare", "monk3", *quick) == 0
+    assert 'pip install "closecall[bench,plots]"' in run.err
+    assert "Verdict: " in run.out
+    assert "a plain linear SVM" in " ".join(run.out.split())
+    assert not Path("closecall-compare").exists()
+    assert run("compare", "monk3", "--report", "r.html") == cli.BAD_REQUEST
+    assert 'pip install "closecall[bench,plots]"' in run.err
+
+
+def test_words_among_numbers_are_missing_values(run: Run) -> None:
+    """A tenth of a column is `k.A.`: it is still numbers, not a thousand names."""
+    rng = np.random.default_rng(1)
+    lines = ["Nr;Temperatur;Güte"]
+    for row in range(120):
+        value = rng.normal(20, 6)
+        text = "k.A." if row % 9 == 0 else f"{value:.1f}".replace(".", ",")
+        lines.append(f"{row};{text};{'gut' if value < 20 else 'schlecht'}")
+    data = b"\xef\xbb\xbf" + "\n".join(lines).encode()
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "logistic", stdin=data) == 0
+    assert "'Temperatur' is numbers; 14 values such as 'k.A.' count as missing" in run.err
+    assert run("predict", "m", "-", stdin=data) == 0
+    assert "120 rows predicted, accuracy 9" in run.err
+
+
+def test_a_cut_file_is_called_cut(run: Run) -> None:
+    """`head` through a quoted line break leaves half a row: the separator is right all the same, the row is named."""
+    rows = "".join(f'{i};"a{i % 2}\nb";{"x" if i % 2 else "y"}\n' for i in range(20))
+    whole = f"n;text;class\n{rows}"
+    assert run("fit", "-", "--splits", 0, "--out", "m", stdin=whole.encode()[:-8]) == cli.BAD_REQUEST
+    assert "EOF inside string" in run.err
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("n;Güte\n1;ä\n2;b\n".encode("latin-1"), "is not in UTF-8 (byte 0xfc is no character there)"),
+        ("n,class\n1,ä\n2,b\n".encode("utf-16"), "is in UTF-16; save it in UTF-8"),
+        (b"PK\x03\x04\x00\x00", "is not a text file; give CSV, TSV or .parquet"),
+    ],
+)
+def test_other_encodings_are_named(run: Run, data: bytes, words: str) -> None:
+    Path("t.csv").write_bytes(data)
+    assert run("fit", "t.csv", "--splits", 0, "--out", "m") == cli.BAD_REQUEST
+    assert words in run.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "monk3", "--rows", "-3"), "--rows"),
+        (("compare", "monk3", "--splits", "1"), "--splits must be 2 or more"),
+        (("compare", "monk3", "--max-iter", "0"), "--max-iter must be 1 or more"),
+        (("fit", "monk3"), "Missing option '--out'"),
+    ],
+)
+def test_numbers_out_of_range_are_named(run: Run, arguments: tuple[str, ...], words: str) -> None:
+    assert run(*arguments, *(("--no-report",) if arguments[0] == "compare" else ())) == cli.BAD_REQUEST
+    assert words in run.err
+
+
+def test_copied_columns_are_not_called_unused(run: Run) -> None:
+    data = ("id,a,class\n" + "".join(f"u{i},{i % 5},{'x' if i % 5 > 2 else 'y'}\n" for i in range(40))).encode()
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "logistic", stdin=data) == 0
+    assert run("predict", "m", "-", "--copy", "id", stdin=data) == 0
+    assert "does not use" not in run.err
+    assert run("predict", "m", "-", stdin=data) == 0
+    assert "does not use: 'id'" in run.err
+    assert run("predict", "m", "-", "--copy", "idd", stdin=data) == cli.BAD_REQUEST
+    assert "--copy 'idd': the data has no such column; its columns are 'id', 'a', 'class'" in run.err
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("multiclass", ["top_two", "softmax"])
+def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
+    rng = np.random.default_rng(2)
+    rows = "".join(f"{i % 3 + 0.3 * rng.standard_normal():.3f},{'abc'[i % 3]}\n" for i in range(90))
+    data = f"x,class\n{rows}".encode()
+    assert (
+        run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "close-k", "--multiclass", multiclass, stdin=data)
+        == 0
+    )
+    assert run("predict", "m", "-", "--json", stdin=data) == 0
+    assert run.records()[-1]["accuracy"] > 0.8
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--multiclass", "one", stdin=data) == cli.BAD_REQUEST
+    assert "choose one of: ovr, softmax, top_two" in run.err
+
+
+def test_a_folder_that_cannot_be_is_said_before_the_work(run: Run) -> None:
+    Path("taken").write_text("")
+    assert run("compare", "monk3", "--report", "taken") == cli.BAD_REQUEST
+    assert "cannot make the folder 'taken'" in run.err
+    assert run.out == ""
+
+
+@pytest.mark.skipif(not os.environ.get("CLOSECALL_LARGE"), reason="a million rows take a minute: set CLOSECALL_LARGE=1")
+def test_a_million_rows(run: Run) -> None:
+    """Mixed types, missing values, dates and an identifier: all three commands, predict in little memory."""
+    rng = np.random.default_rng(5)
+    n, path = 1_000_000, Path("million.csv")
+    age, city = rng.integers(18, 90, n), rng.integers(0, 3, n)
+    label = np.where(age + 12 * (city == 1) + 8 * rng.standard_normal(n) > 55, "yes", "no")
+    with path.open("w") as file:
+        file.write("id,age,city,since,churned\n")
+        for i in range(n):
+            years = "" if i % 13 == 0 else str(age[i])
+            file.write(
+                f"C{i},{years},{('Lima', 'Quito', 'Cusco')[city[i]]},20{10 + i % 14}-0{1 + i % 9}-11,{label[i]}\n"
+            )
+    assert run("compare", path, "--splits", 2, "--max-iter", 50) == 0
+    assert "5000 of 1000000 rows are used" in run.out.replace("\n", " ")
+    assert run("fit", path, "--splits", 0, "--out", "m") == 0
+    assert "'id' is left out" in run.err
+    assert run("predict", "m", path, "--out", "p.csv", "--json") == 0
+    summary = run.records()[-1]
+    assert summary["rows"] == n
+    assert float(str(summary["accuracy"])) > 0.85

@@ -71,7 +71,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     splits, contenders = made_splits(), tuple(built_in("logistic", "top_two").values())
     comparison = conclude(table, splits, PLAN, contenders)
     hints = (f"{IMAGE!r} alone predicts all",)
-    found = Findings(table, comparison, diagnosis, splits, hints, ["compare", f"{IMAGE} b.csv"])
+    suspects = pd.DataFrame([("label", 0, "a", "b", 0.9, "close-k", f"{IMAGE} says b")], columns=list(FIELDS))
+    found = Findings(
+        table, comparison, diagnosis, splits, hints, ["compare", f"{IMAGE} b.csv"], Order(), suspects
+    )  # fmt: skip
     path.write_text(to_html(found, ["report-results.csv", "report-results.json"]), encoding="utf-8")
     return path.as_uri()
 

@@ -146,7 +146,7 @@ class Sheet:
                 X[:, j] = numbers(values, column)
                 categories.append(None)
         y, classes = codes_of(need_pandas().Series(self.labels))
-        features = tuple(column.name for column in self.columns)
+        features = tuple(column.label for column in self.columns)
         return Dataset(self.name, "file", "", X, y, classes, features, tuple(categories))
 
 

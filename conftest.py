@@ -1,7 +1,5 @@
 """What all tests share: hypothesis profile, the benchmark data directory, a browser."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -58,7 +56,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, for one file only: its driver leaves a running event loop, which others may not have."""
-    from tests.report.browser import launched
+    from gate.browser import launched
 
     yield from launched()
 
@@ -66,6 +64,6 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def wide(browser: Any, address: str) -> Any:
     """The page at the ``address`` of the file that asks, on a wide screen."""
-    from tests.report.browser import visit
+    from gate.browser import visit
 
     return visit(browser, address)

@@ -4,7 +4,7 @@
     python benchmarks/classifiers.py --large [--only 100000] [--repeats 1]
 
 Both search the same eleven strengths with five folds, on standardised features. The data are read from the data
-directory (set CLOSECALL_DATA). How accurate the two are is a study: ``python -m reproduction.studies classifiers``.
+directory (set CLOSECALL_DATA).
 
 With ``--large`` the data are generated: 100,000 and 1,000,000 rows of 20 columns in float32, 15,000 x 50,000 sparse and
 2,000 rows of 200 classes, each with as many test rows again, up to 100,000. Single fits (``CloseKClassifier()`` beside

@@ -10,8 +10,6 @@ where it stood:
     python -m gate.convex_judge --problems 100000 --out judge.csv
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import time

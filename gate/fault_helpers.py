@@ -1,7 +1,5 @@
 """A driver to be interrupted, work that runs out of memory, and the stores that the fault tests attack."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

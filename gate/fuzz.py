@@ -10,8 +10,6 @@ kills a child is found by the number at which it stopped. Findings are printed, 
 ``--state`` keeps the counts: the same command then goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import faulthandler
 import json

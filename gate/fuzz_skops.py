@@ -4,8 +4,6 @@ Bytes that change in an archive are noticed by its checksums, so the schema and 
 values, classes and loaders, parts that are missing, repeated or exchanged, numbers that lead astray, headers that lie.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

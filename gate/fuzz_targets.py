@@ -3,13 +3,10 @@
 python -m gate.fuzz_targets        # makes the corpus again
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gzip
 import io
-import itertools
 import json
 import os
 import shutil
@@ -30,14 +27,9 @@ from closecall.table.table import read, stream
 from gate import fuzz_skops
 from gate.fuzz import CORPUS, Change, mutate
 from gate.hostile_files import forge
-from gate.hostile_stores import make_store, rows_of, run_command
-from reproduction.pages.report import stored_jobs
+from gate.hostile_stores import rows_of, run_command
 from reproduction.protocol.grid import ROW
-from reproduction.run.compact import CompactError, from_text
-from reproduction.run.exchange import RUNS, export_store, read_folder
 from reproduction.run.record import pack, unpack
-from reproduction.run.salvage import salvage
-from reproduction.run.store import Store, StoreError
 
 #: Where inputs are written; the children of a run use it one after the other.
 _ROOM = Path(tempfile.gettempdir()) / f"closecall-fuzz-{os.getpid()}"
@@ -177,68 +169,10 @@ def read_record(data: bytes) -> None:
         raise AssertionError("more rows than the limit allows")
 
 
-def _stores() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        return {"store": make_store(Path(folder)).read_bytes()}
-
-
-_TURN = itertools.count()
-
-
-def read_store(data: bytes) -> None:
-    """Everything that status and report ask of a store; of every fourth, what salvage saves."""
-    path = _written("store.sqlite", data)
-    for ending in ("-wal", "-shm", ".lock"):
-        Path(f"{path}{ending}").unlink(missing_ok=True)
-    try:
-        with Store(path) as store:
-            store.failures(), store.cells(), store.runs(), stored_jobs(store)
-            list(store.records(sorted(store.done())))
-    finally:
-        if next(_TURN) % 4 == 0:
-            with contextlib.suppress(StoreError):
-                salvage(path)
-            for aside in _ROOM.glob("store.sqlite.damaged-*"):
-                aside.unlink()
-
-
-def _folders() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "in").mkdir()
-        with Store(make_store(Path(place) / "in")) as store:
-            export_store(store, Path(place) / "out")
-        (packed,) = (Path(place) / "out").glob("*.csv.gz")
-        return {RUNS: (Path(place) / "out" / RUNS).read_bytes(), packed.name: gzip.decompress(packed.read_bytes())}
-
-
-def _runs() -> dict[str, bytes]:
-    return {RUNS: _folders()[RUNS]}
-
-
-def _cells() -> dict[str, bytes]:
-    return {name: data for name, data in _folders().items() if name != RUNS}
-
-
-def read_runs(data: bytes) -> None:
-    """A folder whose list of runs is any bytes."""
-    for path in (CORPUS / "cells").iterdir():
-        if not (_ROOM / f"{path.name}").exists():
-            _written(path.name, gzip.compress(path.read_bytes()))
-    _written(RUNS, data)
-    read_folder(_ROOM)
-
-
-def read_cells(data: bytes) -> None:
-    for _ in from_text(data.decode("utf-8", "surrogateescape"), 1):
-        pass
-
-
 def _arguments() -> dict[str, bytes]:
-    lines = ["status --json", "plan overview --datasets monk3 --splits 2", "predict m.npz t.csv --copy a",
-             "datasets embedded", "fit t.csv --out made --classifier logistic",
-             "compare t.csv --splits 2 --no-report --max-iter 2",
-             "export --to there", "import there", "salvage",
-             "reproduce overview --datasets monk3 --workers 1"]  # fmt: skip
+    lines = ["status --json", "reproduce --dry-run --datasets monk3 --splits 2", "predict m.npz t.csv --copy a",
+             "fit t.csv --out made --model logistic", "compare t.csv --splits 2 --no-report",
+             "export --to there", "import there"]  # fmt: skip
     return {f"{line.split()[0]}.txt": line.replace(" ", "\n").encode() for line in lines}
 
 
@@ -263,9 +197,6 @@ TARGETS: dict[str, Target] = {
     "skops": Target(read_skops, (ValueError,), 100, fuzz_skops.models, fuzz_skops.change),
     "header": Target(read_header, (ValueError,), 80, _headers),
     "record": Target(read_record, (ValueError,), 220, _records),
-    "store": Target(read_store, (StoreError,), 30, _stores),
-    "runs": Target(read_runs, (CompactError,), 150, _runs),
-    "cells": Target(read_cells, (CompactError,), 150, _cells),
     "arguments": Target(read_arguments, (), 2, _arguments),
 }
 

@@ -4,8 +4,6 @@ As in :mod:`torture_numbers` an attack takes a seed and returns ``ok`` or raises
 a ``Finding``. Nothing here is larger than some kilobytes on disk.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -25,8 +23,6 @@ from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
 from gate.torture_numbers import Finding, Refused
 from reproduction.protocol import load_dataset
-from reproduction.protocol.grid import ROW
-from reproduction.run.record import pack, unpack
 
 #: Pieces of text that have broken parsers, terminals, spreadsheets, browsers and file systems.
 NASTY = (
@@ -270,34 +266,9 @@ def npy(shape: str, descr: str = "<f8", data: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data
 
 
-def attack_records(seed: int) -> str:
-    """The packed rows of a record, damaged or with absurd headers."""
-    import zipfile
-
-    rng = np.random.default_rng([seed, 15])
-    rows = np.zeros(3, ROW)
-    data = pack(rows)
-    if rng.random() < 0.6:
-        data = flip(rng, data)
-    else:
-        shape = str(rng.choice(["(10**18,)", "(1000000000000,)", "(-1,)", "(2, 2)", "()", "(3,)", "('a',)", "(" * 500]))
-        descr = str(rng.choice(["<f8", "|O", "<U100000000", "V8", "M8[s]", "<f2"]))
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in ROW.names:
-                archive.writestr(f"{name}.npy", npy(shape, descr, b"\0" * 24))
-        data = buffer.getvalue()
-    with refusing(f"record {seed}", ValueError):
-        found = unpack(data)
-        if found.dtype != ROW or found.ndim != 1 or len(found) > 1000:
-            raise Finding(f"record {seed}: {found.dtype} {found.shape}")
-    return "ok"
-
-
 ATTACKS: dict[str, Callable[[int], str]] = {
     "tables": attack_tables,
     "parquet": attack_parquet,
     "caches": attack_caches,
     "models": attack_models,
-    "records": attack_records,
 }

@@ -4,8 +4,6 @@ The report is written from forged stores in which every text is hostile; :func:`
 browser would and finds whatever could run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -25,14 +23,12 @@ import numpy as np
 
 from closecall import cli
 from closecall.cli.exits import UNEXPECTED
-from closecall.report import charts
-from gate.hostile_files import NASTY, flip, json_like, nasty, refusing, spoil, table_text
+from gate.hostile_files import NASTY, nasty, table_text
 from gate.torture_numbers import Finding, Refused
-from reproduction.pages.report import stored_jobs
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.plan import Cell
 from reproduction.run.record import Record
-from reproduction.run.store import RECORD, RUN, Store, StoreError, digest
+from reproduction.run.store import RECORD, RUN, Store, digest
 
 MARK = "alert(1)"
 HOSTILE = f"</script><script>{MARK}</script><img src=x onerror={MARK}>\u2028'\"`{{{{7*7}}}}<svg/onload={MARK}>"
@@ -85,64 +81,6 @@ def forge(path: Path, table: str, key: Any, change: Callable[[dict[str, Any]], d
             connection.execute(f"UPDATE {table} SET {assignments} WHERE {identity} = ?", [*values, key])
 
 
-def _changed(rng: np.random.Generator, row: dict[str, Any]) -> dict[str, Any]:
-    name = str(rng.choice([name for name in row if name not in ("key", "status")]))
-    value: Any = row[name]
-    if isinstance(value, bytes):
-        value = flip(rng, value)
-    elif name in ("error", "features", "seconds"):
-        value = nasty(rng) if name == "error" else float(rng.choice([0.5, -1e300, 1e300]))
-        value = int(rng.integers(-(2**60), 2**60)) if name == "features" else value
-    elif rng.random() < 0.1:
-        value = "[" * 100_000
-    else:
-        value = json.dumps(spoil(rng, json.loads(value)) if rng.random() < 0.8 else json_like(rng))
-    return {**row, name: value}
-
-
-def attack_stores(seed: int) -> str:
-    """A store with damaged bytes, or one part of it forged with a digest that fits; everything in it is read."""
-    rng = np.random.default_rng([seed, 21])
-    with tempfile.TemporaryDirectory() as folder, refusing(f"store {seed}", StoreError):
-        path = make_store(Path(folder))
-        if rng.random() < 0.2:
-            path.write_bytes(flip(rng, path.read_bytes()))
-        else:
-            with Store(path) as store:
-                keys = sorted(store.done())
-            table, key = ("records", str(rng.choice(keys))) if rng.random() < 0.5 else ("runs", 1)
-            forge(path, table, key, lambda row: _changed(rng, row))
-        with Store(path) as store:
-            store.failures(), store.cells(), store.runs(), stored_jobs(store)
-            for record in store.records(sorted(store.done())):
-                if record.rows.dtype != ROW or len(record.sizes) != 3:
-                    raise Finding(f"store {seed}: {record}")
-    return "ok"
-
-
-def attack_report(seed: int) -> str:
-    """The report of a forged store: written or refused in words, inside its folder, and nothing in it runs."""
-    rng = np.random.default_rng([seed, 23])
-    with tempfile.TemporaryDirectory() as outside:
-        folder = Path(outside) / "in"
-        folder.mkdir()
-        path = make_store(folder, text=HOSTILE if rng.random() < 0.5 else nasty(rng))
-        for _ in range(int(rng.integers(1, 3))):
-            with contextlib.suppress(StoreError), Store(path) as store:
-                key = str(rng.choice(sorted(store.done())))
-                table, identity = ("records", key) if rng.random() < 0.5 else ("runs", 1)
-                forge(path, table, identity, lambda row: _changed(rng, row))
-        code, told = run_command(["report", "--out", str(folder)], folder)
-        if code not in (0, 3) or "Traceback" in told:
-            raise Finding(f"report {seed}: exit {code}: {told[-700:]}")
-        if [each.name for each in Path(outside).iterdir()] != ["in"]:
-            raise Finding(f"report {seed}: something was written outside its folder")
-        found = scripts_in((folder / "report.html").read_text()) if code == 0 else []
-        if found:
-            raise Finding(f"report {seed}: {found[:3]}")
-    return "ok"
-
-
 class _Looker(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -187,9 +125,9 @@ def scripts_in(page: str) -> list[str]:
 
 #: Words from which command lines are made; the folder and the files are real.
 WORDS = (
-    "reproduce", "plan", "status", "report", "datasets", "compare", "fit", "predict", "salvage", "--out", "--json",
-    "--splits", "--datasets", "--suite", "--protocol", "--models", "--start", "--max-iter", "--data-dir", "--workers",
-    "--target", "--rows", "--drop", "--keep", "--seed", "--classifier", "--copy", "--chunk", "--no-download", "--help",
+    "reproduce", "status", "report", "compare", "fit", "predict", "--dry-run", "--out", "--json",
+    "--splits", "--datasets", "--suite", "--protocol", "--models", "--max-iter", "--data-dir", "--workers",
+    "--target", "--rows", "--drop", "--keep", "--seed", "--model", "--copy", "--no-download", "--help",
     "--version", "overview", "table1", "figure5", "embedded", "fan8", "monk3", "nosuch", "0", "-1", "2", "1e9",
     "99999999999", "linear", "paper", "zeros", "\udcff", "--", "-", "-x", "--nosuch", "=", "",
 )  # fmt: skip
@@ -224,7 +162,6 @@ def run_command(arguments: list[str], folder: Path) -> tuple[Any, str]:
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,x\n2,y\n"))),
             mock.patch.dict(os.environ, {"CLOSECALL_DATA": str(folder), "COLUMNS": "80"}),
             mock.patch("reproduction.command.drive", _no_work),
-            mock.patch.object(charts.write, "__defaults__", (("svg",),)),  # PNG and PDF take seconds
             contextlib.redirect_stdout(told),
             contextlib.redirect_stderr(told),
         ):
@@ -248,8 +185,6 @@ def _no_work(*given: Any) -> Iterator[Any]:
 
 
 ATTACKS: dict[str, Callable[[int], str]] = {
-    "stores": attack_stores,
-    "report": attack_report,
     "command line": attack_command_line,
 }
 __all__ = ["ATTACKS", "Finding", "Refused"]

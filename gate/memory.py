@@ -1,7 +1,5 @@
 """How much memory a piece of code takes at its peak, with an end before it takes all."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ loaded first runs them. A report ends that process: the exit code is then 1, and
 drawn from ``--seed``; ``--first`` begins later, to repeat.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What :mod:`gate.sanitize` runs in a process with sanitized kernels; a report of theirs ends it."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,30 +1,22 @@
-"""Print what faults and load do to closecall; exit with 1 if a figure is not as docs/robustness.md promises.
+"""Print what load does to closecall; exit with 1 if a figure is not as docs/robustness.md promises.
 
-python -m gate.soak --faults 100          # break reproduce in every way; cells lost and doubled
-python -m gate.soak --damage 300          # change bytes of a store; what salvage saves
 python -m gate.soak --cells 20000         # small cells through local processes and Dask; memory, files
 python -m gate.soak --rows 10000000       # rows through fit and predict; time and peak memory
-python -m gate.soak --short               # a little of everything, in about a minute of one core
+python -m gate.soak --short               # a little of both, in about half a minute of one core
 """
-
-from __future__ import annotations
 
 import argparse
 import subprocess
 import sys
 
-from gate import soak_damage, soak_faults, soak_load
+from gate import soak_load
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--faults", type=int, default=0, help="how many faults to inject")
-    parser.add_argument("--damage", type=int, default=0, help="how many stores to damage")
     parser.add_argument("--cells", type=int, default=0, help="how many small cells to run on each engine")
     parser.add_argument("--rows", type=int, default=0, help="how many rows to fit")
     parser.add_argument("--engines", default="local,dask", help="for --cells")
-    parser.add_argument("--splits", type=int, default=10, help="for --faults: a run has four times as many cells")
-    parser.add_argument("--seed", type=int, default=0, help="of the random points")
     parser.add_argument("--short", action="store_true", help="a little of everything")
     parser.add_argument("--fit-rows", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -32,13 +24,6 @@ def main() -> None:
         soak_load.fit_rows(given.fit_rows)
         return
     good = True
-    kinds = soak_faults.SHORT if given.short else soak_faults.LONG
-    faults = len(kinds) if given.short else given.faults
-    if faults:
-        good &= soak_faults.soak(faults, kinds, 4 if given.short else given.splits, given.seed)
-    tries = 20 if given.short else given.damage
-    if tries:
-        good &= soak_damage.damage(tries, given.seed)
     cells = {"local": 400, "dask": 150} if given.short else dict.fromkeys(given.engines.split(","), given.cells)
     for engine, count in cells.items():
         if count:

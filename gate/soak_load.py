@@ -1,7 +1,5 @@
 """The load forms of the soak: many small cells through an engine; many rows through fit and predict."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess
@@ -188,12 +186,10 @@ def stream_rows(sizes: tuple[int, ...]) -> bool:
                     labels = np.where(X.sum(axis=1) + rng.normal(size=len(X)) > 0, "yes", "no")
                     file.writelines(f"{a},{b},{c},{name}\n" for (a, b, c), name in zip(X, labels, strict=True))
         model = f"{folder}/model.npz"
-        _closecall("fit", f"{folder}/2000.csv", "--out", model, "--target", "label", "--classifier", "close-k")
+        _closecall("fit", f"{folder}/2000.csv", "--out", model, "--target", "label", "--model", "close-k")
         for size in sizes:
             target = Path(folder) / "predicted.csv"
-            high, seconds = _closecall(
-                "predict", model, f"{folder}/{size}.csv", "--out", str(target), "--chunk", "20000"
-            )
+            high, seconds = _closecall("predict", model, f"{folder}/{size}.csv", "--out", str(target))
             with target.open() as file:
                 lines = sum(1 for _ in file) - 1
             print(f"closecall predict, {size} rows of CSV: {seconds:.1f} s, peak {high:.0f} MB, {lines} predictions")

@@ -1,7 +1,5 @@
 """Engines and driver under attack: signals, memory, clocks, a scheduler that goes away and returns."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A disk without room, a closed output and the modes of files: through the command line, on real limits."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

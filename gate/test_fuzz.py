@@ -1,7 +1,5 @@
 """Some of the fuzzing and some calls under the sanitizers with every check; and both see what they are there for."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -21,7 +19,7 @@ from gate import fuzz, sanitize
 from gate.fuzz_targets import TARGETS, Target
 
 #: Inputs of each kind with every check; the files of the corpus are the first.
-COUNTS = {"csv": 12, "store": 12, "arguments": 11, "header": 60, "model": 80}
+COUNTS = {"csv": 12, "arguments": 11, "header": 60, "model": 80}
 ROOT = Path(__file__).parents[1]
 linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="children are watched by means of Linux")
 

@@ -1,8 +1,6 @@
 """Every command with every kind of bad file, hostile names, signals, closed streams and low limits: words, never a
 traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -23,6 +21,8 @@ import pytest
 pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
+import reproduction.app
+import reproduction.command
 from closecall import AggregateLossClassifier, cli, load_model
 from closecall.__main__ import ADDRESS_SPACE
 from closecall._signals import AGAIN, KEPT
@@ -134,12 +134,10 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "predict": lambda bad: [["predict", bad, "good.csv"], ["predict", "good.npz", bad]],
     "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],
     "reproduce": lambda bad: [["reproduce", "--datasets", bad, "--out", "run"],
-                              ["reproduce", "--datasets", "monk3", "--out", bad]],
-    "plan": lambda bad: [["plan", "--datasets", bad], ["plan", "--datasets", "monk3", "--out", bad]],
+                              ["reproduce", "--datasets", "monk3", "--out", bad],
+                              ["reproduce", "--dry-run", "--datasets", bad]],
     "status": lambda bad: [["status", "--out", bad]],
     "report": lambda bad: [["report", "--out", bad]],
-    "salvage": lambda bad: [["salvage", "--out", bad]],
-    "datasets": lambda bad: [["datasets", bad], ["datasets", "embedded", "--data-dir", bad]],
     "export": lambda bad: [["export", "--to", bad, "--out", "store"], ["export", "--to", "there", "--out", bad]],
     "import": lambda bad: [["import", bad, "--out", "imported"]],
     "publish": lambda bad: [["publish", "--to", "pages", "--out", bad], ["publish", "--to", bad]],
@@ -147,7 +145,8 @@ COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    names = {each.name or getattr(each.callback, "__name__", "") for each in cli.app.registered_commands}
+    registered = [*cli.app.registered_commands, *reproduction.app.app.registered_commands]
+    names = {each.name or getattr(each.callback, "__name__", "") for each in registered}
     assert names == set(COMMANDS)
 
 
@@ -167,7 +166,7 @@ def test_every_command_with_every_kind_of_bad_file(
             assert told.strip()
 
 
-@pytest.mark.parametrize("command", ["status", "report", "salvage"])
+@pytest.mark.parametrize("command", ["status", "report"])
 def test_a_store_that_is_another_database(command: str, tmp_path: Path) -> None:
     for name, data in (("bytes", bytes(range(256)) * 64), ("empty", b""), ("folder", None)):
         folder = tmp_path / name
@@ -199,7 +198,7 @@ def test_plain_progress_lines_are_text(capsys: pytest.CaptureFixture[str]) -> No
         Event("lost", work, "", 0, 1, 2, 0.5, None),
         Event("finished", None, "", 1, 1, 2, 1.0, None),
     ]
-    cli.paper._show_lines(iter(events))
+    reproduction.command._show_lines(iter(events))
     told = capsys.readouterr().out
     assert len(told.splitlines()) == 4
     assert not [character for character in told if not (character.isprintable() or character == "\n")]
@@ -209,7 +208,7 @@ def test_a_name_with_an_escape_in_every_command(tmp_path: Path) -> None:
     folder = tmp_path / "\x1b[31mred\x07"
     folder.mkdir()
     make_store(folder)
-    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["salvage"], ["status"]):
+    for arguments in (["export", "--to", str(folder / "to")], ["import", str(folder / "to")], ["status"]):
         code, told = run_command([*arguments, "--out", str(folder)], tmp_path)
         assert code in (0, 1, 2, 3), told
         assert "\x1b" not in told, arguments
@@ -283,7 +282,7 @@ def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(charts, "address_space", lambda: 8 << 30)
     (tmp_path / "t.csv").write_text(TABLE)
     with pytest.raises(ValueError, match=r"an address space of 8192 MiB: lift the limit"):
-        charts.write(None, tmp_path / "x")
+        charts.draw({})
     assert "lift the limit" in check_packages()
 
 
@@ -306,8 +305,8 @@ def test_what_nobody_expected_is_a_message(tmp_path: Path, monkeypatch: pytest.M
     def broken(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr(cli.paper, "available", broken)
-    code, told = run_command(["datasets", "embedded"], tmp_path)
+    monkeypatch.setattr(reproduction.command, "prepare", broken)
+    code, told = run_command(["reproduce", "--dry-run"], tmp_path)
     assert code == "a traceback"
     assert "Traceback" not in told
     assert "RuntimeError: nobody thought of this" in " ".join(told.split())

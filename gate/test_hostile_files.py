@@ -1,7 +1,5 @@
 """Files of an attacker: fuzzed, forged, and made to explode; and nothing read from disk is ever executed."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

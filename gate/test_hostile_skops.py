@@ -1,7 +1,5 @@
 """Forged models of skops: only what ``closecall fit`` writes is read, and nothing that does not fit together."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

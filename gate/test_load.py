@@ -1,7 +1,5 @@
 """How growth is told from noise; `gate.soak` measures it on hundreds of cells, or on 20,000 by command."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers that break numerical code: a few seeds of every attack, hypothesis, and each weakness that was once found."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The torture set through the PyTorch losses and the paper's network."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

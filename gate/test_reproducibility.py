@@ -1,7 +1,5 @@
 """Same cell, same record: on one worker or many, in any order; and how far BLAS threads may move a chosen error."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -9,8 +9,6 @@ reference solver, a wrong shape, something that a page could run). The exit code
 repeats it: ``--only <target> --seed <seed> --seconds 0``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
@@ -20,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from gate import hostile_files, hostile_folders, hostile_stores, torture_network, torture_numbers
+from gate import hostile_files, hostile_stores, torture_network, torture_numbers
 from gate.torture_numbers import Finding, Refused
 
 Attack = Callable[[int], str]
@@ -29,7 +27,6 @@ TARGETS: dict[str, Attack] = {
     **torture_network.ATTACKS,
     **hostile_files.ATTACKS,
     **hostile_stores.ATTACKS,
-    **hostile_folders.ATTACKS,
 }
 COLUMNS = ("inputs", "ok", "refused", "crashes", "silent NaN", "mismatches")
 _SHOWN = 5

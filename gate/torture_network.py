@@ -1,7 +1,5 @@
 """The numbers of :mod:`torture_numbers` through the PyTorch losses and the paper's network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

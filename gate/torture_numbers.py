@@ -6,8 +6,6 @@ objective unlike the reference's) raises :class:`Finding`. ``gate`` runs a few s
 ``gate/torture.py`` as many as there is time for.
 """
 
-from __future__ import annotations
-
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator

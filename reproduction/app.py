@@ -14,9 +14,8 @@ app = typer.Typer(help="Every table and figure of the paper.", add_completion=Fa
 #: Panel of the help -> its commands, by name.
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Everyday": {"reproduce": command.reproduce, "report": command.report},
-    "Inspection": {"plan": command.plan, "status": command.status, "datasets": command.datasets},
     "Maintenance": {
-        "salvage": maintenance.salvage, "export": maintenance.export, "import": maintenance.import_,
+        "status": command.status, "export": maintenance.export, "import": maintenance.import_,
         "publish": maintenance.publish,
     },
 }  # fmt: skip

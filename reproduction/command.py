@@ -1,18 +1,16 @@
-"""The commands about the paper: ``reproduce``, ``plan``, ``status``, ``report`` and ``datasets``."""
+"""The commands about the paper: ``reproduce``, ``status`` and ``report``."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
-import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -21,17 +19,15 @@ from closecall.cli.console import RESULTS, DataDir, Json, Out, err, out, plain, 
 from closecall.cli.exits import COMPLETE, FAILED, INCOMPLETE
 from closecall.report.text import shown
 from reproduction.pages.tables import gain_table, method_table
-from reproduction.protocol import SUITES, available, data_directory
+from reproduction.protocol import SUITES, data_directory
 from reproduction.protocol.plan import (
     MAX_ITER,
     NETWORK_RATES,
     NETWORK_STEPS,
     SPLITS,
-    STARTS,
     TARGETS,
     TRIAL_SPLITS,
     RunOptions,
-    by_set,
     get_targets,
     usual_splits,
 )
@@ -48,7 +44,7 @@ _TROUBLES = 20
 _HOLES = 3
 
 
-def _requested(
+def reproduce(
     targets: Annotated[
         list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")
     ] = None,
@@ -56,76 +52,22 @@ def _requested(
     datasets: Annotated[str, typer.Option(help="Only these, separated by commas; names, source:name or files.")] = "",
     splits: Annotated[
         int | None,
-        typer.Option(
-            help=f"Random divisions of each data set; {SPLITS}, or {TRIAL_SPLITS} for networks on the embedded suite."
-        ),
+        typer.Option(help=f"Random divisions of each data set; {SPLITS}, or {TRIAL_SPLITS} on the embedded suite."),
     ] = None,
     max_iter: Annotated[
         int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
-    start: Annotated[str, typer.Option(help=f"Where linear solves start: {', '.join(STARTS)}.")] = STARTS[0],
     data_dir: DataDir = None,
     download: Annotated[bool, typer.Option(help="Fetch data sets that are not available locally.")] = True,
-    largest: Annotated[
-        float, typer.Option(help="Leave out data sets of more rows x columns^2 (columns as encoded).")
-    ] = math.inf,
-) -> list[Job]:
-    """The jobs that the arguments ask for, their data sets looked at."""
-    protocols = None if protocol in ("", "both") else words(protocol)
-    asked = targets or ["overview"]
-    suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
-    splits = usual_splits(suites, words(models)) if splits is None else splits
-    options = RunOptions(splits, max_iter, protocols, words(models), start, max(NETWORK_RATES))
-    with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
-
-        def tell(name: str) -> None:
-            if status:
-                status.update(f"looking at {plain(name)}")
-
-        return prepare(
-            asked, options, suite=suite, only=words(datasets), data_dir=data_dir,
-            download=download, largest=largest, tell=tell,
-        )  # fmt: skip
-
-
-def _request(command: Callable[..., None], **defaults: Any) -> Callable[..., None]:
-    """A command of jobs that takes the arguments of :func:`_requested` before its own."""
-    asked = inspect.signature(_requested, eval_str=True).parameters
-    own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name != "jobs"]
-
-    def run(**given: Any) -> None:
-        wanted: dict[str, Any] = {
-            name: given.get(name) if name in {each.name for each in own} else given.pop(name) for name in asked
-        }
-        command(jobs=lambda: _requested(**wanted), **given)
-
-    first = [each.replace(default=defaults.get(name, each.default)) for name, each in asked.items()]
-    parameters = {each.name: each for each in (*first, *own)}
-    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
-    run.__annotations__ = {name: each.annotation for name, each in parameters.items()}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
-
-
-def _engine(workers: int, scheduler: str, dask_workers: int) -> Engine:
-    if scheduler or dask_workers:
-        return Dask(scheduler, dask_workers)
-    if workers < 1:
-        raise ValueError(f"--workers must be at least 1, not {workers}")
-    return Local(workers)
-
-
-def _reproduce(
-    jobs: Callable[[], list[Job]],
-    data_dir: DataDir = None,
     output: Out = RESULTS,
     workers: Annotated[int, typer.Option(help="Local processes.")] = os.cpu_count() or 1,
-    scheduler: Annotated[str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...")] = "",
-    dask_workers: Annotated[int, typer.Option(help="Run on this many Dask workers started here.")] = 0,
-    smallest_first: Annotated[
-        bool, typer.Option("--smallest-first", help="Data set by data set, the cheapest first.")
+    scheduler: Annotated[
+        str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...; local starts one here.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, what is done and what is missing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -133,25 +75,49 @@ def _reproduce(
 
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
+    protocols = None if protocol in ("", "both") else words(protocol)
+    asked = targets or ["overview"]
+    suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
+    if splits is None and (splits := usual_splits(suites)) < SPLITS and not as_json:
+        err.print(f"{splits} splits of each data set; the paper's {SPLITS}: --splits {SPLITS}", soft_wrap=True)
+    options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(NETWORK_RATES))
+    if workers < 1:
+        raise ValueError(f"--workers must be at least 1, not {workers}")
+    with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
+
+        def tell(name: str) -> None:
+            if status:
+                status.update(f"looking at {plain(name)}")
+
+        jobs = prepare(asked, options, suite=suite, only=words(datasets), data_dir=data_dir,
+                       download=download and not dry_run, tell=tell)  # fmt: skip
+    if dry_run:
+        _say_plan(jobs, output, as_json)
+    else:
+        local = Dask("", workers) if scheduler == "local" else Local(workers)
+        engine = Dask(scheduler) if scheduler not in ("", "local") else local
+        raise typer.Exit(_run(jobs, engine, data_dir, output, as_json))
+
+
+def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as_json: bool) -> int:
+    """Run what is left of the jobs and write the report; the exit code."""
     from reproduction.pages.figure1 import keep_solved
     from reproduction.run.cell import run_cell  # brings scikit-learn: the other commands start without it
 
-    engine = _engine(workers, scheduler, dask_workers)
-    asked = jobs()
-    tasks = sorted((task for job in asked for task in job.tasks()), key=lambda task: -task.cost)
-    tasks = by_set(tasks) if smallest_first else tasks
-    request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in asked]}
+    tasks = sorted((task for job in jobs for task in job.tasks()), key=lambda task: -task.cost)
+    request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in jobs]}
     work = partial(run_cell, data_dir=str(data_directory(data_dir)))
     with Store(output / "store.sqlite", write=True) as store:
         last = _show(drive(tasks, store, engine, work, request), as_json)
-        keep_solved(asked, store)
-        page = _write_report(store, output, as_json)
+        keep_solved(jobs, store)
+        archive = Archive(store)
+        page = _write_report(store, output, as_json, archive)
         if not as_json:
-            _summarise(asked, Archive(store))
-        _say_holes(asked, as_json)
+            _summarise(jobs, archive)
+        _say_holes(jobs, as_json)
     _say_report(page, as_json)
-    holes = any(job.holes for job in asked)
-    raise typer.Exit(FAILED if last.failed else INCOMPLETE if holes or last.done < last.total else COMPLETE)
+    holes = any(job.holes for job in jobs)
+    return FAILED if last.failed else INCOMPLETE if holes or last.done < last.total else COMPLETE
 
 
 def _show(events: Generator[Event, None, None], as_json: bool) -> Event:
@@ -218,13 +184,13 @@ def _eta(event: Event) -> str:
     return f", {minutes}:{seconds:02} left"
 
 
-def _write_report(store: Store, folder: Path, as_json: bool) -> Path:
+def _write_report(store: Store, folder: Path, as_json: bool, archive: Archive | None = None) -> Path:
     try:
         from reproduction.pages.report import write_report
     except ImportError as error:
         raise ValueError(f'the report needs more packages ({error}): pip install "closecall[bench,plots]"') from None
     with err.status("writing the report") if err.is_terminal and not as_json else contextlib.nullcontext():
-        *_, page = write_report(store, folder)
+        *_, page = write_report(store, folder, archive=archive)
     return page
 
 
@@ -244,17 +210,17 @@ def _summarise(jobs: list[Job], archive: Archive) -> None:
                 print_table(method_table(scores, loss))
 
 
-def _say_holes(jobs: list[Job], as_json: bool) -> None:
+def _say_holes(jobs: list[Job], as_json: bool, most: int = _HOLES) -> None:
     holes = list(dict.fromkeys(hole for job in jobs for hole in job.holes))
     if as_json:
         for hole in holes:
             say({"kind": "hole", "dataset": hole.dataset, "why": hole.why})
         return
-    for hole in holes[:_HOLES]:
+    for hole in holes[:most]:
         err.print(f"left out: {plain(hole.dataset)}: {plain(hole.why)}", style="yellow", soft_wrap=True)
-    if len(holes) > _HOLES:
-        names = ", ".join(title(hole.dataset) for hole in holes[_HOLES:])
-        err.print(f"left out as well, {len(holes) - _HOLES} data sets: {plain(names)}", style="yellow", soft_wrap=True)
+    if len(holes) > most:
+        names = ", ".join(title(hole.dataset) for hole in holes[most:])
+        err.print(f"left out as well, {len(holes) - most} data sets: {plain(names)}", style="yellow", soft_wrap=True)
 
 
 def _say_report(page: Path, as_json: bool) -> None:
@@ -264,15 +230,15 @@ def _say_report(page: Path, as_json: bool) -> None:
         out.print(f"report: [bold]{plain(page)}[/]", soft_wrap=True)
 
 
-def _plan(jobs: Callable[[], list[Job]], output: Out = RESULTS, as_json: Json = False) -> None:
-    """Show what would run, what is done already and what is not available; run nothing."""
-    asked, path = jobs(), output / "store.sqlite"
+def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
+    """What would run, what is done already and what is not available."""
+    path = output / "store.sqlite"
     done: set[str] = set()
     if path.exists():
         with Store(path) as store:
             done = store.done()
     rows = []
-    for job in asked:
+    for job in jobs:
         tasks = job.tasks()
         left = [task for task in tasks if task.cell.key not in done]
         rows.append(
@@ -283,10 +249,7 @@ def _plan(jobs: Callable[[], list[Job]], output: Out = RESULTS, as_json: Json = 
             }
         )  # fmt: skip
     print_records("What would run", rows, as_json)
-    _say_holes(asked, as_json)
-
-
-reproduce, plan = _request(_reproduce), _request(_plan, download=False)
+    _say_holes(jobs, as_json, most=sys.maxsize)
 
 
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
@@ -317,19 +280,3 @@ def report(output: Out = RESULTS, as_json: Json = False) -> None:
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
     print(json.dumps({"kind": "report", "path": str(page)}) if as_json else shown(page))
-
-
-def datasets(
-    suite: Annotated[list[str] | None, typer.Argument(help=f"{', '.join(SUITES)}; all by default.")] = None,
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
-    """List the suites' data sets, which are available locally, and how to get the others."""
-    missing = False
-    for name in suite or list(SUITES):
-        found = available(name, data_dir)
-        records = [{"suite": name, "dataset": each.title, "at_hand": each.at_hand, "how": each.why} for each in found]
-        here = sum(each.at_hand for each in found)
-        missing |= here < len(found)
-        print_records(f"{name}: {here} of {len(found)} available in {data_directory(data_dir)}", records, as_json)
-    raise typer.Exit(INCOMPLETE if missing else COMPLETE)

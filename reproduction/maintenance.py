@@ -1,4 +1,4 @@
-"""The commands ``salvage``, ``export``, ``import`` and ``publish``: what was done -> a line or JSON."""
+"""The commands ``export``, ``import`` and ``publish``: what was done -> a line or JSON."""
 
 from __future__ import annotations
 
@@ -7,22 +7,10 @@ from typing import Annotated
 
 import typer
 
-from closecall.cli.console import RESULTS, DataDir, Json, Out, say
+from closecall.cli.console import RESULTS, Json, Out, say
 from closecall.report.text import shown, write_whole
 from reproduction.run.exchange import export_store, import_folder
 from reproduction.run.store import Store
-
-
-def salvage(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Save every whole record of a damaged result store; the damaged file is kept beside the new one."""
-    from reproduction.run.salvage import salvage as save
-
-    found = save(output / "store.sqlite")
-    if as_json:
-        say({"kind": "salvaged", "kept": found.kept, "lost": found.lost, "aside": str(found.aside)})
-    else:
-        print(f"{found.kept} records kept, {found.lost} damaged; the damaged store is {shown(found.aside)}")
-        print("`closecall reproduce` with the same arguments runs what is missing")
 
 
 def export(
@@ -59,15 +47,11 @@ def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
     readme: Annotated[list[Path] | None, typer.Option(help="Page whose table is filled in; repeatable.")] = None,
-    predictions: Annotated[list[str] | None, typer.Option(
-        help="Suite whose chosen settings are solved again for the prediction of every test example; needs the data.")
-    ] = None,
-    data_dir: DataDir = None,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Write the pages, tables and figures of the results, from a store or from what was exported before."""
     try:
-        from reproduction.pages.publish import CELLS, PREDICTIONS, write_pages
+        from reproduction.pages.publish import CELLS, write_pages
     except ImportError as error:
         raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
     from reproduction.pages.claims import claimed_pages, fill
@@ -76,13 +60,6 @@ def publish(
         with Store(output / "store.sqlite") as store:
             export_store(store, to / CELLS)
     tell = (lambda name: None) if as_json else (lambda name: print(f"making {shown(name)}", flush=True))
-    for suite in predictions or ():
-        from reproduction.run.campaign import read_campaign
-        from reproduction.run.predictions import make_predictions
-
-        made = make_predictions(to / PREDICTIONS, read_campaign(to / CELLS), suite, data_dir, tell)
-        if not made:
-            raise ValueError(f"no cells of linear models of a suite {suite!r} are complete in {to / CELLS}")
     paths = list(write_pages(to, tell=tell))
     for page in [*claimed_pages(to), *(readme or ())]:
         write_whole(page, fill(page, to))

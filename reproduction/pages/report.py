@@ -10,7 +10,7 @@ from typing import Any
 
 from closecall.report import charts
 from closecall.report.blocks import Block, Fold, Heading, Items, Paragraph, Picture
-from closecall.report.formats import to_csv, to_latex, to_markdown
+from closecall.report.formats import to_csv, to_markdown
 from closecall.report.html import Chart, place, read, render, to_json
 from closecall.report.text import write_whole
 from reproduction.protocol.plan import TARGETS
@@ -53,7 +53,9 @@ def _unfinished(job: Job, done: set[str]) -> set[str]:
     return {cell.dataset for cell in job.cells() if cell.key not in done}
 
 
-def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) -> Iterator[Path]:
+def write_report(
+    store: Store, folder: Path, jobs: Sequence[Job] | None = None, archive: Archive | None = None
+) -> Iterator[Path]:
     """Write every table and figure and the page ``report.html``; yield each path as it is written, the page last.
 
     Parameters
@@ -62,8 +64,10 @@ def write_report(store: Store, folder: Path, jobs: Sequence[Job] | None = None) 
     folder : path
     jobs : sequence of Job, optional
         All jobs of the store unless given.
+    archive : Archive, optional
+        Of the store, if there is one already: each record is unpacked once.
     """
-    archive, sections = Archive(store), list[Section]()
+    archive, sections = archive or Archive(store), list[Section]()
     for job, apart in _distinguished(stored_jobs(store) if jobs is None else jobs):
         section = build(job, archive)
         if apart:
@@ -84,20 +88,18 @@ def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
 
 
 def write_section(section: Section, folder: Path) -> Iterator[Path]:
-    """CSV, Markdown and LaTeX of every table, SVG, PNG and PDF of every chart."""
+    """CSV and Markdown of every table, SVG of every chart."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
         for suffix, to_text in _RENDERERS.items():
             yield write_whole(folder / f"{_stem(table.name)}.{suffix}", to_text(table))
     if section.notes:
         yield write_whole(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
-    for name, text in section.latex.items():
-        yield write_whole(folder / f"paper-layout-{_stem(name)}.tex", text)
     for name, chart in section.charts.items():
-        yield from charts.write(chart, folder / _stem(name))
+        yield write_whole(folder / f"{_stem(name)}.svg", charts.draw(chart))
 
 
-_RENDERERS: dict[str, Callable[[Any], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+_RENDERERS: dict[str, Callable[[Any], str]] = {"csv": to_csv, "md": to_markdown}
 
 
 def _stem(name: str) -> str:

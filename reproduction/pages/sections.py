@@ -24,7 +24,7 @@ from . import figure1, figures
 from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
 from .sorr import Found, sorr_shown
-from .tables import error_table, method_table, notes_on, pairs_latex, start_table, suite_tables
+from .tables import error_table, method_table, notes_on, start_table, suite_tables
 
 
 @dataclass
@@ -41,8 +41,6 @@ class Section:
         File stem -> what Vega-Lite draws, as plain values.
     captions : dict
         File stem -> what the chart shows and how to read it.
-    latex : dict
-        File stem -> LaTeX of tables in the paper's own layout.
     notes : list of str
     scores : list of Scores
         What the tables and charts are made of, for the page's summary.
@@ -56,7 +54,6 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     charts: dict[str, Any] = field(default_factory=dict)
     captions: dict[str, str] = field(default_factory=dict)
-    latex: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     scores: list[Scores] = field(default_factory=list)
     published: list[PairTable] = field(default_factory=list)
@@ -119,12 +116,6 @@ def _suite(section: Section, job: Job, archive: Archive, criteria: tuple[str, ..
         section.tables += suite_tables(scores, section.published, criteria=criteria)
         section.tables += _start_tables(job, archive, scores)
         _suite_charts(section, scores)
-    for protocol in dict.fromkeys(scores.protocol for scores in section.scores):
-        parts = [scores for scores in section.scores if scores.protocol == protocol]
-        for criterion in criteria:
-            paper = next((table for table in section.published if table.criterion == criterion), None)
-            notes = [note for scores in parts for note in notes_on(scores)]
-            section.latex[f"{criterion}-{protocol}"] = pairs_latex(parts, criterion, paper, notes)
 
 
 def _where(scores: Scores) -> str:

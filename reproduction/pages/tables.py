@@ -9,8 +9,8 @@ import numpy as np
 
 from closecall import stats
 from closecall._names import Array
-from closecall.report.formats import Column, Row, Table, float_table, table_of
-from closecall.report.text import escape_latex, p_value
+from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.text import p_value
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.protocol import get_protocol
@@ -278,38 +278,3 @@ def suite_tables(
         tables += [pair_table(scores, loss, criterion, by_criterion.get(criterion)) for criterion in criteria]
         tables += [make(scores, loss) for make in (gain_table, error_table, method_table, across_table)]
     return tables
-
-
-def pairs_latex(parts: Sequence[Scores], criterion: str, published: PairTable | None, notes: Sequence[str]) -> str:
-    """The paper's layout: a block of rows for each model, logistic left of hinge; ours, published, difference.
-
-    Parameters
-    ----------
-    parts : sequence of Scores
-        One for each model, all of one protocol.
-    criterion : str
-    published : PairTable, optional
-    notes : sequence of str
-    """
-    blocks = []
-    for scores in parts:
-        ours = np.hstack([scores.fractions(loss, criterion) for loss in LOSSES])
-        blocks.append((f"{scores.model}, ours", ours, ""))
-        if published is not None:
-            theirs = np.hstack([published.fractions(scores.model, loss) for loss in LOSSES])
-            blocks += [("paper", theirs, ""), ("difference", ours - theirs, "+")]
-    names = [escape_latex(LABELS[method]) for method in METHODS]
-    head = [
-        r"\toprule",
-        r" & & \multicolumn{5}{c}{Logistic} & \multicolumn{5}{c}{Hinge} \\",
-        r"\cmidrule(lr){3-7}\cmidrule(lr){8-12}",
-        " & & " + " & ".join(names * 2) + r" \\",
-    ]
-    for label, values, sign in blocks:
-        head += [r"\midrule", rf"\multirow{{5}}{{*}}{{{escape_latex(label)}}}"]
-        for name, row in zip(names, values, strict=True):
-            cells = ["" if np.isnan(value) else f"{value:{sign}.2f}" for value in row]
-            head.append(f"& {name} & " + " & ".join(cells) + r" \\")
-    caption = published.caption if published is not None else f"Fraction of data sets with wins ({criterion})"
-    body = "\n".join([*head, r"\bottomrule"])
-    return float_table(f"{caption}; protocol {parts[0].protocol}", notes, "llcccccccccc", body)

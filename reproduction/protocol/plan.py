@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -26,7 +27,7 @@ RECIPE = 1
 BOTH = tuple(PROTOCOLS)
 STARTS = ("least_squares", "zeros", "random")
 SPLITS = 25
-#: Splits of networks on the embedded suite, which is there to be tried: 25 take more than five minutes on two cores.
+#: Splits on the embedded suite, which is there to be tried: the first report then takes a minute on two cores.
 TRIAL_SPLITS = 10
 MAX_SPLITS = 10_000
 #: Cells of one request, however many data sets it names.
@@ -102,11 +103,10 @@ class Cell:
     level: int = 0
     recipe: int = RECIPE
 
-    @property
+    @cached_property
     def key(self) -> str:
         """SHA-256 of everything that decides the result."""
-        content = {**vars(self)}  # of text and numbers alone: asdict would copy each
-        del content["suite"]
+        content = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "suite"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -237,15 +237,15 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def usual_splits(suites: Iterable[str], models: Iterable[str]) -> int:
-    """How many splits there are by default: the paper's 25, fewer for networks on nothing but the embedded suite.
+def usual_splits(suites: Iterable[str]) -> int:
+    """How many splits there are by default: the paper's 25, fewer on nothing but the embedded suite.
 
     Examples
     --------
-    >>> usual_splits(["embedded"], ["network"]), usual_splits(["embedded", "pmlb94"], ["network"])
+    >>> usual_splits(["embedded"]), usual_splits(["embedded", "pmlb94"])
     (10, 25)
     """
-    return TRIAL_SPLITS if "network" in models and set(suites) == {"embedded"} else SPLITS
+    return TRIAL_SPLITS if set(suites) == {"embedded"} else SPLITS
 
 
 @dataclass(frozen=True)
@@ -316,23 +316,6 @@ def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
 def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
     """The models of a target's cells: its own kind if it has one, else those asked for."""
     return (target.model,) if target.model else options.models
-
-
-def by_set(tasks: Sequence[Task]) -> list[Task]:
-    """The cheapest data sets first, every cell of one before the next: what is finished of a long run is whole sets.
-
-    Examples
-    --------
-    >>> sizes = [Size("embedded", "large", "abc", 900, 6), Size("embedded", "small", "def", 90, 6)]
-    >>> tasks = by_set(cells_for(TARGETS["overview"], sizes, RunOptions(splits=2)))
-    >>> [task.cell.dataset for task in tasks] == ["small"] * 4 + ["large"] * 4
-    True
-    """
-    costs: dict[tuple[str, str], float] = {}
-    for task in tasks:
-        place = task.cell.suite, task.cell.dataset
-        costs[place] = costs.get(place, 0) + task.cost
-    return sorted(tasks, key=lambda task: (costs[task.cell.suite, task.cell.dataset], task.cell.dataset))
 
 
 def cells_for(

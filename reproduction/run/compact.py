@@ -119,7 +119,9 @@ def to_text(lines: Iterable[Line]) -> str:
 
 def _write(line: Line) -> list[str]:
     record = line.record
-    cell = [spell(value) if isinstance(value, str) else str(value) for value in vars(line.cell).values()]
+    cell = [
+        spell(value) if isinstance(value, str) else str(value) for value in (getattr(line.cell, name) for name in _CELL)
+    ]
     notes = spell(json.dumps(record.notes)) if record.notes else ""
     facts = [str(line.run), *map(str, record.sizes), str(record.features), f"{record.seconds:.3f}", notes]
     chosen = {(row["loss"], row["method"]): row for row in choose(record.rows, line.cell.protocol)}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from closecall._names import lookup
 from closecall.table.read.dataset import DataError
@@ -153,7 +150,6 @@ def prepare(
     only: Sequence[str] = (),
     data_dir: str | None = None,
     download: bool = True,
-    largest: float = math.inf,
     tell: Callable[[str], None] = lambda name: None,
 ) -> list[Job]:
     """Find, fetch and checksum the data sets of the targets.
@@ -170,8 +166,6 @@ def prepare(
     data_dir : str, optional
     download : bool
         Whether missing sets may be fetched.
-    largest : float
-        Sets of more rows x columns^2 (columns as the sound protocol encodes them) are left out: what a network costs.
     tell : callable
         Receives the name of each data set before it is looked at.
 
@@ -186,7 +180,7 @@ def prepare(
     def look(name: str, suite_name: str) -> Size | Hole:
         if (name, suite_name) not in seen:
             tell(name)
-            seen[name, suite_name] = _look(name, suite_name, data_dir, download, largest)
+            seen[name, suite_name] = _look(name, suite_name, data_dir, download)
         return seen[name, suite_name]
 
     jobs = []
@@ -211,13 +205,10 @@ def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str
     return chosen + [(name, members[0][1]) for name in added]
 
 
-def _look(name: str, suite: str, data_dir: str | None, download: bool, largest: float) -> Size | Hole:
+def _look(name: str, suite: str, data_dir: str | None, download: bool) -> Size | Hole:
     try:
         data = load_dataset(name, data_dir, download=download)
         positives = int((data.signs() > 0).sum())
-        work = 0 if math.isinf(largest) else len(data.y) * data.encode(np.arange(len(data.y)))[0].shape[1] ** 2
-        if work > largest:
-            return Hole.too_large(name, work, largest)
     except DataError as error:
         return Hole(name, str(error))
     except OSError as error:  # a disk or a network that fails is this set's hole, not the run's end

@@ -54,7 +54,7 @@ class Results(Protocol):
     def records(self, keys: Iterable[str]) -> Iterator[Record]: ...
 
 
-#: How the reason begins if a run was told to leave out the largest data sets.
+#: How the reason begins where a published run was told to leave out the largest data sets.
 _BY_REQUEST = "left out by request"
 
 
@@ -65,18 +65,13 @@ class Hole:
     dataset: str
     why: str
 
-    @classmethod
-    def too_large(cls, dataset: str, work: float, largest: float) -> Hole:
-        """A data set that a run was told to leave out because of its size."""
-        return cls(dataset, f"{_BY_REQUEST}: rows x columns^2 is {work:.2g}, more than {largest:.2g}")
-
     @property
     def because(self) -> str:
         """What it shares with others that are left out for the same reason.
 
         Examples
         --------
-        >>> Hole.too_large("clean2", 1.9e8, 1.5e7).because
+        >>> Hole("clean2", "left out by request: rows x columns^2 is 1.9e+08, more than 1.5e+07").because
         'Left out by request, rows x columns^2 more than 1.5e+07'
         >>> Hole("higgs", "no such file").because
         'Not available locally'

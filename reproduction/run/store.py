@@ -4,7 +4,7 @@ Only the driver writes, one transaction for each record, so a driver killed at a
 finished cell is whole and no other cell is there. Readers (status, report) may look at any time: the file is in WAL
 mode. A second driver is refused: the lock is a second, empty database held in an exclusive transaction, which the
 operating system releases however the driver ends. Every record and run carries a digest of its content, so that a byte
-that a disk changed is noticed when the store is opened, and the other records can be saved (``salvage.py``).
+that a disk changed is noticed when the store is opened.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ _FAULTS = {
     sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or its folder one that can be read and written",
     sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
-    sqlite3.SQLITE_CORRUPT: "{path} is damaged: `closecall salvage --out {folder}` saves what is readable",
-    sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: `closecall salvage --out {folder}` saves what is "
-    "readable",
+    sqlite3.SQLITE_CORRUPT: "{path} is damaged: set it aside and run the same command again, or try sqlite3's .recover",
+    sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process holds {path}: wait for it or end it",
 }
 #: What reading a damaged file raises; the second when SQLite's message quotes bytes that are no text any more.
@@ -168,8 +167,8 @@ class Store:
             wrong = f"{count} records or runs are not what was written" if count else ""
         if wrong:
             raise StoreError(
-                f"the result store {self.path} is damaged ({wrong}): `closecall salvage --out {self.path.parent}` "
-                "keeps every whole record in a new store; then the same command runs the rest again"
+                f"the result store {self.path} is damaged ({wrong}): set it aside and run the same command again, or "
+                "try sqlite3's .recover"
             )
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:

@@ -116,7 +116,7 @@ def lines_of(settings: Settings, name: str) -> list[Row]:
 
 
 def store_path(settings: Settings, name: str) -> Path:
-    """Where ``closecall salvage --out`` looks for it too."""
+    """The file of a study's store."""
     return settings.raw / name / "store.sqlite"
 
 
@@ -245,11 +245,10 @@ def of_sets(count: float, total: float) -> str:
 
 def save_chart(chart: Any, path: Path) -> None:
     """Save an Altair chart as SVG on white, so that it can be read on a dark page too."""
-    from closecall.report.charts import slim, write
+    from closecall.report.charts import draw, slim, specification
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(chart.configure(background="white", font="sans-serif"), path.with_suffix(""), ("svg",))
-    path.write_text(slim(path.read_text()) + "\n")
+    path.write_text(slim(draw(specification(chart.configure(background="white", font="sans-serif")))) + "\n")
 
 
 def interval_chart(rows: Sequence[Row], *, label: str, title: str, zero: bool = True) -> Any:

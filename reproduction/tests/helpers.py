@@ -1,7 +1,5 @@
 """Tiny cells and the work on them, importable by worker processes; also a driver to be killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

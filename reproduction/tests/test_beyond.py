@@ -1,7 +1,5 @@
 """Other papers' cells: run, resumed, exported, imported and published as the paper's own, beside independent judges."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from functools import partial

@@ -1,11 +1,6 @@
 """The command: exit codes, messages, JSON, and a whole small run with its report."""
 
-from __future__ import annotations
-
-import contextlib
 import json
-import re
-import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -48,10 +43,10 @@ def drawn_once() -> Iterator[None]:
     """A chart that is asked for again is not drawn again: whether it looks as it should is tested elsewhere."""
     draw, known = charts.draw, {}
 
-    def drawn(specification: dict[str, Any], suffix: str) -> bytes:
-        key = json.dumps(specification, sort_keys=True, default=str), suffix
+    def drawn(specification: dict[str, Any]) -> str:
+        key = json.dumps(specification, sort_keys=True, default=str)
         if key not in known:
-            known[key] = draw(specification, suffix)
+            known[key] = draw(specification)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -61,8 +56,7 @@ def drawn_once() -> Iterator[None]:
 
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charts as SVG alone, and two draws of Figure 1: the run from nothing to the report has all formats."""
-    monkeypatch.setattr(charts.write, "__defaults__", (("svg",),))
+    """Two draws of Figure 1."""
     monkeypatch.setattr(figure1.solve_figure1, "__defaults__", (20, 2))
 
 
@@ -92,7 +86,7 @@ def test_a_small_run_from_nothing_to_the_report(call, tmp_path: Path) -> None:  
     written = call("report", *place)
     assert (written.code, Path(written.out.strip()).name) == (0, "report.html")
     assert (tmp_path / "out" / "report.html").exists()
-    plan = call("plan", *SMALL[:8], *place, "--json")
+    plan = call("reproduce", "--dry-run", *SMALL[:8], *place, "--json")
     assert json.loads(plan.out)["left"] == 0
 
 
@@ -116,10 +110,8 @@ def test_what_is_not_at_hand_is_said_and_is_exit_code_2(call, tmp_path: Path) ->
     assert done.code == 2
     assert "left out: fan8:splice3175" in done.err
     assert "splice3175" in (tmp_path / "out" / "report.html").read_text()
-    listing = call("datasets", "fan8", "--json")
-    assert listing.code == 2
-    assert {json.loads(line)["at_hand"] for line in listing.out.splitlines()} == {False}
-    assert call("datasets", "embedded").code == 0
+    listing = call("reproduce", "table3", "--dry-run", "--json")
+    assert [json.loads(line).get("kind") for line in listing.out.splitlines()] == [None] + ["hole"] * 9
 
 
 @pytest.mark.parametrize(
@@ -136,12 +128,11 @@ def test_what_is_not_at_hand_is_said_and_is_exit_code_2(call, tmp_path: Path) ->
         (("reproduce", "--workers", "0"), "--workers must be at least 1"),
         (("status",), "no result store"),
         (("report",), "no result store"),
-        (("datasets", "nope"), "unknown suite 'nope'"),
         (("fly",), "No such command 'fly'"),
     ],
 )
 def test_bad_requests_are_exit_code_3_with_a_reason(call, tmp_path: Path, arguments, message: str) -> None:  # type: ignore[no-untyped-def]
-    extra = () if arguments[0] in ("datasets", "fly") else ("--out", str(tmp_path / "none"))
+    extra = () if arguments[0] == "fly" else ("--out", str(tmp_path / "none"))
     done = call(*arguments, *extra)
     assert done.code == 3
     assert message in " ".join(done.err.split())
@@ -158,23 +149,16 @@ def test_a_store_in_use_is_exit_code_3(call, tmp_path: Path) -> None:  # type: i
     assert "another run (process" in done.err
 
 
-def test_version_and_help(call) -> None:  # type: ignore[no-untyped-def]
-    assert call("--version").out.startswith("closecall ")
-    told = call("reproduce", "--help")
-    assert told.code == 0
-    assert "--protocol" in told.out
-    assert max(map(len, told.out.splitlines())) <= 80
-
-
-def test_networks_on_the_embedded_suite_have_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_embedded_suite_has_fewer_splits_unless_said(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     place = ("--datasets", "corral", "--protocol", "sound", "--json", "--out", str(tmp_path / "out"))
 
     def cells(*given: str) -> int:
-        return int(json.loads(call("plan", "table1", "--suite", "embedded", *given, *place).out)["cells"])
+        return int(json.loads(call("reproduce", "--dry-run", "table1", *given, *place).out)["cells"])
 
-    assert cells("--models", "network") == 10
-    assert cells() == 25
-    assert cells("--models", "network", "--splits", "25") == 25
+    assert cells("--suite", "embedded") == 10
+    assert cells("--suite", "embedded", "--splits", "25") == 25
+    told = call("reproduce", "--dry-run", "--out", str(tmp_path / "out"))
+    assert "10 splits of each data set; the paper's 25: --splits 25" in told.err
 
 
 def test_report_runs_nothing_and_asks_each_question_once(  # type: ignore[no-untyped-def]
@@ -207,21 +191,3 @@ def test_report_runs_nothing_and_asks_each_question_once(  # type: ignore[no-unt
     assert call("report", *place).code == 0
     assert {path: path.read_bytes() for path in tables} == tables
     assert counts == {"compare": 2, "unpack": 4}  # two losses; four cells
-
-
-def test_a_store_without_the_solved_targets_says_so(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    place = ("--out", str(tmp_path / "out"))
-    assert call("reproduce", "examples", "--max-iter", "20", *place).code == 0
-    with contextlib.closing(sqlite3.connect(tmp_path / "out" / "store.sqlite")) as connection, connection:
-        connection.execute("DELETE FROM meta WHERE name LIKE 'solved %'")
-    assert call("report", *place).code == 0
-    assert "closecall reproduce examples" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_help_has_everyday_commands_first(call) -> None:  # type: ignore[no-untyped-def]
-    text = call("--help").out
-    names = ("compare", "fit", "predict", "explain")
-    places = [re.search(rf"^│ {name}\b|─ {name} ─", text, re.M) for name in names]
-    assert all(places)
-    starts = [place.start() for place in places if place]
-    assert starts == sorted(starts)

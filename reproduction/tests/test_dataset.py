@@ -1,8 +1,5 @@
 """`Dataset`: its laws, its encodings against scikit-learn's, and what it refuses."""
 
-from __future__ import annotations
-
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -117,16 +114,6 @@ def test_checksum_is_of_the_content() -> None:
     assert replace(data, X=X).checksum == replace(data, X=np.where(X == 0, 0.0, X)).checksum
 
 
-def test_crosses_a_process_boundary_and_is_read_only() -> None:
-    data = make()
-    copy = pickle.loads(pickle.dumps(data))
-    assert copy.checksum == data.checksum
-    with pytest.raises(ValueError, match="read-only"):
-        data.X[0, 0] = 1
-    with pytest.raises(AttributeError):
-        data.name = "other"  # type: ignore[misc]
-
-
 def test_signs() -> None:
     data = make()
     np.testing.assert_array_equal(data.signs(), 2 * data.y - 1)
@@ -154,14 +141,6 @@ def test_signs() -> None:
 def test_refusals(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(DataError, match=match):
         make(**changes)
-
-
-def test_a_constant_column_among_others_is_kept() -> None:
-    X = make(missing=0).X.copy()
-    X[:, 0] = 7
-    data = make(X=X)
-    assert data.matrix_paper().shape == (40, 4)
-    assert (data.encode(np.arange(40))[0][:, 0] == 7).all()
 
 
 def test_frame_spells_categories() -> None:

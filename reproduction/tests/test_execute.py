@@ -1,7 +1,5 @@
 """Engines and driver: killed workers, deadly cells, a driver killed ten times, two drivers on one store."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Figure 1: the four synthetic sets on which average, maximal and average top-k fail and close-k does not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

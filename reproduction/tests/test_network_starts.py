@@ -1,7 +1,5 @@
 """The released descent against a plain torch loop, and the study's counts against SciPy's test."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

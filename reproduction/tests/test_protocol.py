@@ -1,7 +1,5 @@
 """One cell -> one record: what each protocol may look at, the grid, the scores, the baselines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,9 +1,5 @@
 """What is published is what the files say: coverage, agreement with the paper, headline, pages, numbers in pages."""
 
-from __future__ import annotations
-
-import csv
-import gzip
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +79,7 @@ def test_targets_share_cells_and_coverage_says_what_is_missing(tmp_path: Path) -
 
 def test_what_one_model_left_out_for_its_size_is_no_missing_cell_of_that_model(tmp_path: Path) -> None:
     linear, network = job_of("table1", NAMES), job_of("table1", NAMES[:2])
-    large = Hole.too_large(NAMES[2], 2e9, 1e9)
+    large = Hole(NAMES[2], "left out by request: rows x columns^2 is 2e+09, more than 1e+09")
     options = replace(network.options, models=("network",))
     network = replace(network, options=options, holes=(*network.holes, large))
     campaign = read_campaign(save(tmp_path, (linear, linear.cells()), (network, network.cells()[:-1])) / "cells")
@@ -138,15 +134,6 @@ def test_agreement_of_fractions_is_a_test_of_two_proportions() -> None:
     assert record["agree"] == sum(r["p"] >= 0.05 for r in rows) < 40 == record["cells"]
     table = agreement.disagreement_table(rows, "table1", "paper")
     assert len(table.rows) == 40 - record["agree"]
-
-
-def test_the_proportions_test_keeps_its_level() -> None:
-    """Two samples of the same fraction differ at 5 % in about 5 % of the cases, and never more than 8 %."""
-    rng = np.random.default_rng(1)
-    for share in (0.03, 0.25):
-        draws = rng.binomial([[94], [93]], share, size=(2, 400)).T
-        p = [agreement.proportions_test(ours, 94, theirs / 93, 93)[2] for ours, theirs in draws.tolist()]
-        assert np.mean(np.array(p) < 0.05) < 0.08
 
 
 def test_agreement_of_errors_is_measured_in_standard_errors() -> None:
@@ -223,18 +210,6 @@ def test_pages_say_how_they_came_about_and_what_is_missing(site: Path) -> None:
     assert "3 of 3 (100%" in index
 
 
-def test_pictures_are_small_and_there_and_csv_is_small(site: Path) -> None:
-    for path in site.glob("*.md"):
-        for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
-            assert (site / link).exists(), f"{path.name} -> {link}"
-    pictures = list((site / "figures").glob("*.svg"))
-    assert len(pictures) == 6  # gains and ranks twice, scatter twice
-    for picture in pictures:
-        assert picture.stat().st_size < 40_000
-        assert not re.search(r"""(?:href|src)=["'](?!#)|url\((?!#)""", picture.read_text())
-    assert sum(path.stat().st_size for path in site.rglob("*.csv")) < 60_000
-
-
 def test_the_same_files_make_the_same_pages(site: Path, tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     for path in (site / "cells").iterdir():
@@ -271,11 +246,3 @@ def test_numbers_in_pages_come_from_the_files(site: Path) -> None:
         with pytest.raises(ValueError, match=r"not one|a cell for every"):
             fill(page, site, text)
     claims.unlink()
-
-
-def test_published_csv_is_the_numbers_on_the_page(site: Path) -> None:
-    with (site / "pairs.csv").open(newline="") as file:
-        rows = [r for r in csv.DictReader(file) if (r["by"], r["beaten"]) == ("close_decay", "average")]
-    assert {(r["protocol"], r["datasets"], r["wins"]) for r in rows} == {("paper", "3", "3"), ("sound", "2", "2")}
-    with gzip.open(site / "cells" / "pmlb94-paper-linear.csv.gz", "rt") as file:
-        assert len(list(csv.reader(file))) == 1 + 9

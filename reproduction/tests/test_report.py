@@ -1,7 +1,5 @@
 """What the report says: verdicts that follow from the numbers, a walk that ends where the solver ends, safe JSON."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Networks with a start for every setting: cells of their own beside those of before, and the control."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The store, the records in it, and the cells' keys."""
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 from pathlib import Path

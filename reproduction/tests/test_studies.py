@@ -1,10 +1,7 @@
 """The experiments beyond the tables: their numbers are right, nothing is run twice, pages follow from their tables."""
 
-from __future__ import annotations
-
 import doctest
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,22 +11,15 @@ import pytest
 from scipy import stats
 
 from gate.fault_helpers import inline
-from reproduction.protocol.grid import choose
-from reproduction.protocol.plan import Cell
-from reproduction.run.cell import run_cell
 from reproduction.studies import (
-    classifiers,
     common,
     compare,
     false_positives,
     guard,
     level,
-    multiclass,
     noise,
-    rates,
     referee,
     strength,
-    threshold,
 )
 from reproduction.studies.__main__ import NAMES, experiment, main
 
@@ -104,106 +94,11 @@ def test_overall_counts_points_and_ranks() -> None:
     assert found["rank"] == pytest.approx(4 / 3)
 
 
-def test_from_the_command_line_to_table_and_page(tmp_path: Path) -> None:
-    """A tiny run leaves its table; a page follows from its table alone, as the published one does."""
-    results = common.ROOT / "docs" / "results"
+def test_from_the_command_line_to_the_table(tmp_path: Path) -> None:
     options = ["--raw", str(tmp_path), "--out", str(tmp_path / "results")]
     main(["noise", *options, "--sets", "close_100_x_10", "--splits", "2"])
     (row,) = common.read_csv(tmp_path / "results" / "beyond" / "noise.csv")
     assert (row["case"], row["runs"]) == ("close_100_x_10", 2)
-    shutil.copy(results / "beyond" / "steps.csv", tmp_path / "results" / "beyond")
-    main(["steps", *options, "--page"])
-    assert (tmp_path / "results" / "beyond-steps.md").read_text() == (results / "beyond-steps.md").read_text()
-    assert (tmp_path / "results" / "beyond" / "steps.svg").read_text().startswith("<svg")
-
-
-def test_the_search_against_logistic_regression(tmp_path: Path) -> None:
-    """Gains are means over the shared splits of a set; the halves are told apart by the hash of its name."""
-    record = classifiers.run_one({"name": "embedded:corral", "split": 0, "method": "close"})
-    assert record["accuracy"] > 0.7
-    gains = {"a": 0.03, "b": -0.02, "c": 0.0, "e": 0.01}
-    lines = [
-        {"name": f"pmlb:{name}", "split": split, "method": method, "accuracy": 0.8 + gain * (method == "close"),
-         "seconds": 0.5 if method == "close" else 0.25}
-        for name, gain in gains.items() for split in range(3) for method in classifiers.METHODS
-    ]  # fmt: skip
-    rows = {row["part"]: row for row in classifiers.table(stored(tmp_path, "classifiers", lines))}
-    assert (rows["all"]["sets"], rows["all"]["splits"], rows["all"]["better"], rows["all"]["worse"]) == (4, 3, 2, 1)
-    assert (rows["all"]["mean"], rows["all"]["least"], rows["all"]["time"]) == pytest.approx((0.5, -2, 2))
-    chose = [name for name in gains if classifiers.chooses(name)]
-    assert 0 < rows["chose"]["sets"] == len(chose) == 4 - rows["other"]["sets"]
-
-
-def test_networks_with_other_rates(tmp_path: Path) -> None:
-    """At the tables' own rate a cell is the tables'; wins are counted by SciPy's t-test, over complete sets alone."""
-    key = {"name": "embedded:corral", "split": 1, "rate": rates.CHOSEN[0], "steps": rates.CHOSEN[1]}
-    checksum = common.dataset(key["name"]).checksum
-    cell = Cell("embedded", key["name"], checksum, 1, "network", "paper", max_iter=200, recipe=2)
-    record = run_cell(cell)
-    published = {
-        f"{row['loss']} {row['method']}": row["test"] / record.sizes[2] for row in choose(record.rows, "paper")
-    }
-    found = rates.run_one(key)
-    assert found == {name: published[name] for name in found}
-    assert len(found) == 6
-    assert rates.run_one(key | {"rate": 0.003}) != found
-
-    rng = np.random.default_rng(3)
-    lines = [
-        {"name": name, "split": split, "rate": rate, "steps": steps,
-         **{f"{loss} {method}": float(rng.normal(0.8 + 0.03 * (method == "average"), 0.03))
-            for loss in ("logistic", "hinge") for method in rates.METHODS}}
-        for name in "abcdef" for rate, steps in rates.WAYS for split in range(4 if name < "f" else 3)
-    ]  # fmt: skip
-    settings = stored(tmp_path, "rates", lines)
-    settings.splits = 4
-    rows = rates.table(settings)
-    assert {row["sets"] for row in rows} == {5}
-    assert len(rows) == len(rates.WAYS) * 2 * len(rates.PAIRS)
-    for row in rows:
-        wins = 0
-        for name in "abcde":
-            first, second = (
-                [line[f"{row['loss']} {method}"] for line in lines
-                 if (line["name"], line["rate"], line["steps"]) == (name, row["rate"], row["steps"])]
-                for method in (row["base"], row["better"])
-            )  # fmt: skip
-            wins += np.mean(second) > np.mean(first) and stats.ttest_ind(first, second).pvalue < 0.05
-        assert row["wins"] == wins
-        means = [
-            np.mean([line[f"{row['loss']} {row['better']}"] for line in lines
-                     if line["name"] != "f" and (line["rate"], line["steps"]) == way])
-            for way in ((row["rate"], row["steps"]), rates.CHOSEN)
-        ]  # fmt: skip
-        assert row["change"] == pytest.approx(100 * (means[1] - means[0]))
-    assert sum(row["wins"] for row in rows) > 0
-    page = tight(rates.page(rows, tmp_path / "none.svg"))
-    assert page.count("| rate 0.01, 1000 steps |") == 2
-    assert page.count("(tables) |") == 2
-    # Average over top, close decay over top, top over average, and close decay's two, as the paper has them.
-    assert re.findall(r"published(?: \|)+ ([0-9.| ]+)", page) == [
-        "0.23 | 0.28 | 0.03 | 0.08 | 0.02 | |", "0.27 | 0.30 | 0.06 | 0.09 | 0.00 | |"
-    ]  # fmt: skip
-
-
-def test_a_multiclass_method_and_its_page(tmp_path: Path) -> None:
-    record = multiclass.run_one({"set": "iris", "split": 0, "method": "close_top_two"})
-    assert record["accuracy"] > 0.85
-    X, y = multiclass._with_outliers(*multiclass.SETS["iris"](), 0.1)
-    assert len(X) == len(y) == 165
-    rng = np.random.default_rng(7)
-    lines = [
-        {"set": name, "split": split, "method": method, "accuracy": float(rng.random()), "seconds": 0.1}
-        for name in ("a", "b", "c")
-        for split in range(3)
-        for method in multiclass.METHODS
-    ]
-    rows = multiclass.table(stored(tmp_path, "multiclass", lines))
-    at = {(line["set"], line["split"], line["method"]): line["accuracy"] for line in lines}
-    expected = np.mean([at["a", s, "cv_top_two"] - at["a", s, "cv_ovr"] for s in range(3)])
-    found = next(r for r in rows if (r["set"], r["method"], r["base"]) == ("a", "cv_top_two", "cv_ovr"))
-    assert found["gain"] == pytest.approx(100 * expected)
-    assert multiclass.page(rows, tmp_path / "figure.svg").count("3 sets") == len(multiclass.DUELS)
 
 
 def test_what_a_guard_lets_through(tmp_path: Path) -> None:
@@ -259,16 +154,6 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
     assert "With 1.25, counted from the same comparisons, it is a point better on 2 of 4 sets" in page
     assert "noise takes it from the baseline in 5 of 20 runs" in page
     assert "chooses among 11 strengths" in page
-    lines = [
-        {
-            "name": f"pmlb:{name}", "split": split, "seconds": dict.fromkeys(threshold.METHODS, 0.1),
-            "accuracy": dict.fromkeys(threshold.METHODS, 0.8) | {"logistic_tuned": 0.8 + gain, "boosting_exact": 0.81},
-        }
-        for name, gain in gains.items() for split in range(3)
-    ]  # fmt: skip
-    page = tight(threshold.page(threshold.table(stored(tmp_path, "threshold", lines)), tmp_path / "figure.svg"))
-    assert "the mean accuracy is 1.05 points below that with the tuned one; it loses a point on 0 of 4" in page
-    assert "HistGradientBoosting: with the exact threshold the mean accuracy is 1.00 points above" in page
 
 
 def test_the_level_on_noise(tmp_path: Path) -> None:
@@ -312,7 +197,7 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
 
 
 def test_every_experiment_has_a_name() -> None:
-    assert [experiment(name).name for name in NAMES if name != "reducers"] == [n for n in NAMES if n != "reducers"]
+    assert [experiment(name).name for name in NAMES] == list(NAMES)
     assert guard.EXPERIMENT.page_name == "beyond-guard.md"
 
 

@@ -1,7 +1,5 @@
 """Suites: what they consist of, and which members are at hand."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -80,12 +78,3 @@ def test_openml100_at_hand(shared_data: Path) -> None:
         assert np.isfinite(data.matrix_paper()).all()
         half = np.arange(len(data.y)) % 2 == 0
         assert all(np.isfinite(part).all() for part in data.encode(half, ~half))
-
-
-@pytest.mark.shared_data
-def test_fan8_at_hand(shared_data: Path) -> None:
-    shapes = {m.name: load_dataset(m.name, shared_data, download=False).X.shape for m in available("fan8", shared_data)}
-    assert shapes["pmlb:monk3"] == (554, 6)
-    assert shapes["fan8:splice3175"] == (3175, 60)
-    assert shapes["openml100:9976"] == (2600, 500)
-    assert (shapes["fan8:german-num"], shapes["pmlb:german"]) == ((1000, 24), (1000, 20))

@@ -1,7 +1,5 @@
 """The paper's synthetic sets, and the three ways of making a set harder."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -67,13 +65,6 @@ def test_example1_is_separable_but_for_two() -> None:
     assert sorted(X[y != np.sign(X[:, 0]), 0]) == [-1000, 1000]
 
 
-def test_example2_best_accuracy_is_three_quarters() -> None:
-    X, y = example2(200_000, seed=1)
-    accuracy = {cut: np.mean(np.where(X[:, 0] > cut, 1, -1) == y) for cut in np.linspace(-0.9, 0.9, 37).round(3)}
-    assert max(accuracy, key=accuracy.__getitem__) == 0
-    assert accuracy[0.0] == pytest.approx(0.75, abs=0.005)
-
-
 @pytest.mark.parametrize(("n", "far"), [(0, 10), (3, 0), (3, np.inf), (3, np.nan)])
 def test_examples_refuse_nonsense(n: int, far: float) -> None:
     with pytest.raises(ValueError, match="Example 1 needs"):
@@ -109,12 +100,6 @@ def test_outliers_lie_ten_steps_beyond_the_other_class(seed: int) -> None:
         assert distances.min() < 1e-9
 
 
-def test_outlier_labels_follow_the_classes() -> None:
-    X, y, rng = base(0)
-    _, labels = outliers(X, y, 20_000, rng)
-    assert np.mean(labels[30:] == 1) == pytest.approx(np.mean(y == 1), abs=0.02)
-
-
 @given(seed=SEEDS)
 def test_imbalance_and_ambiguity_copy_negatives(seed: int) -> None:
     X, y, rng = base(seed)
@@ -148,8 +133,3 @@ def test_shares_add_up_and_are_fair(count: int, sizes: list[int]) -> None:
     parts = shares(count, sizes)
     assert sum(parts) == count
     assert all(abs(part - count * size / sum(sizes)) < 1 for part, size in zip(parts, sizes, strict=True))
-
-
-def test_levels_are_figure_5s() -> None:
-    assert [simulation.levels[-1] for simulation in SIMULATIONS.values()] == [256, 12800, 800]
-    assert all(simulation.levels[0] == 0 for simulation in SIMULATIONS.values())

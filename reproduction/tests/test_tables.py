@@ -1,14 +1,8 @@
 """From records to tables, files and the page: right numbers, right places, holes stated, hostile names harmless."""
 
-from __future__ import annotations
-
 import csv
 import html.parser
 import io
-import json
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +11,18 @@ import pytest
 
 from closecall import stats
 from closecall.report import charts
-from closecall.report.formats import WIDTH, Table, to_csv, to_latex, to_markdown
-from closecall.report.text import escape_latex, visible
+from closecall.report.formats import WIDTH, Table, to_csv, to_markdown
+from closecall.report.text import visible
 from reproduction.pages import figure1 as synthetic, figures, tables
 from reproduction.pages.report import stored_jobs, write_report
 from reproduction.pages.sections import build
-from reproduction.pages.tables import pairs_latex
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
-from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
+from reproduction.protocol.plan import TARGETS, RunOptions, Size
 from reproduction.protocol.published import LOSSES, METHODS, get_table, table3_error
-from reproduction.run.jobs import Job, from_json, prepare
+from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
-from reproduction.run.scores import ALL_METHODS, Hole, Scores, gather, title
+from reproduction.run.scores import ALL_METHODS, Hole, Scores, gather
 from reproduction.run.store import Store
 
 HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
@@ -104,24 +97,6 @@ def test_method_table_counts_wins_and_gaps() -> None:
     assert np.mean([record["rank"] for record in table.records]) == pytest.approx((len(ALL_METHODS) + 1) / 2)
 
 
-def test_across_table_is_wilcoxon_with_holm() -> None:
-    scores = made()
-    table = tables.across_table(scores, "logistic")
-    assert len(table.records) == 10
-    raw = np.array([record["p"] for record in table.records])
-    np.testing.assert_allclose([record["p_holm"] for record in table.records], stats.holm(raw))
-
-
-def test_start_table_measures_the_change() -> None:
-    first, second = made(), made()
-    second.values["test"][:, 1, METHODS.index("top")] -= 0.03
-    table = tables.start_table(first, second, ("least_squares", "zeros"), "hinge")
-    top = table.records[METHODS.index("top")]
-    assert top["largest_change"] == pytest.approx(0.03)
-    assert top["datasets_beyond_1_point"] == 1
-    assert table.records[0]["largest_change"] == 0
-
-
 @pytest.mark.parametrize("table", all_tables(made()), ids=lambda table: table.name)
 def test_markdown_fits_80_columns_and_csv_has_every_record(table: Table) -> None:
     lines = to_markdown(table).splitlines()
@@ -144,9 +119,6 @@ def test_long_and_hostile_names_are_text_everywhere() -> None:
     assert "<script" not in text.replace(r"\<script", "")
     assert "p < 0.05" in text
     assert all(len(line) <= WIDTH for line in text.splitlines() if line.startswith("|"))
-    latex = to_latex(table)
-    assert r"\textless{}script\textgreater{}" in latex
-    assert "GAMETES\\_Epistasis" in latex
     formula = Table("t", "T", ("a",), (), ({"dataset": "=cmd|' /C calc'!A0"}, {"dataset": "@x"}))
     assert to_csv(formula).splitlines()[1:] == ["'=cmd|' /C calc'!A0", "'@x"]
 
@@ -171,8 +143,6 @@ def test_a_name_is_text_for_every_reader(name: str) -> None:
     (_, value) = csv.reader(io.StringIO(to_csv(table)))
     assert value[0].removeprefix("'") == visible(name).replace("\n", "\\n")
     assert not value[0].startswith(("=", "+", "-", "@"))
-    latex = to_latex(table)
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]|\\input|\\\\\s*[\[*]|--", latex)
 
 
 class Text(html.parser.HTMLParser):
@@ -198,38 +168,6 @@ class Text(html.parser.HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts[-1] += data
-
-
-def test_latex_has_the_papers_layout() -> None:
-    network = Scores(**{**made(protocol="paper").__dict__, "model": "network"})
-    text = pairs_latex([made(protocol="paper"), network], "significant", get_table("table1"), ["50 % & more"])
-    assert text.count(r"\midrule") == 6  # ours, paper, difference for each model
-    assert r"\multicolumn{5}{c}{Logistic} & \multicolumn{5}{c}{Hinge}" in text
-    rows = [line for line in text.splitlines() if line.startswith("& ")]
-    assert len(rows) == 30
-    assert {line.count("&") for line in rows} == {11}
-    printed = [cell.strip() for cell in rows[7].removesuffix(r"\\").split("&")[2:]]  # the paper's atk row
-    theirs = np.hstack([get_table("table1").fractions("linear", loss)[2] for loss in LOSSES])
-    assert printed == ["" if np.isnan(value) else f"{value:.2f}" for value in theirs]
-
-
-@pytest.mark.skipif(
-    not (shutil.which("pdflatex") or shutil.which("tectonic")), reason="needs a TeX: pdflatex, tectonic"
-)
-def test_latex_compiles(tmp_path: Path) -> None:
-    body = "\n".join([to_latex(table) for table in all_tables(made((HOSTILE, "pmlb:monk3")))])
-    body += pairs_latex([made()], "joint", None, ["note"])
-    head = "\\documentclass{article}\\usepackage{booktabs,multirow}\\begin{document}\n"
-    (tmp_path / "all.tex").write_text(head + body + "\\end{document}\n")
-    tex = shutil.which("pdflatex")
-    command = [tex, "-interaction=nonstopmode", "-halt-on-error", "all.tex"] if tex else ["tectonic", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-
-
-def test_escape_latex_leaves_nothing_special() -> None:
-    escaped = escape_latex("\\{}$&#^_~%<>")
-    assert re.sub(r"\\[a-zA-Z]+\{\}|\\[{}$&#_%]", "", escaped) == ""
 
 
 def toy_store(
@@ -279,62 +217,6 @@ def test_gather_takes_what_validation_chose_from_complete_sets(tmp_path: Path) -
         assert found[1].methods == METHODS  # no baseline was run
 
 
-class Page(html.parser.HTMLParser):
-    """Collects what a browser would load, the charts' JSON and the text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.tags: list[str] = []
-        self.charts: list[str] = []
-        self.text = ""
-        self._json = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        given = dict(attrs)
-        self.loads += [str(given[name]) for name in ("src", "srcset", "data") if given.get(name)]
-        if tag in ("a", "link") and given.get("href") and not str(given["href"]).startswith("#"):
-            self.loads.append(str(given["href"]))
-        self._json = given.get("type") == "application/json"
-
-    def handle_data(self, data: str) -> None:
-        if self._json:
-            self.charts.append(data)
-            self._json = False
-        else:
-            self.text += data
-
-
-def test_the_page_is_whole_escaped_and_alone(tmp_path: Path) -> None:
-    names = ("embedded:a", "file:<img src=x onerror=alert(1)>.csv", "embedded:c")
-    store, job = toy_store(tmp_path / "s.sqlite", names, protocols=("paper",))
-    with store:
-        assert [each.as_json() for each in stored_jobs(store)] == [
-            from_json(json.loads(json.dumps(job.as_json()))).as_json()
-        ]
-        paths = list(write_report(store, tmp_path / "out"))
-    page = Page()
-    page.feed(paths[-1].read_text())
-    assert page.loads == []
-    assert "img" not in page.tags
-    (walk,) = (chart for chart in page.charts if "sets" in json.loads(chart))
-    charts = [chart for chart in page.charts if chart != walk]
-    assert list(json.loads(walk)["sets"]) == ["easy", "imbalance", "outlier", "ambiguous"]
-    assert page.tags.count("figure") == len(charts) == 5
-    for chart in charts:
-        assert json.loads(chart)["$schema"].startswith("https://vega.github.io/schema/vega-lite")
-    assert "onerror=alert(1)" in page.text
-    assert "Not available locally: gone: no file" in page.text
-    assert "<i>constant</i>" in page.text
-    suffixes = {path.suffix for path in paths}
-    assert suffixes == {".csv", ".md", ".tex", ".svg", ".png", ".pdf", ".html"}
-    assert all(path.parent.parent == tmp_path / "out" or path.name == "report.html" for path in paths)
-    assert all(path.stat().st_size for path in paths)
-    assert (tmp_path / "out/overview/ranks-paper-linear.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "out/overview/ranks-paper-linear.pdf").read_bytes().startswith(b"%PDF")
-
-
 def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
     """Fewer splits give way to more once those are finished; other data sets join; other protocols stand beside."""
     names = ("embedded:a", "embedded:b", "embedded:c")
@@ -358,14 +240,6 @@ def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
         folders = {path.parent.name for path in write_report(store, tmp_path / "out")}
     assert folders >= {"overview-3-splits-paper"}
     assert "overview" not in folders
-
-
-def test_an_empty_job_says_so(tmp_path: Path) -> None:
-    store, job = toy_store(tmp_path / "s.sqlite", ("embedded:only",))
-    with store:
-        section = build(job, store)
-    assert section.tables == []
-    assert any("No data set is complete" in note for note in section.notes)
 
 
 def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
@@ -427,19 +301,6 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     assert two["average"]["errors"] / two["average"]["n"] == pytest.approx(0.32, abs=0.01)
 
 
-def test_one_split_can_be_tabulated_but_not_tested() -> None:
-    scores = made()
-    one = Scores(**{**scores.__dict__, "values": {name: values[..., :1] for name, values in scores.values.items()}})
-    table = tables.pair_table(one, "hinge", "significant")
-    assert {record["wins"] for record in table.records} == {0}
-    assert any("cannot be tested" in note for note in table.notes)
-
-
-def test_titles() -> None:
-    assert title("openml100:31") == "credit-g"
-    assert title("no such thing") == "no such thing"
-
-
 def test_charts_are_valid_vega_lite() -> None:
     scores = made()
     with charts.unchecked():  # as the report makes them
@@ -449,8 +310,3 @@ def test_charts_are_valid_vega_lite() -> None:
         )  # fmt: skip
     for chart in drawn:
         assert chart.to_dict() == charts.specification(chart)  # the first is checked against the schema
-
-
-def test_a_cell_knows_its_group() -> None:
-    cell = Cell("s", "d", "c", 7, "linear", "paper")
-    assert cell.group == Cell("s", "d", "c", 0, "linear", "paper")

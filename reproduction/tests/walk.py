@@ -6,8 +6,6 @@ The solver keeps only where it ends. This is the same way, walked slowly enough 
 while k = n, then the steps of :mod:`closecall.solvers.reference` follow the falling k.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """The compiled grid of networks: against autograd, against its NumPy twin, and without torch."""
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -108,6 +109,25 @@ def test_twenty_steps_are_the_twins(samples: int, features: int) -> None:
     run = {"max_iter": 20, "sample_weight": mass, "seed": 3}
     quick, exact = (train_grid(X, y, problems, dtype=dtype, **run).scores(X) for dtype in (np.float32, np.float64))
     np.testing.assert_allclose(quick, exact, atol=2e-4)
+
+
+@needs_kernel
+@pytest.mark.parametrize("classes", [None, 5])
+@settings(max_examples=25, deadline=None)
+@given(samples=st.integers(5, 1200), features=st.integers(1, 40), hidden=st.integers(1, 40), seed=st.integers(0, 9999))
+def test_wide_vectors_have_the_bits_of_narrow_ones(
+    classes: int | None, samples: int, features: int, hidden: int, seed: int
+) -> None:
+    X, y = blobs(samples, classes or 2, features, seed)
+    problems = [Problem("logistic", name, k=0.3 if "k" in AGGREGATES[name].takes else None) for name in COUNTS]
+    held = ctypes.c_int32.in_dll(compiled.LIBRARY, "network_held")  # type: ignore[arg-type]
+    found = []
+    for width in (16, 8):
+        held.value = width
+        grid = train_grid(X, y, problems, max_iter=6, seed=seed, classes=classes, hidden=hidden)
+        found.append(grid.parameters.values)
+    held.value = 16
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("classes", [None, 3])

@@ -9,30 +9,12 @@ from sklearn.datasets import make_blobs, make_moons
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 from closecall.network import train_grid  # noqa: E402
 from closecall.nn import ResidualMLPClassifier, ResidualMLPClassifierCV  # noqa: E402
 from closecall.objective import Problem  # noqa: E402
-
-QUICK = {"max_iter": 12, "learning_rate": 0.3, "hidden": 3}
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        ResidualMLPClassifier(alpha=0.01, **QUICK),
-        ResidualMLPClassifierCV(alphas=[0.01], ks=[0.5], cv=2, n_starts=2, **QUICK),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_scikit_learn_finds_no_fault(estimator: Any) -> None:
-    results = check_estimator(estimator, on_skip=None)
-    assert [each["check_name"] for each in results if each["status"] not in ("passed", "skipped")] == []
-    # The one check that may be skipped needs SCIPY_ARRAY_API and says so.
-    assert {each["check_name"] for each in results if each["status"] == "skipped"} <= {"check_array_api_input"}
 
 
 def test_it_learns_moons_and_three_classes() -> None:

@@ -2,12 +2,9 @@
 
 import math
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
-
-from tests import ROOT
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
@@ -111,16 +108,3 @@ def test_trimmed_against_label_noise(seed: int) -> None:
     targets = torch.randint(7, (60,), generator=generator)
     for forget in (0.2, 0.45):
         same(nn.TrimmedLoss("cross_entropy", m=forget), partial(small_losses, forget=forget), logits, targets)
-
-
-def test_the_page_shows_what_was_measured() -> None:
-    reducers = pytest.importorskip("reproduction.studies.reducers", reason="the sdist has no studies")
-    read_csv = pytest.importorskip("reproduction.studies.common").read_csv
-    rows = read_csv(ROOT / "docs" / "results" / "beyond" / "reducers.csv")
-    found = {(row["case"], row["method"], int(row["seed"])): row["score"] for row in rows}
-    assert reducers.page(rows, ROOT) == reducers.PAGE.read_text(), (
-        "python -m reproduction.studies reducers --page writes the table"
-    )
-    assert set(found) == set(product(reducers.CASES, reducers.METHODS, range(10)))
-    again = reducers.score("outliers", "trimmed, 30 %", 3)
-    assert again == pytest.approx(found["outliers", "trimmed, 30 %", 3], abs=0.02)

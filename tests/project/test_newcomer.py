@@ -86,7 +86,7 @@ assert data.X.shape == (128, 7) and (data.y == (data.X.sum(axis=1) >= 4)).all()
 assert "majority7" in [member.title for member in available("embedded")]
 from closecall.cli import main
 import sys
-sys.argv = ["closecall", "datasets", "embedded"]
+sys.argv = ["closecall", "reproduce", "--dry-run", "--datasets", "majority7"]
 main()
 """
 

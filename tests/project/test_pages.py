@@ -5,8 +5,6 @@ CLOSECALL_PAGES names another checkout whose pages are looked at instead, to see
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.report.browser import CHROMIUM, launched
 
 markdown = pytest.importorskip("markdown", reason='pages need: pip install "closecall[test]"')
 mkdocs_config = pytest.importorskip("mkdocs.config", reason='pages need: pip install "closecall[test]"')
@@ -126,53 +123,3 @@ def test_the_index_of_the_results_has_few_entries() -> None:
     groups = re.findall(r"^## (.+)\n\n- \[", (SITE / "docs" / "results" / "index.md").read_text(), re.M)
     assert 1 < len(groups) <= 10
     assert "More" not in groups, "a page is in no group of reproduction.pages.front"
-
-
-#: Tables, code and pictures that a reader cannot see whole: wider than the page, or cut by a frame that cannot scroll.
-CUT = """() => [...document.querySelectorAll("article table, article pre, article img, article .formula")]
-  .filter((box) => box.offsetParent).flatMap((box) => {
-    const right = box.getBoundingClientRect().right;
-    for (let frame = box; frame; frame = frame.parentElement) {
-      const overflow = getComputedStyle(frame).overflowX, edge = frame.getBoundingClientRect().right;
-      if (overflow === "auto" || overflow === "scroll") return edge > innerWidth + 1 ? ["beyond the page"] : [];
-      if (overflow !== "visible" && right > edge + 1) return ["cut by " + frame.className];
-    }
-    return right > innerWidth + 1 ? ["beyond the page"] : [];
-  })"""
-SCROLLS = """() => [...document.querySelectorAll("article table")].filter((box) => box.offsetParent).every((table) => {
-    const frame = table.closest(".md-typeset__scrollwrap"), room = frame ? frame.scrollWidth - frame.clientWidth : 0;
-    if (!frame || room < 2) return !!frame;
-    frame.scrollLeft = room;
-    const seen = table.getBoundingClientRect().right <= frame.getBoundingClientRect().right + 1;
-    return seen && getComputedStyle(frame).backgroundImage.includes("gradient");
-  })"""
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    subprocess.run(command, cwd=SITE, check=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium on the PATH")
-    yield from launched()
-
-
-@pytest.mark.parametrize("width", [1200, 390])
-def test_nothing_is_cut_off(width: int, built: Path, browser: Any) -> None:
-    page = browser.new_context(viewport={"width": width, "height": 900}, offline=True).new_page()
-    found = {}
-    for path in sorted(built.rglob("*.html")):
-        page.goto(path.as_uri())
-        scrolls = page.evaluate(SCROLLS)
-        cut = [*page.evaluate(CUT), *([] if scrolls else ["a table that does not scroll, or hides that it does"])]
-        if page.evaluate("document.documentElement.scrollWidth") > width:
-            cut.append("the page itself scrolls sideways")
-        if cut:
-            found[path.relative_to(built).as_posix()] = cut
-    assert found == {}

@@ -1,7 +1,5 @@
 """A page in blocks says the same as Markdown and as HTML, whatever the texts are."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 import pytest

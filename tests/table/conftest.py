@@ -1,18 +1,13 @@
 """The command line in this process, in a folder of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.table.helpers import Run
-
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     from tests.table.helpers import Run  # only where a test asks for it: it needs closecall[bench]
 
     monkeypatch.chdir(tmp_path)

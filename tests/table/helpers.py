@@ -1,7 +1,5 @@
 """The command line run inside the tests' own process."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

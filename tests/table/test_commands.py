@@ -1,7 +1,5 @@
 """``compare``, ``fit`` and ``predict`` as a new user types them, on tables as messy as theirs."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -77,17 +75,17 @@ def test_fit_and_predict_on_messy_tables(run: Run, messy: dict[str, Path], tmp_p
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_chunks_give_the_same_predictions(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
-    assert run("fit", messy["plants"], "--splits", 0, "--out", tmp_path / "m", "--classifier", "close-k") == 0
+    assert run("fit", messy["plants"], "--splits", 0, "--out", tmp_path / "m", "--model", "close-k") == 0
     assert "the target is the column 'Class', by its name" in run.err
     assert run("predict", tmp_path / "m", messy["plants"]) == 0
     whole = run.out
-    assert run("predict", tmp_path / "m", messy["plants"], "--chunk", 7) == 0
+    assert run("predict", tmp_path / "m", messy["plants"]) == 0
     assert run.out == whole
     assert "'height': 1 value not seen in training" in run.err
 
 
 def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
-    run("fit", messy["plants"], "--splits", 0, "--out", tmp_path / "m", "--classifier", "logistic")
+    run("fit", messy["plants"], "--splits", 0, "--out", tmp_path / "m", "--model", "logistic")
     assert run("predict", tmp_path / "m", messy["plants"]) == 0
     labels = {row["prediction"] for row in csv.DictReader(io.StringIO(run.out))}
     assert labels == {"red, big", "green", "'=blue"}
@@ -100,12 +98,10 @@ def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, messy: dict[str, P
 
 def test_a_pipe_of_processes(run: Run, tmp_path: Path) -> None:
     """Standard input to standard output; a reader that leaves early is no error."""
-    fitted = run(
-        "fit", "-", "--splits", 0, "--out", tmp_path / "m", "--classifier", "close-k", stdin=customers().encode()
-    )
+    fitted = run("fit", "-", "--splits", 0, "--out", tmp_path / "m", "--model", "close-k", stdin=customers().encode())
     assert fitted == 0
     (tmp_path / "more.csv").write_text(customers(4000))  # predictions of more than a pipe holds
-    line = f"set -o pipefail; {sys.executable} -m closecall.cli predict m - --chunk 100 <more.csv | head -3"
+    line = f"set -o pipefail; {sys.executable} -m closecall.cli predict m - <more.csv | head -3"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
     done = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False
@@ -118,7 +114,7 @@ def test_a_pipe_of_processes(run: Run, tmp_path: Path) -> None:
 
 
 def test_columns_missing_and_new_are_explained(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
-    run("fit", messy["customers"], "--splits", 0, "--out", tmp_path / "m", "--classifier", "logistic")
+    run("fit", messy["customers"], "--splits", 0, "--out", tmp_path / "m", "--model", "logistic")
     changed = customers().replace("Umsatz", "umsatz", 1).encode()
     assert run("predict", tmp_path / "m", "-", stdin=changed) == cli.BAD_REQUEST
     assert "rename 'umsatz' to 'Umsatz'" in run.err
@@ -159,7 +155,7 @@ def test_errors_say_what_to_do(
 
 def test_model_files_are_checked(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
     model = tmp_path / "m"
-    run("fit", messy["customers"], "--splits", 0, "--out", model, "--classifier", "logistic")
+    run("fit", messy["customers"], "--splits", 0, "--out", model, "--model", "logistic")
     with np.load(model) as archive:
         arrays = {name: archive[name] for name in archive.files}
     arrays["fitted.coef_"] = -arrays["fitted.coef_"]
@@ -175,10 +171,10 @@ def test_model_files_are_checked(run: Run, messy: dict[str, Path], tmp_path: Pat
 
 
 def test_a_failed_prediction_leaves_the_old_file(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
-    run("fit", messy["customers"], "--splits", 0, "--out", tmp_path / "m", "--classifier", "logistic")
+    run("fit", messy["customers"], "--splits", 0, "--out", tmp_path / "m", "--model", "logistic")
     (tmp_path / "p.csv").write_text("old")
     broken = customers(30) + "1;2;3;4;5;6;7;8;9\n"
-    arguments = ("predict", tmp_path / "m", "-", "--out", tmp_path / "p.csv", "--chunk", 5)
+    arguments = ("predict", tmp_path / "m", "-", "--out", tmp_path / "p.csv")
     assert run(*arguments, stdin=broken.encode()) == cli.BAD_REQUEST
     assert (tmp_path / "p.csv").read_text() == "old"
     assert not list(tmp_path.glob("*.part"))
@@ -189,7 +185,7 @@ def test_strange_names_are_text_on_a_terminal(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "[red]<b>.csv"
     lines = [f"{i % 7},{'<b>a</b>' if i % 2 else chr(27) + '[31m=cmd'}" for i in range(40)]
     path.write_text("[bold]\x1b[2J,class\n" + "\n".join(lines) + "\n")
-    assert run("fit", path, "--splits", 0, "--out", tmp_path / "m", "--classifier", "logistic") == 0
+    assert run("fit", path, "--splits", 0, "--out", tmp_path / "m", "--model", "logistic") == 0
     assert "\x1b" not in run.err + run.out
     assert "<b>a</b>" in run.err
     assert "[red]<b>.csv" in run.err

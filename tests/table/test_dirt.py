@@ -76,7 +76,7 @@ def test_rare_names_are_one_level_and_known_and_new_ones_are_told(run: Run) -> N
     assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
     assert "of 'product' seen fewer than 3 times count as 'other'" in " ".join(run.err.split())
     step = TableModel.load("m").recipe.steps[0]
-    assert set(step.rare) >= {"once", "twice"} > set(step.levels)
+    assert {"once", "twice"} <= set(step.rare)
     assert all(names.count(level) >= 3 for level in step.levels)
     assert len(step.levels) + len(step.rare) == len(set(names))
     assert run("predict", "m", "t.csv") == 0
@@ -98,7 +98,7 @@ def wild_table(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
     X = rng.normal(size=(rows, 3))
     labels = np.where(X[:, 0] + 0.2 * rng.normal(size=rows) > 0, "yes", "no")
     wild = rng.choice(rows, rows // 20, replace=False)
-    X[wild, 1] += rng.choice([-1, 1], len(wild)) * rng.uniform(10, 30, len(wild))
+    X[wild, 1] = rng.choice([-1, 1], len(wild)) * rng.uniform(10, 30, len(wild))
     return pd.DataFrame(X, columns=["age", "income", "size"]).assign(left=labels), wild
 
 
@@ -125,7 +125,7 @@ def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
     frame = pd.concat([frame, frame.iloc[[200]].assign(left="no" if frame["left"][200] == "yes" else "yes")])
     frame.to_csv("t.csv", index=False)
     assert run("check", "t.csv", "--target", "left", "--out", "rows.csv") == 0, run.err
-    assert "not errors" in run.out
+    assert "not errors" in " ".join(run.out.split())
     with open("rows.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     cells = [int(row["row"]) - 1 for row in rows if row["kind"] == "cell"]

@@ -1,7 +1,5 @@
 """Which rows learn, choose and count: no group or time of a test row is known before, not in calibration either."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,12 +54,6 @@ def test_no_time_is_on_two_sides(seed: int) -> None:
         for learn, tried in pairs:
             assert times[known[learn]].max() < times[known[tried]].min()
             assert set(codes[known[learn]]) == set(codes[known])
-
-
-def test_distinct_times_divide_evenly() -> None:
-    times = np.random.default_rng(0).permutation(120).astype(float)
-    parts = Order("time", times).divisions(np.arange(120) % 2, 3, 0)
-    assert [tuple(len(part) for part in split) for split in parts] == [(40, 20, 20), (53, 27, 20), (66, 34, 20)]
 
 
 @pytest.mark.parametrize("seed", range(6))

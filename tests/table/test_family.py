@@ -1,7 +1,5 @@
 """The families of aggregates in ``compare`` and ``fit``, as a user types it; a plain loop is the twin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +68,7 @@ def test_compare_is_a_plain_loop_over_the_settings(run: Run, many: bool) -> None
     table = read(written(rows))
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     plan = ComparePlan(2, extra=("tilted",) if many else tuple(FAMILIES), only=("logistic_regression",),
-                       aggregates=False, jobs=1)  # fmt: skip
+                       aggregates=False, jobs=1, squashed=False)  # fmt: skip
     split, (train, validation, test) = next(zip(run_splits(table, plan), Order().divisions(codes, 2, 0), strict=True))
     known = np.concatenate([train, validation])
     frame = table.frame[[column.name for column in table.columns]].astype(float).to_numpy()
@@ -96,7 +94,7 @@ def model(member: str, alpha: float) -> AggregateLossClassifier:
 def test_a_spectrum_of_ones_own_is_compared_and_fitted(run: Run) -> None:
     """Put into the list of aggregates, it is one of them; this one is average top-k of half of the rows."""
     name = written(clouds(60))
-    assert run("compare", name, *QUICK, "--only", "aggregates", "--max-iter", 60) == 0
+    assert run("compare", name, *QUICK, "--only", "aggregates") == 0
     assert by_method(run)[OWN]["label"] == "my spectrum"
     assert run("fit", name, "--out", "m", "--model", OWN, "--splits", 0) == 0
     assert TableModel.load("m").classifier.aggregate == OWN

@@ -1,7 +1,5 @@
 """Files: tables of every kind, damage of every kind, and writing that is whole or not there."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``closecall fit``, ``predict`` and ``explain``: what was chosen and why, estimates, probabilities, reasons, ONNX."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -112,7 +110,7 @@ def test_its_own_rows_are_no_estimate(run: Run) -> None:
     predictions(run, "m", "old.csv")
     assert "learnt from 100% of the rows with a label" in run.err.replace("\n", " ")
     assert "no estimate" in run.err
-    predictions(run, "m", "new.csv", "--chunk", 40)
+    predictions(run, "m", "new.csv")
     assert "no estimate" not in run.err
     assert run("predict", "m", "old.csv", "--json") == 0
     assert run.records()[-1]["learnt_from"] == 1

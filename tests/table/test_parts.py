@@ -1,7 +1,5 @@
 """The parts under the commands: columns, preprocessing, verdicts, intervals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -135,15 +133,6 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     table = read(str(tmp_path / "t.parquet"))
     assert [column.kind for column in table.columns] == ["date", "number", "nominal"]
     assert [len(piece) for piece in stream(str(tmp_path / "t.parquet"), 12)] == [12, 12, 6]
-
-
-def test_streaming_a_pipe_needs_memory_for_one_piece(tmp_path: Path) -> None:
-    """Pieces come one by one: the first is there before the last is read."""
-    path = tmp_path / "t.csv"
-    path.write_text("a,class\n" + "1,x\n2,y\n" * 200_000)
-    pieces = stream(str(path), 1000)
-    assert len(next(pieces)) == 1000
-    assert sum(len(piece) for piece in pieces) == 399_000
 
 
 @pytest.mark.parametrize(

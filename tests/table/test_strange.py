@@ -1,10 +1,7 @@
 """Tables of strangers: hostile names and values stay text, and what a newcomer's files hold is read as they mean it."""
 
-from __future__ import annotations
-
 import csv
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -43,7 +40,7 @@ def clean(*texts: str) -> bool:
 
 def test_fit_and_predict_show_hostile_text_as_text(run: Run, hostile: Path) -> None:
     model = Path("model\x1b[2J")
-    assert run("fit", hostile, "--splits", 0, "--out", model, "--classifier", "logistic") == 0
+    assert run("fit", hostile, "--splits", 0, "--out", model, "--model", "logistic") == 0
     assert clean(run.out, run.err)
     unfolded = run.err.replace("\n", "")  # long lines are folded at 80 columns
     assert SAFE.replace(" ", "") in unfolded.replace(" ", "")
@@ -59,9 +56,7 @@ def test_fit_and_predict_show_hostile_text_as_text(run: Run, hostile: Path) -> N
 
 
 def test_compare_shows_hostile_text_as_text(run: Run, hostile: Path) -> None:
-    assert (
-        run("compare", hostile, "--splits", 2, "--max-iter", 20, "--only", "aggregates", "--report", "r\x1b.html") == 0
-    )
+    assert run("compare", hostile, "--splits", 2, "--only", "aggregates", "--report", "r\x1b.html") == 0
     assert clean(run.out, run.err)
     assert "'\\x1bempty' is left out" in run.out
     assert "report: r\\x1b.html" in run.out
@@ -82,11 +77,9 @@ def test_compare_shows_hostile_text_as_text(run: Run, hostile: Path) -> None:
         ("compare", "monk3", "--drop", HOSTILE),
         ("compare", "monk3", f"--{HOSTILE}"),
         ("compare", "monk3", "--splits", "2", HOSTILE),
-        ("fit", "monk3", "--out", "m", "--classifier", HOSTILE),
+        ("fit", "monk3", "--out", "m", "--model", HOSTILE),
         ("fit", "monk3", "--out", f"nowhere{HOSTILE}/m".replace("/ C", "C")),
         ("predict", f"no{HOSTILE}", "monk3"),
-        ("datasets", HOSTILE),
-        ("datasets", "fan8", "--data-dir", f"d{HOSTILE}"),
         (HOSTILE,),
     ],
 )
@@ -105,7 +98,7 @@ def test_a_report_is_not_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("compare", "monk3", *quick) == 0
     assert 'pip install "closecall[bench,plots]"' in run.err
     assert "Verdict: " in run.out
-    assert "a plain linear SVM" in " ".join(run.out.split())
+    assert "a linear SVM" in " ".join(run.out.split())
     assert not Path("closecall-compare").exists()
     assert run("compare", "monk3", "--report", "r.html") == cli.BAD_REQUEST
     assert 'pip install "closecall[bench,plots]"' in run.err
@@ -120,7 +113,7 @@ def test_words_among_numbers_are_missing_values(run: Run) -> None:
         text = "k.A." if row % 9 == 0 else f"{value:.1f}".replace(".", ",")
         lines.append(f"{row};{text};{'gut' if value < 20 else 'schlecht'}")
     data = b"\xef\xbb\xbf" + "\n".join(lines).encode()
-    assert run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "logistic", stdin=data) == 0
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--model", "logistic", stdin=data) == 0
     assert "'Temperatur' is numbers; 14 values such as 'k.A.' count as missing" in run.err
     assert run("predict", "m", "-", stdin=data) == 0
     assert "120 rows predicted, accuracy 9" in run.err
@@ -153,7 +146,6 @@ def test_other_encodings_are_named(run: Run, data: bytes, words: str) -> None:
     [
         (("compare", "monk3", "--rows", "-3"), "--rows"),
         (("compare", "monk3", "--splits", "1"), "--splits must be 2 or more"),
-        (("compare", "monk3", "--max-iter", "0"), "--max-iter must be 1 or more"),
         (("fit", "monk3"), "Missing option '--out'"),
     ],
 )
@@ -164,7 +156,7 @@ def test_numbers_out_of_range_are_named(run: Run, arguments: tuple[str, ...], wo
 
 def test_copied_columns_are_not_called_unused(run: Run) -> None:
     data = ("id,a,class\n" + "".join(f"u{i},{i % 5},{'x' if i % 5 > 2 else 'y'}\n" for i in range(40))).encode()
-    assert run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "logistic", stdin=data) == 0
+    assert run("fit", "-", "--splits", 0, "--out", "m", "--model", "logistic", stdin=data) == 0
     assert run("predict", "m", "-", "--copy", "id", stdin=data) == 0
     assert "does not use" not in run.err
     assert run("predict", "m", "-", stdin=data) == 0
@@ -180,7 +172,20 @@ def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
     rows = "".join(f"{i % 3 + 0.3 * rng.standard_normal():.3f},{'abc'[i % 3]}\n" for i in range(90))
     data = f"x,class\n{rows}".encode()
     assert (
-        run("fit", "-", "--splits", 0, "--out", "m", "--classifier", "close-k", "--multiclass", multiclass, stdin=data)
+        run(
+            "fit",
+            "-",
+            "--splits",
+            0,
+            "--out",
+            "m",
+            "--model",
+            "close-k",
+            "--multiclass",
+            multiclass,
+            "--no-squash",
+            stdin=data,
+        )
         == 0
     )
     assert run("predict", "m", "-", "--json", stdin=data) == 0
@@ -194,27 +199,3 @@ def test_a_folder_that_cannot_be_is_said_before_the_work(run: Run) -> None:
     assert run("compare", "monk3", "--report", "taken") == cli.BAD_REQUEST
     assert "cannot make the folder 'taken'" in run.err
     assert run.out == ""
-
-
-@pytest.mark.skipif(not os.environ.get("CLOSECALL_LARGE"), reason="a million rows take a minute: set CLOSECALL_LARGE=1")
-def test_a_million_rows(run: Run) -> None:
-    """Mixed types, missing values, dates and an identifier: all three commands, predict in little memory."""
-    rng = np.random.default_rng(5)
-    n, path = 1_000_000, Path("million.csv")
-    age, city = rng.integers(18, 90, n), rng.integers(0, 3, n)
-    label = np.where(age + 12 * (city == 1) + 8 * rng.standard_normal(n) > 55, "yes", "no")
-    with path.open("w") as file:
-        file.write("id,age,city,since,churned\n")
-        for i in range(n):
-            years = "" if i % 13 == 0 else str(age[i])
-            file.write(
-                f"C{i},{years},{('Lima', 'Quito', 'Cusco')[city[i]]},20{10 + i % 14}-0{1 + i % 9}-11,{label[i]}\n"
-            )
-    assert run("compare", path, "--splits", 2, "--max-iter", 50) == 0
-    assert "5000 of 1000000 rows are used" in run.out.replace("\n", " ")
-    assert run("fit", path, "--splits", 0, "--out", "m") == 0
-    assert "'id' is left out" in run.err
-    assert run("predict", "m", path, "--out", "p.csv", "--json") == 0
-    summary = run.records()[-1]
-    assert summary["rows"] == n
-    assert float(str(summary["accuracy"])) > 0.85

@@ -1,7 +1,5 @@
 """``fit`` and ``predict`` of Parquet files in passes: the model of the table in memory, and errors that say why."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any
@@ -79,7 +77,7 @@ def test_predictions_of_several_files_are_those_of_each(run: Run, tmp_path: Path
     *passes, record = run.records()
     assert [each["kind"] for each in passes] == ["pass"] * record["passes"]
     assert all(each["rows"] == record["rows"] for each in passes[1:])
-    assert run("predict", "m", "data", "--out", "p.csv", "--chunk", 50) == 0, run.err
+    assert run("predict", "m", "data", "--out", "p.csv") == 0, run.err
     rows = list(csv.DictReader(Path("p.csv").read_text().splitlines()))
     expected = TableModel.load("m").predict(read(str(tmp_path / "data" / "0.parquet"), "label").frame)[0].tolist()
     assert [row["row"] for row in rows] == [str(number) for number in range(1, 301)]

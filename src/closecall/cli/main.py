@@ -16,7 +16,7 @@ from . import exits, models, streams, tables
 from .console import err, plain
 
 #: Commands of the reproduction of the paper, which a clone of the project has and the installed package has not.
-REPRODUCTION = ("reproduce", "report", "plan", "status", "datasets", "salvage", "export", "import", "publish")
+REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
 app = typer.Typer(
     help="Classifiers trained on the close calls, for your own table.",
     epilog=f"In a clone of the project, the reproduction of the paper as well: {', '.join(REPRODUCTION)}.",

@@ -43,15 +43,15 @@ ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.
 Trust = Annotated[list[str] | None, typer.Option(help="A type of another package that the model file may hold.")]
 #: Coefficients that fit prints.
 LARGEST = 5
-#: Scores in memory at a time: rows times classes.
-SCORES = 1 << 24
+#: Rows in memory at a time, and scores: rows times classes.
+CHUNK, SCORES = 50_000, 1 << 24
 
 
 def fit(
     data: Files,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
     target: Target = "",
-    model: Annotated[str, typer.Option("--model", "--classifier", help="A contender of compare: close_k, "
+    model: Annotated[str, typer.Option(help="A contender of compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: Multiclass = "top_two",
@@ -75,7 +75,6 @@ def fit(
                                                 "without an address, on Dask workers started here.",
                                                 show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes that read Parquet files in passes.", min=1)] = 1,
-    scratch: Annotated[str, typer.Option(help="A folder with room for the decoded rows, for cheaper passes.")] = "",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -101,7 +100,7 @@ def fit(
     if are_streamed(data, stream, cluster):
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
         fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
-                  keep=keep or (), cluster=cluster, jobs=jobs, scratch=scratch, as_json=as_json,
+                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json,
                   squashed=not no_squash, refused=refused)  # fmt: skip
         return
     table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
@@ -161,7 +160,6 @@ def predict(
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
     probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
-    chunk: Annotated[int, typer.Option(help="Rows in memory at a time.", min=1)] = 50_000,
     trust: Trust = None,
     sep: Sep = "",
     encoding: Encoding = "",
@@ -172,7 +170,7 @@ def predict(
     from closecall.table.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
-    chunk = max(1, min(chunk, SCORES // len(loaded.classifier.classes_)))
+    chunk = max(1, min(CHUNK, SCORES // len(loaded.classifier.classes_)))
     reading = reading_of(sep, encoding, None, None, None, None)
     try:
         with opened(output) as file:

@@ -65,7 +65,7 @@ def tables_of(data: Sequence[str]) -> list[str]:
 
 def fit_files(
     data: Sequence[str], output: Path, *, target: str, model: str, loss: str, multiclass: str, drop: Sequence[str],
-    keep: Sequence[str], cluster: str | None, jobs: int, scratch: str, as_json: bool, squashed: bool,
+    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, squashed: bool,
     refused: dict[str, Any],
 ) -> None:  # fmt: skip
     """Fit and save; ``refused`` are options that were given and have no meaning here."""
@@ -81,7 +81,7 @@ def fit_files(
     paths = [str(expanded(each)) for each in data]
     target, features, notes = schema_of(paths, target, drop)
     try:
-        with _source(paths, target, features, cluster, jobs, scratch) as source, _progress(as_json) as tell:
+        with _source(paths, target, features, cluster, jobs) as source, _progress(as_json) as tell:
             found = fit_streamed(
                 source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell, squashed=squashed
             )
@@ -93,12 +93,12 @@ def fit_files(
 
 @contextmanager
 def _source(
-    paths: Sequence[str], target: str, features: Sequence[str], cluster: str | None, jobs: int, scratch: str
+    paths: Sequence[str], target: str, features: Sequence[str], cluster: str | None, jobs: int
 ) -> Iterator[Any]:
     from closecall.cluster import ParquetSource
 
     if cluster is None:
-        source = ParquetSource(paths, target, features=features, processes=jobs, scratch=scratch)
+        source = ParquetSource(paths, target, features=features, processes=jobs)
         try:
             yield source
         finally:

@@ -90,12 +90,12 @@ def compare(
         print_notes(filter(None, libraries().values()), err)
 
     def told(table: Any, hints: Any) -> None:
+        if page and not missing:
+            make_folder(page)
         if not as_json:
             print_facts(table, out)
             for hint in hints:
                 out.print(f"hint: {plain(hint)}", style="yellow")
-        if page and not missing:
-            make_folder(page)
 
     found = compared(
         data, target, splits=splits, rows=rows, metric=metric.replace("-", "_"), extra=with_ or (), only=words(only),

@@ -2,6 +2,7 @@
  *
  * Two shapes suffice. `sums` adds multiples of rows: a layer forward, or derivatives handed back to a layer. `dots`
  * multiplies rows with rows and adds over the samples: gradients of the weights. Widths are multiples of LANES * 2.
+ * tiles.h has them for one width of vectors.
  */
 #if defined(_MSC_VER) && !defined(__clang__)
 #error "vectors of this kind are known to GCC and Clang only; without them the network runs on NumPy"
@@ -30,57 +31,6 @@ INLINE Vec load(const float *from) { return *(const Vec *)from; }
 INLINE void store(float *to, Vec value) { *(Vec *)to = value; }
 #define WHERE(mask, value) ((Vec)((mask) & (Ints)(value)))
 
-/* R rows of V vectors of samples. GATE: only where the activation of the same place is positive. */
-INLINE void sums_tile(const int R, const int V, const Terms *terms, int parts, int64_t first, int64_t s, float *out,
-                      int64_t out_width, int mode, const float *gate, int64_t gate_width) {
-    Vec sum[TALL][8], zero = {0};
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < V; v++) sum[r][v] = zero;
-    for (int part = 0; part < parts; part++) {
-        const float *w = terms[part].w + first * terms[part].row, *z = terms[part].z + s;
-        const int64_t row = terms[part].row, step = terms[part].step, width = terms[part].width;
-        for (int64_t i = terms[part].count; i > 0; i--, w += step, z += width) {
-            Vec x[8];
-            UNROLL for (int v = 0; v < V; v++) x[v] = load(z + v * LANES);
-            UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < V; v++) sum[r][v] += w[r * row] * x[v];
-        }
-    }
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int v = 0; v < V; v++) {
-        Vec value = sum[r][v];
-        int64_t at = s + v * LANES;
-        if (mode == RELU) value = WHERE(value > zero, value);
-        if (mode == GATE) value = WHERE(load(gate + (first + r) * gate_width + at) > zero, value);
-        store(out + (first + r) * out_width + at, value);
-    }
-}
-
-#define TILE(R, V)                                                                                                    \
-    for (; s + V * LANES <= end; s += V * LANES)                                                                      \
-    sums_tile(R, V, terms, parts, first, s, out, out_width, mode, gate, gate_width)
-
-/* out[r][s] for all rows and the first `samples` samples, a block of samples at a time that stays near. */
-ONCE void sums(const Terms *terms, int parts, int64_t rows, int64_t samples, float *out, int64_t out_width, int mode,
-                 const float *gate, int64_t gate_width) {
-    int64_t height = 1, tiles = (rows + TALL - 1) / TALL;
-    for (int part = 0; part < parts; part++) height += terms[part].count;
-    int64_t block = NEAR / height / (8 * LANES) * (8 * LANES);
-    block = block < 2 * LANES ? 2 * LANES : block;
-    for (int64_t from = 0; from < samples; from += block) {
-        int64_t end = from + block < samples ? from + block : samples;
-        for (int64_t tile = 0, first = 0; tile < tiles; tile++) {
-            int64_t size = (rows - first) / (tiles - tile), s = from;
-            switch (size) {
-            case 6: TILE(6, 2); break;
-            case 5: TILE(5, 2); break;
-            case 4: TILE(4, 2); break;
-            case 3: TILE(3, 4); TILE(3, 2); break;
-            case 2: TILE(2, 4); TILE(2, 2); break;
-            default: TILE(1, 8); TILE(1, 2);
-            }
-            first += size;
-        }
-    }
-}
-
 typedef float Quad __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* The sums over the lanes of four vectors. */
@@ -94,58 +44,68 @@ INLINE Quad quad(Vec a, Vec b, Vec c, Vec d) {
     return __builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7);
 }
 
-/* grad[r][c] += sum over s of deltas[r][s] * z[c][s], R x C of them; C is 4 or 8, of which `valid` count. */
-INLINE void dots_tile(const int R, const int C, const float *deltas, int64_t delta_width, const float *z, int64_t width,
-                      int64_t samples, float *grad, int64_t row, int valid) {
-    Vec sum[3][8], zero = {0};
-    const float *at[8];
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) sum[r][c] = zero;
-    UNROLL for (int c = 0; c < C; c++) at[c] = z + (c < valid ? c : 0) * width;
-    for (int64_t s = 0; s < samples; s += LANES) {
-        Vec delta[3];
-        UNROLL for (int r = 0; r < R; r++) delta[r] = load(deltas + r * delta_width + s);
-        UNROLL for (int c = 0; c < C; c++) {
-            Vec x = load(at[c] + s);
-            UNROLL for (int r = 0; r < R; r++) sum[r][c] += delta[r] * x;
-        }
-    }
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c += 4) {
-        Quad found = quad(sum[r][c], sum[r][c + 1], sum[r][c + 2], sum[r][c + 3]);
-        float *to = grad + r * row + c;
-        if (valid >= c + 4)
-            *(Quad *)to += found;
-        else
-            for (int left = 0; left < valid - c; left++) to[left] += found[left];
-    }
+EXPORT int32_t network_held = 16; /* floats of a vector at most: tests set it to 8, to compare */
+
+#define HELD 8
+#define KIND ONCE
+#define LEAST 16
+#define SUMS_TILES                                                                                                    \
+case 6: TILE(6, 2); break;                                                                                            \
+case 5: TILE(5, 2); break;                                                                                            \
+case 4: TILE(4, 2); break;                                                                                            \
+case 3: TILE(3, 4); TILE(3, 2); break;                                                                                \
+case 2: TILE(2, 4); TILE(2, 2); break;                                                                                \
+default: TILE(1, 8); TILE(1, 2);
+#define DOTS_TILES                                                                                                    \
+case 3: ACROSS(3, 4, 1); break;                                                                                       \
+case 2: ACROSS(2, 4, 1); break;                                                                                       \
+default: ACROSS(1, 8, 1);
+#define SIDE_BY_SIDE(from, apart) load(from)
+#define ONE_ROW(vector, which) vector
+#include "tiles.h"
+
+/* Twice the floats in twice the registers: the same bits, on a Zen 5 1.5 to 1.8 times as fast. */
+#ifdef CHOSEN_CLONES
+#define HELD 16
+#define KIND static __attribute__((noinline, target("arch=x86-64-v4")))
+#define LEAST 64
+#define SUMS_TILES                                                                                                    \
+case 6: TILE(6, 4); TILE(6, 2); TILE(6, 1); break;                                                                    \
+case 5: TILE(5, 4); TILE(5, 2); TILE(5, 1); break;                                                                    \
+case 4: TILE(4, 4); TILE(4, 2); TILE(4, 1); break;                                                                    \
+case 3: TILE(3, 4); TILE(3, 2); TILE(3, 1); break;                                                                    \
+case 2: TILE(2, 4); TILE(2, 2); TILE(2, 1); break;                                                                    \
+default: TILE(1, 8); TILE(1, 2); TILE(1, 1);
+#define DOTS_TILES                                                                                                    \
+case 3: ACROSS(3, 8, 5); ACROSS(3, 4, 1); break;                                                                      \
+case 2: ACROSS(2, 8, 5); ACROSS(2, 4, 1); break;                                                                      \
+default: ACROSS(1, 8, 5); ACROSS(1, 4, 1);
+#define SIDE_BY_SIDE(from, apart)                                                                                     \
+    __builtin_shufflevector(load(from), load((from) + (apart)), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define ONE_ROW(vector, which)                                                                                        \
+    ((which) ? __builtin_shufflevector(vector, vector, 8, 9, 10, 11, 12, 13, 14, 15)                                  \
+             : __builtin_shufflevector(vector, vector, 0, 1, 2, 3, 4, 5, 6, 7))
+#include "tiles.h"
+#define WIDE (network_held >= 16 && __builtin_cpu_supports("x86-64-v4"))
+#define IF_WIDE(call) call
+#else
+#define WIDE 0
+#define IF_WIDE(call)
+#endif
+
+INLINE void sums(const Terms *terms, int parts, int64_t rows, int64_t samples, float *out, int64_t out_width, int mode,
+                 const float *gate, int64_t gate_width) {
+    if (WIDE)
+        IF_WIDE(sums16(terms, parts, rows, samples, out, out_width, mode, gate, gate_width));
+    else
+        sums8(terms, parts, rows, samples, out, out_width, mode, gate, gate_width);
 }
 
 /* grad (rows, columns) += deltas (rows, samples) z' (samples, columns). */
-ONCE void dots(const float *deltas, int64_t delta_width, int64_t rows, const float *z, int64_t width, int64_t columns,
+INLINE void dots(const float *deltas, int64_t delta_width, int64_t rows, const float *z, int64_t width, int64_t columns,
                  int64_t samples, float *grad) {
-    int64_t block = NEAR / samples / 4 * 4; /* rows of z that stay near while all deltas pass */
-    block = block < 8 ? 8 : block;
-    for (int64_t from = 0; from < columns; from += block) {
-        int64_t end = from + block < columns ? from + block : columns;
-        for (int64_t r = 0; r < rows;) {
-            const float *delta = deltas + r * delta_width;
-            float *to = grad + r * columns;
-            int64_t left = rows - r, c = from;
-            if (left >= 3) {
-                for (; c < end; c += 4)
-                    dots_tile(3, 4, delta, delta_width, z + c * width, width, samples, to + c, columns,
-                              end - c < 4 ? (int)(end - c) : 4);
-                r += 3;
-            } else if (left == 2) {
-                for (; c < end; c += 4)
-                    dots_tile(2, 4, delta, delta_width, z + c * width, width, samples, to + c, columns,
-                              end - c < 4 ? (int)(end - c) : 4);
-                r += 2;
-            } else {
-                for (; c < end; c += 8)
-                    dots_tile(1, 8, delta, delta_width, z + c * width, width, samples, to + c, columns,
-                              end - c < 8 ? (int)(end - c) : 8);
-                r += 1;
-            }
-        }
-    }
+    int64_t done = WIDE ? rows / 2 * 2 : 0;
+    if (done) IF_WIDE(dots16(deltas, delta_width, rows, z, width, columns, samples, grad));
+    if (done < rows)
+        dots8(deltas + done * delta_width, delta_width, rows - done, z, width, columns, samples, grad + done * columns);
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -16,7 +15,7 @@ from altair.utils.schemapi import debug_mode
 from closecall._budget import address_space
 
 from .formats import Row
-from .text import visible, write_whole
+from .text import visible
 
 #: Okabe & Ito's colours, which all eyes can tell apart; the same method has the same colour everywhere.
 COLOURS = {
@@ -27,7 +26,6 @@ COLOURS = {
     "top": "#CC79A7",
 }
 LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
-FORMATS = ("svg", "png", "pdf")
 
 
 def chart_of(records: Sequence[Row]) -> Any:
@@ -112,29 +110,12 @@ def specification(chart: Any) -> dict[str, Any]:
     return chart if isinstance(chart, dict) else chart.to_dict(validate=False)
 
 
-def draw(specification: dict[str, Any], suffix: str) -> bytes:
-    """The picture of a specification."""
+def draw(specification: dict[str, Any]) -> str:
+    """The picture of a specification, as SVG."""
     check_room()
-    drawn = spec_to_mimebundle(specification, suffix, mode="vega-lite", **({"ppi": 144} if suffix == "png" else {}))
+    drawn = spec_to_mimebundle(specification, "svg", mode="vega-lite")
     (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()
-    return content.encode() if isinstance(content, str) else bytes(content)
-
-
-def write(chart: Any, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Save a chart as ``stem.svg`` and so on; return the paths.
-
-    The SVG is drawn first. Where it is already there as it would be, the other formats that are there are left alone.
-    """
-    check_room()
-    plain, same, paths = specification(chart), False, []
-    for suffix in formats:
-        paths.append(path := stem.with_name(f"{stem.name}.{suffix}"))
-        if same and path.exists():
-            continue
-        content = draw(plain, suffix)
-        same = same or (suffix == "svg" and path.exists() and path.read_bytes() == content)
-        write_whole(path, content)
-    return paths
+    return str(content)
 
 
 def side_by_side(charts: Sequence[Any]) -> Any:

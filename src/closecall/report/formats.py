@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .text import WIDTH, escape_latex, escape_markdown, no_formula, paragraph, visible
+from .text import WIDTH, escape_markdown, no_formula, paragraph, visible
 
 Row = dict[str, Any]
 
@@ -134,23 +134,6 @@ def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def to_latex(table: Table) -> str:
-    """A booktabs table of the formatted cells."""
-    columns = "l" + "r" * (len(table.header) - 1)
-    lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (table.header, *table.rows)]
-    body = "\n".join([r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule"])
-    return float_table(table.title, table.notes, columns, body)
-
-
-def float_table(caption: str, notes: Sequence[str], columns: str, body: str) -> str:
-    small = "\n".join(rf"\par\smallskip{{\footnotesize {escape_latex(note)}\par}}" for note in notes)
-    return (
-        "% needs \\usepackage{booktabs,multirow}\n\\begin{table*}[htbp]\n\\small\n"
-        f"\\caption{{{escape_latex(caption)}}}\n\\begin{{center}}\n\\begin{{tabular}}{{{columns}}}\n{body}\n"
-        f"\\end{{tabular}}\n\\end{{center}}\n{small}\n\\end{{table*}}\n"
-    )
 
 
 def signed(value: float, digits: int) -> str:

@@ -31,7 +31,7 @@ class Chart:
 def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
     """A chart, or its specification, for a page; its picture is drawn here unless given."""
     plain, caption = specification(chart), caption.replace(" %", "\u00a0%")  # a number and its sign stay on one line
-    picture = draw(plain, "svg").decode() if picture is None else picture
+    picture = draw(plain) if picture is None else picture
     return Chart(identity, caption, picture, to_json({**plain, "description": caption}))
 
 

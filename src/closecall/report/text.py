@@ -117,18 +117,6 @@ _LATEX = {
 }  # fmt: skip
 
 
-def escape_latex(text: str) -> str:
-    """Text that LaTeX prints as it is.
-
-    Examples
-    --------
-    >>> print(escape_latex("a_b & 50 %"))
-    a\\_b \\& 50 \\%
-    """
-    escaped = "".join(_LATEX.get(character, character) for character in visible(text))
-    return re.sub(r"-(?=-)", "-{}", escaped)  # two hyphens would become a dash
-
-
 def p_value(p: float) -> str:
     """A p-value for a table.
 

@@ -6,6 +6,7 @@
 
 /* Only glibc chooses among clones when the library is loaded; musl does not. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__)
+#define CHOSEN_CLONES
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CLONES

@@ -15,14 +15,14 @@ from closecall.table.read.sheet import Reading, Sheet, sheet_of
 
 from . import content
 from .check import check_table, opinions_of
-from .compare import ComparePlan, diagnosis_of, run_splits
+from .compare import LEAST, ComparePlan, diagnosis_of, run_splits
 from .conclude import PLAIN, conclude
 from .contenders import AGGREGATED
 from .divide import Order
 from .hints import hints
 from .model import Preprocessor
 from .report import PRECISION, Findings, as_records, facts_of, write
-from .table import read
+from .table import check_classes, read
 
 #: Rows to check that a notebook shows.
 SHOWN = 10
@@ -178,6 +178,7 @@ def compare(
     if squash:
         recipe = Preprocessor.fit(table.frame, table.columns)
         table = replace(table, notes=(*table.notes, *recipe.notes(table.frame)))
+    check_classes(table, LEAST)
     hinted = hints(table)
     if told:
         told(table, hinted)

@@ -116,6 +116,9 @@ class Preprocessor:
         width = sum(step.width for step in steps)
         X = cls(steps, np.zeros(width), np.ones(width), np.inf).matrix(frame)
         if squashed:
+            for step, at in cls(steps, X, X).places():  # what was filled in says nothing of how far cells lie
+                if not step.levels:
+                    X[np.isnan(numbers(frame[step.column.name], step.column)), at] = np.nan
             return cls(steps, *robust_scale(X))
         mean, scale = moments(X)
         low, high = X.min(axis=0), X.max(axis=0)

@@ -14,7 +14,7 @@ cost that grows with every step and is dominated by the last.
 
 Undecided examples add to a bound in pairs: two that no theta of the cone is right on cost it one of them. Few of all
 pairs matter, those that a good classifier orders wrongly, each example in one: see :func:`matched`. They halve the
-number of cones (measured on the sets of ``python -m reproduction.studies exact``).
+number of cones (measured on the sets of docs/results/beyond-exact.md).
 
 The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by the mass alone a
 few edges may be split for ever while the others stay long. Measured on 300 normal examples, a sixth of them wrong:

@@ -1,7 +1,5 @@
 """The page of ``closecall compare`` in a real browser: it draws, sorts and filters, asks nobody, shows text as text."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.report.browser import CHROMIUM, Page, column, visit
+from gate.browser import CHROMIUM, Page, column, visit
 
 pytest.importorskip("pandas", reason="install closecall[bench]")
 pytest.importorskip("altair", reason="install closecall[plots]")

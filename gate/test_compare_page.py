@@ -17,9 +17,11 @@ import pandas as pd
 
 from closecall.aggregates import AGGREGATES
 from closecall.linear.diagnosis import Diagnosis, Finding
+from closecall.table.check import FIELDS
 from closecall.table.compare import EXACT, ComparePlan, Split
 from closecall.table.conclude import conclude
 from closecall.table.contenders import Entry, built_in
+from closecall.table.divide import Order
 from closecall.table.read.columns import Column
 from closecall.table.read.sheet import Sheet as Table
 from closecall.table.report import Findings, to_html

@@ -47,7 +47,7 @@ def by_method(run: Run) -> dict[str, dict[str, object]]:
 
 def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
     Path("customers.csv").write_text(customers(80))
-    assert run("compare", "customers.csv", "--splits", 2, "--with", "k-nn") == 0
+    assert run("compare", "customers.csv", "--splits", 2, "--with", "k-nn", "--with", "linear-svc") == 0
     assert max(map(len, run.out.splitlines())) <= 80
     assert "\x1b" not in run.out
     for words in (
@@ -102,7 +102,7 @@ def check_p_values(records: list[dict[str, Any]], page: str) -> None:
 
 def test_three_classes_as_records(run: Run) -> None:
     Path("plants.csv").write_text(plants())
-    assert run("compare", "plants.csv", *QUICK, "--only", "aggregates", "--rows", 60) == 0
+    assert run("compare", "plants.csv", *QUICK, "--only", "aggregates", "--rows", 60, "--loss", "logistic,hinge") == 0
     records = run.records()
     table, verdict, results = records[0], records[-1], by_method(run)
     assert table["classes"] == {"=blue": 20, "green": 20, "red, big": 20}

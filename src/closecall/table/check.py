@@ -99,19 +99,19 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
     X = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
     with threadpool_limits(1):
-        opinions = opinions or (_forest(X, codes, seed), _close_k(X, codes, seed))
+        opinions = opinions or (forest_opinion(X, codes, seed), close_k_opinion(X, codes, seed))
     best = max(opinions, key=lambda opinion: opinion.right(codes))
     found = [*_twins(X, codes, classes), *_cells(table), *_labels(best, codes, classes)]
     return need_pandas().DataFrame(found, columns=list(FIELDS))
 
 
-def _forest(X: Array, codes: Array, seed: int) -> Opinion:
+def forest_opinion(X: Array, codes: Array, seed: int) -> Opinion:
     """A forest's votes by the trees that have not seen the row."""
     model = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     return Opinion("random forest", model.oob_decision_function_)
 
 
-def _close_k(X: Array, codes: Array, seed: int) -> Opinion:
+def close_k_opinion(X: Array, codes: Array, seed: int) -> Opinion:
     """What ``closecall fit`` trains, in folds, its scores turned into probabilities."""
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")

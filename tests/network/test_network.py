@@ -130,37 +130,43 @@ def test_wide_vectors_have_the_bits_of_narrow_ones(
     np.testing.assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("classes", [None, 3])
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | None) -> None:
+def by_autograd(
+    X: np.ndarray, y: np.ndarray, problem: Problem, seed: int, mass: np.ndarray, hidden: int, settings: Settings,
+    classes: int | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Scores of one module trained by torch's Adam, the core's weights of the losses held fixed in every step."""
     torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
     from closecall.nn import ResidualMLP, logit_losses
 
+    module = ResidualMLP.of(start(Shape(X.shape[1], hidden, classes or 1), seed=seed))
+    optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
+    known, aggregate, k_at, m = problem.resolve(mass.sum(), settings.max_iter)
+    shrunk = list(module.parameters())
+    if not settings.penalize_intercept:
+        shrunk = [layer.weight for layer in (module.first, module.second, module.output)]
+    for step in range(1, settings.max_iter + 1):
+        optimizer.param_groups[0]["lr"] = settings.rate(step)
+        logits = module(torch.tensor(X))
+        name = f"top_two_{problem.loss}" if classes else problem.loss
+        losses = logit_losses(name, logits if classes else logits[:, 0], torch.tensor(y)).losses
+        values = losses.detach().numpy()[None]
+        weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
+        penalty = problem.alpha / 2 * sum(each.square().sum() for each in shrunk)
+        optimizer.zero_grad()
+        ((torch.tensor(weights) * losses).sum() + penalty).backward()
+        optimizer.step()
+    return np.asarray(module(torch.tensor(X)).detach().T)
+
+
+@pytest.mark.parametrize("classes", [None, 3])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | None) -> None:
     X, y = blobs(classes=classes or 2)
     X = X.astype(np.float32).astype(float)
     mass = np.random.default_rng(1).integers(1, 4, len(X)) / 2
     problems = [Problem(loss, name, alpha=0.3, **COUNTS[name]) for name in AGGREGATES]
-
-    def by_autograd(problem: Problem, steps: int = 24) -> np.ndarray:
-        # One module, torch's Adam, the core's weights of the losses held fixed.
-        module = ResidualMLP.of(start(Shape(3, 5, classes or 1), seed=3))
-        optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
-        known, aggregate, k_at, m = problem.resolve(mass.sum(), steps)
-        for step in range(1, steps + 1):
-            optimizer.param_groups[0]["lr"] = Settings(steps, 0.03, False).rate(step)
-            logits = module(torch.tensor(X))
-            name = f"top_two_{loss}" if classes else loss
-            losses = logit_losses(name, logits if classes else logits[:, 0], torch.tensor(y)).losses
-            values = losses.detach().numpy()[None]
-            weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
-            layers = (module.first, module.second, module.output)
-            penalty = sum(layer.weight.square().sum() for layer in layers)
-            optimizer.zero_grad()
-            ((torch.tensor(weights) * losses).sum() + problem.alpha / 2 * penalty).backward()
-            optimizer.step()
-        return np.asarray(module(torch.tensor(X)).detach().T)
-
-    expected = [by_autograd(problem) for problem in problems]
+    settings = Settings(24, 0.03, False)
+    expected = [by_autograd(X, y, problem, 3, mass, 5, settings, classes) for problem in problems]
     for dtype, tolerance in ((np.float64, 1e-7), (np.float32, 2e-4)):
         grid = train_grid(
             X, y, problems, max_iter=24, seed=3, hidden=5, sample_weight=mass, classes=classes, dtype=dtype
@@ -173,9 +179,6 @@ def test_a_grid_is_its_problems_trained_by_autograd(loss: str, classes: int | No
 @needs_kernel
 def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
     """A plain module and torch's own Adam from the seed of each run; one grid trains all, in another order."""
-    torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
-    from closecall.nn import ResidualMLP, logit_losses
-
     rng = np.random.default_rng(0)
     X, y = blobs(int(rng.integers(30, 200)), features=int(rng.integers(2, 9)), seed=int(rng.integers(2**31)))
     X = X.astype(np.float32).astype(float)
@@ -188,20 +191,9 @@ def test_forty_random_runs_from_their_own_starts_are_torchs() -> None:
     seeds = [int(each) for each in rng.integers(2**31, size=40)]
     run = {"max_iter": steps, "learning_rate": 0.01, "penalize_intercept": True}
     grid = train_grid(X, y, problems, seed=seeds, **run)  # type: ignore[arg-type]
+    settings, mass = Settings(steps, 0.01, True), np.ones(len(X))
     for problem, seed, scores in zip(problems, seeds, grid.scores(X), strict=True):
-        module = ResidualMLP.of(start(Shape(X.shape[1], X.shape[1], 1), seed=seed))
-        optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
-        known, aggregate, k_at, m = problem.resolve(float(len(X)), steps)
-        for step in range(1, steps + 1):
-            optimizer.param_groups[0]["lr"] = Settings(steps, 0.01, True).rate(step)
-            losses = logit_losses(problem.loss, module(torch.tensor(X))[:, 0], torch.tensor(y)).losses
-            values, mass = losses.detach().numpy()[None], np.ones(len(X))
-            weights = aggregate.weigh(values, mass, known.threshold, np.asarray(k_at(step)), np.asarray(m))[0]
-            penalty = sum(each.square().sum() for each in module.parameters())
-            optimizer.zero_grad()
-            ((torch.tensor(weights) * losses).sum() + problem.alpha / 2 * penalty).backward()
-            optimizer.step()
-        right = module(torch.tensor(X)).detach().numpy()[:, 0]
+        right = by_autograd(X, y, problem, seed, mass, X.shape[1], settings)[0]
         np.testing.assert_allclose(scores, right, atol=1e-5, rtol=1e-5, err_msg=f"{problem} seed {seed}")
 
 

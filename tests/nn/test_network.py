@@ -1,7 +1,5 @@
 """The paper's network for a grid of problems, against the plain module trained one at a time by autograd."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,43 +11,10 @@ from closecall.objective import Problem
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 
-from closecall.nn import KDecay, logit_losses, reducers  # noqa: E402
 from closecall.nn.descent import slopes  # noqa: E402
 from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
 from closecall.nn.network import tensors, train_grid  # noqa: E402
-from tests.network.test_network import COUNTS, blobs  # noqa: E402
-
-REDUCERS = {each.aggregate: each for each in vars(reducers).values() if hasattr(each, "aggregate")}
-
-
-def weights_of(module: Any) -> Any:
-    return [layer.weight for layer in (module.first, module.second, module.output)]
-
-
-def plain(X: np.ndarray, y: np.ndarray, problem: Problem, *, steps: int, classes: int | None, mass: Any) -> Any:
-    """The slow twin: one network, autograd, concatenations, torch's own Adam."""
-    module = ResidualMLP.of(start(X.shape[1], 5, classes or 1, seed=3))
-    settings = Settings(steps, 0.03, False)
-    optimizer = torch.optim.Adam(module.parameters(), lr=1.0)
-    name = "close" if problem.aggregate == "close_decay" else problem.aggregate
-    reducer = REDUCERS[name](
-        **{each: getattr(problem, each) for each in AGGREGATES[name].takes}, reduction="sum"
-    ).double()
-    schedule = KDecay(reducer, steps) if problem.aggregate == "close_decay" else None
-    inputs, targets = torch.tensor(X), torch.tensor(y)
-    for step in range(1, steps + 1):
-        optimizer.param_groups[0]["lr"] = settings.rate(step)
-        logits = module(inputs)
-        name = problem.loss if classes is None else f"top_two_{problem.loss}"
-        found = logit_losses(name, logits[:, 0] if classes is None else logits, targets)
-        penalty = sum(weight.square().sum() for weight in weights_of(module))
-        value = reducer(found.losses, mass=mass, closeness=found.closeness) + problem.alpha / 2 * penalty
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        if schedule is not None:
-            schedule.step()
-    return module(inputs).detach().numpy().T
+from tests.network.test_network import COUNTS, blobs, by_autograd  # noqa: E402
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -95,7 +60,7 @@ def test_a_grid_is_its_problems_trained_one_at_a_time(loss: str, classes: int | 
     )
     found = grid.scores(X).reshape(len(problems), classes or 1, -1)
     for problem, scores in zip(problems, found, strict=True):
-        expected = plain(X, y, problem, steps=24, classes=classes, mass=torch.tensor(mass))
+        expected = by_autograd(X, y, problem, 3, mass, 5, Settings(24, 0.03, False), classes)
         np.testing.assert_allclose(scores, expected, atol=1e-7, err_msg=str(problem))
 
 

@@ -153,23 +153,6 @@ def test_errors_say_what_to_do(
     assert not (tmp_path / "m").exists()
 
 
-def test_model_files_are_checked(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
-    model = tmp_path / "m"
-    run("fit", messy["customers"], "--splits", 0, "--out", model, "--model", "logistic")
-    with np.load(model) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    arrays["fitted.coef_"] = -arrays["fitted.coef_"]
-    with model.open("wb") as file:
-        np.savez(file, **arrays)
-    assert run("predict", model, messy["customers"], "--out", tmp_path / "p.csv") == cli.BAD_REQUEST
-    assert "was changed" in run.err
-    assert not (tmp_path / "p.csv").exists()
-    model.write_bytes(b"no model")
-    assert run("predict", model, messy["customers"]) == cli.BAD_REQUEST
-    assert run("predict", tmp_path / "nowhere", messy["customers"]) == cli.BAD_REQUEST
-    assert "cannot read the model" in run.err
-
-
 def test_a_failed_prediction_leaves_the_old_file(run: Run, messy: dict[str, Path], tmp_path: Path) -> None:
     run("fit", messy["customers"], "--splits", 0, "--out", tmp_path / "m", "--model", "logistic")
     (tmp_path / "p.csv").write_text("old")
@@ -179,21 +162,6 @@ def test_a_failed_prediction_leaves_the_old_file(run: Run, messy: dict[str, Path
     assert (tmp_path / "p.csv").read_text() == "old"
     assert not list(tmp_path.glob("*.part"))
     assert not list(tmp_path.glob(".*.part"))
-
-
-def test_strange_names_are_text_on_a_terminal(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "[red]<b>.csv"
-    lines = [f"{i % 7},{'<b>a</b>' if i % 2 else chr(27) + '[31m=cmd'}" for i in range(40)]
-    path.write_text("[bold]\x1b[2J,class\n" + "\n".join(lines) + "\n")
-    assert run("fit", path, "--splits", 0, "--out", tmp_path / "m", "--model", "logistic") == 0
-    assert "\x1b" not in run.err + run.out
-    assert "<b>a</b>" in run.err
-    assert "[red]<b>.csv" in run.err
-    assert run("predict", tmp_path / "m", path) == 0
-    assert "\x1b" not in run.out
-    for source in ("-", "no\x1b[2J.csv"):
-        assert run("predict", tmp_path / "m", source, stdin=b"x,y\n1,2\n") == cli.BAD_REQUEST
-        assert "\x1b" not in run.err
 
 
 def test_help_fits_eighty_columns(run: Run) -> None:

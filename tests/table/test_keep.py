@@ -103,15 +103,6 @@ def _predict_text(run: Run, text: str, *options: object) -> list[dict[str, str]]
     return list(csv.DictReader(io.StringIO(run.out)))
 
 
-def test_fit_says_how_good_a_forest_is(run: Run) -> None:
-    Path("c.csv").write_text(customers(80))
-    assert run("fit", "c.csv", "--out", "m", "--model", "random-forest", "--splits", 2) == 0, run.err
-    assert re.search(r"cross-validated accuracy .*: [\d.]+ \([\d.]+ to [\d.]+\) RandomForest; .* LogisticRegression; ",
-                     run.err)  # fmt: skip
-    assert "chosen: RandomForestClassifier as --model random_forest says, max_features=" in run.err
-    assert "coefficients" not in run.err
-
-
 def test_a_moved_threshold_is_a_linear_model(run: Run) -> None:
     """A few rows far out pull the boundary off: moving it gains, and the probabilities stay as they were."""
     rng = np.random.default_rng(0)

@@ -111,14 +111,6 @@ def test_saved_model_predicts_the_same_bits(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_model_without_a_table_is_refused(tmp_path: Path) -> None:
-    from closecall import CloseKClassifier
-
-    CloseKClassifier().fit([[-1.0], [0.0], [1.0], [2.0]], [0, 0, 1, 1]).save(tmp_path / "m")
-    with pytest.raises(DataError, match="closecall fit"):
-        TableModel.load(str(tmp_path / "m"))
-
-
 def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="install closecall[bench]")
     frame = pd.DataFrame(

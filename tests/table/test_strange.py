@@ -128,20 +128,6 @@ def test_a_cut_file_is_called_cut(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        ("n;Güte\n1;ä\n2;b\n".encode("latin-1"), "is not in UTF-8 (byte 0xfc is no character there)"),
-        ("n,class\n1,ä\n2,b\n".encode("utf-16"), "is in UTF-16; save it in UTF-8"),
-        (b"PK\x03\x04\x00\x00", "is not a text file; give CSV, TSV or .parquet"),
-    ],
-)
-def test_other_encodings_are_named(run: Run, data: bytes, words: str) -> None:
-    Path("t.csv").write_bytes(data)
-    assert run("fit", "t.csv", "--splits", 0, "--out", "m") == cli.BAD_REQUEST
-    assert words in run.err
-
-
-@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("compare", "monk3", "--rows", "-3"), "--rows"),

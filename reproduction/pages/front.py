@@ -27,7 +27,7 @@ GROUPS = {
         "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
     ),
     "When does it help?": (
-        "when", "beyond-family", "beyond-contamination", "beyond-guard", "beyond-referee", "beyond-threshold",
+        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-guard", "beyond-referee", "beyond-threshold",
         "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (

@@ -203,7 +203,8 @@ def _cells(table: Sheet) -> list[tuple[Any, ...]]:
 
 
 def _said_of(table: Sheet, column: Column, row: int, away: float) -> str:
-    text = str(texts(table.frame[column.name].iloc[[row]]).iloc[0])[:40]
+    cell = table.frame[column.name].iloc[[row]]
+    text = str(texts(cell).iloc[0])[:40] if column.form or column.kind == "date" else f"{numbers(cell, column)[0]:g}"
     return f"{column.label} = {text}, {away:.3g} robust deviations out"
 
 

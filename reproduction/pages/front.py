@@ -27,8 +27,8 @@ GROUPS = {
         "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
     ),
     "When does it help?": (
-        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-guard", "beyond-referee", "beyond-threshold",
-        "beyond-multiclass", "beyond-yardsticks",
+        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-guard",
+        "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (
         "beyond-cost", "beyond-starts", "beyond-optimality", "beyond-exact", "exact01", "beyond-dca", "sorr",

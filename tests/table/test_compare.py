@@ -61,7 +61,7 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
     content = page.read_text(encoding="utf-8")
     assert "closecall compare" in content
     charts = re.findall(r'<script type="application/json" id="chart-\w+">(.*?)</script>', content, re.S)
-    assert len(charts) == 4
+    assert len(charts) == 3
     for chart in charts:
         alt.Chart.from_dict(json.loads(chart))  # an error if it is not as Vega-Lite's schema has it
     with page.with_name("report-results.csv").open(newline="") as file:

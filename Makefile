@@ -9,8 +9,8 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.
 
 .PHONY: demo test lint types docs check wheel wheel-test lowest clean
 
-demo: $(DEMO_VENV)/.installed  ## install the light set, run the main job on the embedded suite, say where the report is
-	$(DEMO_VENV)/bin/closecall reproduce --out $(DEMO_OUT)
+demo: $(DEMO_VENV)/.installed  ## install the light set, run the main job on the embedded suite (SPLITS=25: as the paper), say where the report is
+	$(DEMO_VENV)/bin/closecall reproduce --out $(DEMO_OUT) $(if $(SPLITS),--splits $(SPLITS))
 
 # Three workers for two cores: a fifth of the time is waiting for processes. Bytecode is written, whatever the shell says:
 # the tests start some two hundred of them.
@@ -20,6 +20,7 @@ test: $(VENV)/.installed  ## install the test set, run all tests
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
 
 types: $(VENV)/.installed
 	$(VENV)/bin/mypy
@@ -53,7 +54,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src
 
 $(DEMO_VENV)/.installed: pyproject.toml constraints.txt hatch_build.py $(wildcard src/closecall/*/*.[ch])
 	$(PYTHON) -m venv $(DEMO_VENV)
-	$(DEMO_VENV)/bin/python $(PIP_INSTALL) -e ".[bench,plots]"
+	$(DEMO_VENV)/bin/python $(PIP_INSTALL) --no-compile -e ".[demo]"
 	touch $@
 
 clean:

@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow", reason="install closecall[bench]")
 
 from closecall import CloseKClassifier, load_model
 from closecall._arrays import ArchiveError, read_arrays
-from closecall.table.read import files, parquet, text
+from closecall.table.read import files, parquet
 from closecall.table.read.dataset import DataError
 from gate.hostile_files import ATTACKS, forge, npy
 from reproduction.protocol import load_dataset, sources
@@ -43,25 +43,6 @@ def test_read_or_refused(name: str) -> None:
         except Refused:
             refused += 1
     assert 0 < refused < SEEDS.get(name, 60)
-
-
-@settings(max_examples=60)
-@given(st.binary(max_size=300))
-def test_any_bytes_are_a_table_or_an_error(raw: bytes) -> None:
-    told = "bytes"
-    try:
-        frame = files.parse_table(raw, ",", "bytes", "target", ())
-        files.from_frame(frame, "target", name="bytes", source="file", version="")
-    except DataError as error:
-        told = str(error)
-    assert "bytes" in told
-
-
-@settings(max_examples=60)
-@given(st.binary(max_size=300))
-def test_any_bytes_are_an_archive_or_an_error(raw: bytes) -> None:
-    with pytest.raises(ArchiveError):
-        read_arrays(io.BytesIO(raw))
 
 
 def archive(**members: bytes) -> bytes:
@@ -111,13 +92,6 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
         files.read_bytes(tmp_path / "bomb.csv.gz", 1 << 20)
     assert max(sizes) < 1 << 17
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes, of a gigabyte
-
-
-def test_a_table_of_a_million_columns(tmp_path: Path) -> None:
-    path = tmp_path / "wide.csv"
-    path.write_text("target" + ",".join(f"c{i}" for i in range(text.MAX_COLUMNS + 1)) + "\n")
-    with pytest.raises(DataError, match="columns; 100000 are the most"):
-        load_dataset(path)
 
 
 def test_parquet_of_lists_and_of_two_columns_of_one_name(tmp_path: Path) -> None:

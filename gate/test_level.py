@@ -96,6 +96,17 @@ def copied(rng: np.random.Generator, columns: int) -> tuple[Any, Any]:
     return X[rows], y[rows]
 
 
+def shocked(rng: np.random.Generator, columns: int, members: int, own: float) -> tuple[Any, Any, Any]:
+    """Sixty times of some members, rows near in time alike; with own rows, what is alike is a shock that all share."""
+    steps = rng.normal(size=(160, 1 if own else members, columns + 1))
+    for time in range(1, 160):
+        steps[time] = 0.9 * steps[time - 1] + np.sqrt(0.19) * steps[time]
+    rows = (steps[100:] + own * rng.normal(size=(60, members, columns + 1))).reshape(60 * members, -1)
+    y = (rows[:, 0] > 0).astype(int)
+    y[:2] = 0, 1  # the first fold has something to learn
+    return rows[:, 1:], y, np.tile(np.arange(members), 60)
+
+
 OVERLAP = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0), StratifiedShuffleSplit(20, random_state=0)
 SINGLE = [(np.arange(100), np.arange(100, 300))]
 #: What is drawn, how many challengers there are, how rows are divided or scored.
@@ -103,6 +114,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], dict[str, Any]]] = {
     "any number of challengers": (plain, (1, 20, 100), {}),
     "groups": (grouped, (1, 20), {}),
     "time": (series, (1, 20), {"cv": TimeSeriesSplit(5)}),
+    "members near in time": (lambda *drawn: shocked(*drawn, 5, 0.0)[:2], (20,), {"cv": TimeSeriesSplit(5)}),
+    "members beside time": (partial(shocked, members=8, own=0.8), (20,), {"cv": TimeSeriesSplit(5)}),
     "groups that cross": (crossed, (1, 20), {}),
     "copies": (copied, (1,), {}),
     "folds that overlap": (plain, (20,), {"cv": OVERLAP[0]}),
@@ -137,6 +150,20 @@ def test_thresholds_and_close_k_are_judged_over_groups() -> None:
             return clone(model).fit(X, y, groups=member)
 
         assert level(fit, runs)[0] <= stats.binom.isf(1e-3, runs, 0.06)
+
+
+def test_folds_of_few_groups_have_both_classes() -> None:
+    """Four groups of either class: five folds would train on a majority of the class that they do not test."""
+
+    def fit(rng: np.random.Generator) -> Any:
+        member = np.repeat(np.arange(8), 10)
+        X = rng.normal(size=(8, 3))[member] + 0.5 * rng.normal(size=(80, 3))
+        model = GuardedClassifierCV(LogisticRegression(C=1e-4), GaussianNB(), refit=False)
+        return model.fit(X, rng.permutation(np.arange(8) % 2)[member], groups=member)
+
+    taken, gains, _ = level(fit)
+    assert taken <= LIMIT
+    assert unbiased(gains)
 
 
 def test_copies_are_never_on_both_sides() -> None:

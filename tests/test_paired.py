@@ -174,6 +174,9 @@ def test_time_is_cut_into_few_long_blocks_of_what_was_asked() -> None:
     rows = units_of(np.array([3, 4, 3]), None, [(np.array([0, 2]), np.array([1])), (np.array([1]), np.array([0, 2]))])
     assert (rows.time, rows.codes.tolist()) == (False, [0, 1, 0])
     assert units_of(np.arange(3), ["b", "a", "b"], []).codes.tolist() == [1, 0, 1]
+    both = units_of(np.zeros(4), ["b", "a", "b", "a"], [(np.array([0, 1]), np.array([2, 3]))])  # members in time
+    assert [way.tolist() for way in both.among(np.arange(4))] == [[0, 1, 2, 3], [1, 0, 1, 0]]
+    assert (both.gap, rows.gap) == (1, 0)
 
 
 def test_blocks_keep_units_whole() -> None:
@@ -193,16 +196,17 @@ def test_blocks_keep_units_whole() -> None:
 def test_no_block_has_a_say_in_what_it_is_asked_about(seed: int, candidates: int, blocks: int) -> None:
     rng = np.random.default_rng(seed)
     sums, sizes = rng.random((candidates, blocks)), rng.random(blocks) + 0.1
-    found = in_turn(sums, sizes)
-    for block in range(blocks):
-        other = sums.copy()
-        other[:, block:] = rng.random((candidates, blocks - block))
-        assert in_turn(other, sizes)[block] == found[block]
-        if found[block] >= 0 and candidates > 1:
-            assert found[block] == (sums[:, :block].sum(axis=1)).argmax()
-    if candidates > 1:
-        np.testing.assert_array_equal(found >= 0, asked(sizes))
-        assert found[0] == -1
+    for gap in (0, 1):
+        found = in_turn(sums, sizes, gap=gap)
+        for block in range(blocks):
+            other, own = sums.copy(), max(0, block - gap)
+            other[:, own:] = rng.random((candidates, blocks - own))
+            assert in_turn(other, sizes, gap=gap)[block] == found[block]
+            if found[block] >= 0 and candidates > 1:
+                assert found[block] == (sums[:, :own].sum(axis=1)).argmax()
+        if candidates > 1:
+            np.testing.assert_array_equal(found >= 0, asked(sizes, gap))
+            assert (found[: 1 + gap] == -1).all()
 
 
 def test_sums_are_the_rows_they_sum() -> None:

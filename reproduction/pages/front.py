@@ -27,7 +27,8 @@ GROUPS = {
         "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
     ),
     "When does it help?": (
-        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-guard",
+        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-strength",
+        "beyond-level",
         "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (
@@ -42,8 +43,8 @@ def grouped(files: Sequence[str]) -> dict[str, list[str]]:
 
     Examples
     --------
-    >>> grouped(["when.md", "own.md", "beyond-guard.md"])
-    {'When does it help?': ['when.md', 'beyond-guard.md'], 'More': ['own.md']}
+    >>> grouped(["when.md", "own.md", "beyond-level.md"])
+    {'When does it help?': ['when.md', 'beyond-level.md'], 'More': ['own.md']}
     """
     found = {group: [f"{name}.md" for name in names if f"{name}.md" in files] for group, names in GROUPS.items()}
     known = {file for names in found.values() for file in names}

@@ -137,9 +137,9 @@ def _compared(guarded: GuardedClassifierCV) -> Row:
 
 
 def run(settings: Settings) -> None:
+    resume(settings, "referee", pmlb_keys(settings), run_one)
     if not settings.sets:
         resume(settings, "referee-noise", [{"noise": seed} for seed in range(NOISE)], run_one)
-    resume(settings, "referee", pmlb_keys(settings), run_one)
 
 
 def left(line: Row, guard: float) -> bool:

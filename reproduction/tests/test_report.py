@@ -88,17 +88,6 @@ def test_the_first_picture_is_of_the_first_numbers() -> None:
     assert first_of(charts[:1]) is None
 
 
-def test_the_interval_of_the_mean_gain_holds_the_mean_and_repeats() -> None:
-    first, again = (judge(made(0.01, 12), "logistic").sentences[1] for _ in range(2))
-    assert first == again
-    mean, low, high = (float(word.strip("(,")) for word in np.array(first.split())[[2, 6, 8]])
-    assert low < mean < high
-
-
-def test_one_split_is_not_tested() -> None:
-    assert "one split only" in judge(made(0.1, 3, splits=1), "hinge").sentences[0]
-
-
 def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:
     scores, table = made(0.03, 8), get_table("table1")
     parts = [("pmlb94", scores, [table]), ("pmlb94", scores, [table])]

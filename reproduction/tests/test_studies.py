@@ -15,9 +15,7 @@ from reproduction.studies import (
     common,
     compare,
     false_positives,
-    guard,
     level,
-    noise,
     referee,
     strength,
 )
@@ -96,36 +94,9 @@ def test_overall_counts_points_and_ranks() -> None:
 
 def test_from_the_command_line_to_the_table(tmp_path: Path) -> None:
     options = ["--raw", str(tmp_path), "--out", str(tmp_path / "results")]
-    main(["noise", *options, "--sets", "close_100_x_10", "--splits", "2"])
-    (row,) = common.read_csv(tmp_path / "results" / "beyond" / "noise.csv")
-    assert (row["case"], row["runs"]) == ("close_100_x_10", 2)
-
-
-def test_what_a_guard_lets_through(tmp_path: Path) -> None:
-    """A guard that nothing passes is tuned average; shares and gains are means over splits, then over sets."""
-    record = guard.run_one({"name": "embedded:corral", "split": 0})
-    assert record["kind"][guard.BASE] == "average"
-    assert set(record["accuracy"]) == set(guard.METHODS)
-    default = guard.method_of(guard.DEFAULT)
-    lines = [
-        {
-            "name": f"pmlb:{name}", "split": split,
-            "accuracy": dict.fromkeys(guard.METHODS, 0.8) | {default: 0.8 + gain, guard.method_of(0): 0.8 + 2 * gain},
-            "seconds": dict.fromkeys(guard.METHODS, 0.1),
-            "kind": {m: "close_decay" if m == default and split else "average" for m in guard.METHODS[:-1]},
-        }
-        for name, gain in (("a", 0.06), ("b", -0.01), ("c", 0.0))
-        for split in range(4)
-    ]  # fmt: skip
-    rows = guard.table(stored(tmp_path, "guard", lines))
-    found = guard.price(rows, default)
-    assert found == {
-        "left": pytest.approx(0.75), "gained": pytest.approx(2), "lost": pytest.approx(-1 / 3),
-        "worst": pytest.approx(-1), "worst_set": "b",
-    }  # fmt: skip
-    text = tight(guard.page(rows, tmp_path / "figure.svg"))
-    assert "leaves average in 75% of the fits and is +1.67 points better on average" in text
-    assert "loses 1.00 points with the guard and 2.00 without" in text
+    main(["level", *options, "--sets", "time, 1 rules", "--splits", "1"])
+    (row,) = common.read_csv(tmp_path / "results" / "beyond" / "level.csv")
+    assert (row["case"], row["runs"]) == ("time, 1 rules", level.BATCH)
 
 
 def test_pages_of_the_referees(tmp_path: Path) -> None:
@@ -167,29 +138,30 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
         {"case": "plain, 20 rules", "batch": 1, "steps": [[[0.01, *over]], [[0.02, 0.005, *over[1:]]]]},
     ]
     rows = level.table(stored(tmp_path, "level", lines))
-    assert [(row["runs"], row["taken"], row["taken_2"], row["gain"]) for row in rows] == [(5, 0.2, 0.2, 0.0)]
+    assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
     text = tight(level.page(rows, tmp_path / "figure.svg"))
-    assert "left most often in 20.0% of the runs (20 rules, independent)" in text
-    assert "within two standard errors of 0 in 1 of 1 cases" in text
+    assert "in at most 20.0% of the runs in any of 1 cases** (the largest: 20 rules, independent)" in text
+    assert "of rules is within two standard errors of 0 in 1 of 1 cases" in text
 
 
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
-    """The largest mean gain of the guards that harm few sets and that little noise passes."""
-    names = [f"{guard:g}" for guard in strength.GUARDS]
+    """The largest mean gain of the guards that harm few sets and that little noise passes in any case."""
+    guards = strength.GUARDS["search"]
+    names = [f"{guard:g}" for guard in guards]
 
-    def line(key: dict[str, int], gain: Callable[[int], float], taken: Callable[[int], bool]) -> dict[str, object]:
-        of = range(len(names))
-        return {"who": "search", **key, "gain": {names[place]: gain(place) for place in of},
-                "taken": {names[place]: taken(place) for place in of}}  # fmt: skip
+    def line(seed: int, gain: Callable[[int], float]) -> dict[str, object]:
+        return {"who": "search", "generated": seed, "gain": {name: gain(place) for place, name in enumerate(names)}}
 
-    lines = [
-        line({"generated": 0}, lambda place: 9.0 - place, lambda place: True),
-        line({"generated": 1}, lambda place: -2.0 * (place < 2), lambda place: True),  # a point worse under two guards
-        *(line({"noise": seed}, lambda place: 0.0, lambda place, seed=seed: seed < 4 - place) for seed in range(20)),
-    ]
-    rows = strength.table(stored(tmp_path, "strength", lines))
-    assert [row["guard"] for row in rows if row["chosen"]] == [strength.GUARDS[3]]  # 10 % of the noise passes the third
-    assert f"{names[3]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
+    lines = [line(0, lambda place: 9.0 - place), line(1, lambda place: -2.0 * (place < 1))]  # worse under the first
+    settings = stored(tmp_path, "strength", lines)
+    over, few = [1e6, 400, "rows"], guards[1] + 0.1  # a run of ten passes the second guard, in one case
+    steps = [[[float(seed == 0), 1 / few, *over]] for seed in range(10)]
+    cases = {"plain, close-k": steps, "time, close-k": [[[0.0, 1.0, *over]]], "plain, 1 rules": [[[9.0, 1.0, *over]]]}
+    stored(tmp_path, "level", [{"case": case, "batch": 0, "steps": runs} for case, runs in cases.items()])
+    rows = strength.table(settings)
+    assert [row["noise"] for row in rows] == [0.1, 0.1, 0.0, 0.0]
+    assert [f"{row['guard']:g}" for row in rows if row["chosen"]] == names[2:3]
+    assert f"{names[2]} (chosen)" in strength.page(rows, tmp_path / "figure.svg")
     found = strength.run_one({"who": "search", "generated": 2})
     assert list(found["gain"]) == names
     X, y, unseen, truth = strength.generated(5)
@@ -198,10 +170,10 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
 
 def test_every_experiment_has_a_name() -> None:
     assert [experiment(name).name for name in NAMES] == list(NAMES)
-    assert guard.EXPERIMENT.page_name == "beyond-guard.md"
+    assert level.EXPERIMENT.page_name == "beyond-level.md"
 
 
-@pytest.mark.parametrize("module", [common, compare, false_positives, guard])
+@pytest.mark.parametrize("module", [common, compare, false_positives, strength])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0
@@ -219,13 +191,3 @@ def test_false_positive_rates() -> None:
     assert rates["plain paired t"] > 0.30
     assert rates["sound with Holm, any claim in a suite"] < 0.20
     assert rates["Wilcoxon over a suite"] < 0.20
-
-
-def test_rates_on_labels_that_are_noise(tmp_path: Path) -> None:
-    """Of each case that was run, how often the baseline was left; the published table has the same cases."""
-    assert noise.run_one({"case": "close_100_x_10", "seed": 0}) in ({"taken": True}, {"taken": False})
-    lines = [{"case": "top_100_x_10", "seed": seed, "taken": seed == 3} for seed in range(4)]
-    (row,) = noise.table(stored(tmp_path, "noise", lines))
-    assert (row["case"], row["runs"], row["taken"]) == ("top_100_x_10", 4, 0.25)
-    published = common.read_csv(common.ROOT / "docs" / "results" / "beyond" / "noise.csv")
-    assert {row["case"] for row in published} <= set(noise.CASES)

@@ -53,18 +53,6 @@ def test_figure1_draws_what_the_caption_says(name: str, positives: int, negative
     np.testing.assert_array_equal(X, again)
 
 
-def test_figure1_unknown_name() -> None:
-    with pytest.raises(ValueError, match=r"'hard'.*ambiguous, easy, imbalance, outlier"):
-        figure1("hard", 0)
-
-
-def test_example1_is_separable_but_for_two() -> None:
-    X, y = example1(7, far=1000)
-    assert X.shape == (16, 1)
-    assert (y == np.sign(X[:, 0])).sum() == 14
-    assert sorted(X[y != np.sign(X[:, 0]), 0]) == [-1000, 1000]
-
-
 @pytest.mark.parametrize(("n", "far"), [(0, 10), (3, 0), (3, np.inf), (3, np.nan)])
 def test_examples_refuse_nonsense(n: int, far: float) -> None:
     with pytest.raises(ValueError, match="Example 1 needs"):

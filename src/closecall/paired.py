@@ -141,10 +141,16 @@ class Units:
 
     def among(self, rows: Array) -> list[Array]:
         """Units (rows,) of some rows as 0, 1, ..., in each way; of time, so many runs of the same length."""
+        ways = [_numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
         if self.time:
             places = np.argsort(np.argsort(self.codes[rows], kind="stable"), kind="stable")
-            return [places * min(BLOCKS, len(rows)) // max(1, len(rows))]
-        return [_numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
+            ways[0] = places * min(BLOCKS, len(rows)) // max(1, len(rows))
+        return ways
+
+    @property
+    def gap(self) -> int:
+        """How many blocks lie between one that is asked and those that choose for it: near in time is not apart."""
+        return int(self.time)
 
     @property
     def sides(self) -> Array:
@@ -155,7 +161,7 @@ class Units:
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
     """Which rows depend on each other: those of a group, those near in time, or those that are equal.
 
-    Time divides the rows where every pair trains on rows that come before those it tests.
+    Time divides the rows where every pair trains on rows that come before those it tests; groups then cross it.
 
     Parameters
     ----------
@@ -171,14 +177,14 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     >>> units_of(np.arange(4), None, [(np.array([0, 1]), np.array([2, 3]))]).name
     'blocks of time'
     """
-    if groups is not None:
-        first, *others = np.asarray(groups).reshape(len(equal), -1).T
-        if len(others) > 1:
-            raise ValueError(f"groups has {1 + len(others)} columns; one, or two that cross each other, are possible")
-        return Units(_numbered(first), "groups", other=_numbered(others[0]) if others else None)
-    if all(len(train) and len(test) and train.max() < test.min() for train, test in pairs):
-        return Units(np.arange(len(equal)), "blocks of time", time=True)
-    return Units(_numbered(equal), "distinct rows")
+    columns = [] if groups is None else [_numbered(one) for one in np.asarray(groups).reshape(len(equal), -1).T]
+    if len(columns) > 2:
+        raise ValueError(f"groups has {len(columns)} columns; one, or two that cross each other, are possible")
+    first, other = (*columns, None, None)[:2]
+    past = [len(train) > 0 and len(test) > 0 and train.max() < test.min() for train, test in pairs]
+    if past and all(past):
+        return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
+    return Units(_numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
 
 
 def _numbered(values: Array) -> Array:
@@ -356,19 +362,27 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
     return block
 
 
-def asked(sizes: Array) -> Array:
+def _before(values: Array, gap: int) -> Array:
+    """Sums over the blocks (..., blocks) before each, less so many just before it."""
+    sums = np.concatenate([np.zeros((*values.shape[:-1], 1 + gap)), np.cumsum(values, axis=-1)], axis=-1)
+    return sums[..., : values.shape[-1]]
+
+
+def asked(sizes: Array, gap: int = 0) -> Array:
     """Whether each block (blocks,) of so much weight is asked: the first ones only choose.
 
     Examples
     --------
     >>> asked(np.full(5, 10.0)).tolist()
     [False, True, True, True, True]
+    >>> asked(np.full(5, 10.0), gap=1).tolist()
+    [False, False, True, True, True]
     """
-    before = np.cumsum(sizes) - sizes
+    before = _before(sizes, gap)
     return (before >= UNASKED * sizes.sum()) & (before > 0)
 
 
-def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argmax) -> Array:
+def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argmax, gap: int = 0) -> Array:
     """For each block (blocks,) the candidate that did best on the blocks before it; -1 for blocks that only choose.
 
     Parameters
@@ -379,6 +393,8 @@ def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argma
         Sums of the weights.
     choose : callable
         Means (candidates,) -> place of the best; the first of equals unless given.
+    gap : int
+        Blocks just before one that have no say in what it is asked about.
 
     Examples
     --------
@@ -387,8 +403,7 @@ def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argma
     """
     if len(sums) == 1:
         return np.zeros(len(sizes), dtype=int)
-    found, before = np.full(len(sizes), -1), np.cumsum(sizes) - sizes
-    earlier = np.cumsum(sums, axis=1) - sums
-    for block in np.flatnonzero(asked(sizes)):
+    found, before, earlier = np.full(len(sizes), -1), _before(sizes, gap), _before(sums, gap)
+    for block in np.flatnonzero(asked(sizes, gap)):
         found[block] = choose(np.round(earlier[:, block] / before[block], 12))
     return found

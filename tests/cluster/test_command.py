@@ -1,7 +1,5 @@
 """``closecall fit --cluster``: the model that one machine fits, and a cluster that is not as it should be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

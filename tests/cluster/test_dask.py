@@ -1,7 +1,5 @@
 """Dask classifiers: the in-memory answer whatever the partitions are, while workers die, and errors that say why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

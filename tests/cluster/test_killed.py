@@ -1,7 +1,5 @@
 """Worker processes that are killed in the middle of a fit, and workers of whom none is left."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """What one partition brings home: against plain sums, in any pieces, whatever ties, and after a process was killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Fits in passes, without Dask: against scikit-learn, SciPy's optimum and the in-memory solver's own steps."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

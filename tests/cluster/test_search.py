@@ -1,7 +1,5 @@
 """The search over partitions: folds that leak nothing, a guard that plain sums repeat, and the in-memory answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

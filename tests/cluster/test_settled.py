@@ -1,7 +1,5 @@
 """Close-k in passes ends, certified, where the in-memory fit does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The searches against models fitted by hand: what starts where, what is scored, and what the baseline is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The diagnosis reads each of the paper's cases where it was made; the displays draw what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression

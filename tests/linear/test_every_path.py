@@ -4,8 +4,6 @@ The definition is written down here once more: losses of the scores, the aggrega
 losses with these weights held, by differences. No path's own helper is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Members of the families in the solvers, the classifiers and the searches; SciPy judges the minima."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

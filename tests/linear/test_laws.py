@@ -1,7 +1,5 @@
 """What must not matter: copies instead of weights, the order of the rows, the names of the classes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

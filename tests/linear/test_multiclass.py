@@ -1,7 +1,5 @@
 """More than two classes: the top-two margin keeps the paper's Lemma k, softmax breaks it; known answers."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

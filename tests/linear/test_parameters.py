@@ -1,7 +1,5 @@
 """Every parameter of every linear classifier changes something, or the reason why it does not is written here."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import warnings

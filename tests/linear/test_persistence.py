@@ -1,7 +1,5 @@
 """Saved models: the same in a new process, and nothing but a clear error from a file that is not what it was."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

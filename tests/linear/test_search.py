@@ -1,7 +1,5 @@
 """The cross-validated classifiers: what is raced, what the guard takes, and what they say about it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A fit holds its certificate or warns; what the warning advises works where it promises to."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -354,19 +354,6 @@ def test_smooth_losses_have_second_derivatives(name: str, dim: int | None) -> No
                 torch.testing.assert_close(outer(inner(reducer))(losses.detach()), expected)
 
 
-def test_the_tilted_loss_has_the_hessian_of_its_definition() -> None:
-    logits, targets = batch(9, samples=8)
-
-    def by_hand(leaf: Any) -> Any:
-        losses = cross_entropy(leaf, targets, reduction="none")
-        return (torch.logsumexp(0.8 * losses, 0) - math.log(8)) / 0.8
-
-    hessian = torch.autograd.functional.hessian
-    torch.testing.assert_close(
-        hessian(lambda leaf: nn.TiltedLoss(t=0.8)(leaf, targets), logits), hessian(by_hand, logits)
-    )
-
-
 @pytest.mark.parametrize("name", SMOOTH)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_smooth_loss_shows_what_is_not_finite(name: str, bad: float) -> None:

@@ -48,16 +48,6 @@ def test_early_stopping_stops() -> None:
     assert model.score(X, y) > 0.8
 
 
-def test_weights_are_copies() -> None:
-    X, y = make_moons(60, noise=0.2, random_state=0)
-    mass = np.random.default_rng(0).integers(0, 3, 60)
-    copies = np.repeat(np.arange(60), mass)
-    for aggregate in ("average", "close_decay"):
-        model = ResidualMLPClassifier(aggregate=aggregate, max_iter=60, random_state=0)
-        weighted = model.fit(X, y, mass).decision_function(X)
-        assert np.array_equal(model.fit(X[copies], y[copies]).decision_function(X), weighted)
-
-
 def test_the_grid_by_cross_validation() -> None:
     X, y = make_moons(120, noise=0.2, random_state=0)
     folds = StratifiedKFold(3, shuffle=True, random_state=0)

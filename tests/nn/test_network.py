@@ -88,13 +88,6 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_allclose(whole, alone, atol=1e-9)
 
 
-def test_the_same_seed_is_the_same_network() -> None:
-    X, y = blobs()
-    first, again, other = (train_grid(X, y, [Problem()], max_iter=10, seed=seed).scores(X) for seed in (1, 1, 2))
-    assert np.array_equal(first, again)
-    assert not np.allclose(first, other)
-
-
 def test_the_module_of_a_trained_network_scores_the_same() -> None:
     X, y = blobs()
     grid = train_grid(X, y, [Problem(), Problem("hinge", "close", k=0.5)], max_iter=20)

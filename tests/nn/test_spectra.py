@@ -54,11 +54,3 @@ def test_what_takes_counts_or_is_unknown_is_refused() -> None:
             nn.Spectrum(name)
     assert repr(nn.Spectrum("human(0.4,0.3)")).startswith("Spectrum('human(0.4,0.3)'")
     assert get_aggregate("human(0.4,0.3)").takes == ()
-
-
-def test_a_loss_of_logits_with_a_member() -> None:
-    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    value = nn.SpectrumLoss("cross_entropy", name="superquantile(0.8,0.1)")(logits, torch.arange(20) % 3)
-    value.backward()
-    assert torch.isfinite(logits.grad).all()
-    assert (logits.grad.abs().sum(dim=1) > 0).any()

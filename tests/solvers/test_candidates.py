@@ -1,7 +1,5 @@
 """Certified candidates: the same selection as a full pass, at the price of the close calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

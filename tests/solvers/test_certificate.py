@@ -1,7 +1,5 @@
 """The certificate: its bound is never above an optimum found elsewhere, and what it calls converged is."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hard input: strange shapes and scales, bad arguments, interrupts, memory. Never a silent NaN."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The fast selection against the plain one: ties, masses, folds, both float types."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Close-k on many rows ends at a stationary point: scikit-learn on the rows that it chose, and differences, judge."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

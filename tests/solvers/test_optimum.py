@@ -1,7 +1,5 @@
 """`average` reaches the proven optimum for every alpha, and never goes uphill on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

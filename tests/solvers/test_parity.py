@@ -1,7 +1,5 @@
 """The batched solver against the slow, obvious one, and the laws of masses, folds, order and storage."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

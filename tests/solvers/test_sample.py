@@ -1,7 +1,5 @@
 """Runs that begin on a sample end where scikit-learn's do, and close to where runs on all rows end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

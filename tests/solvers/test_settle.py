@@ -1,7 +1,5 @@
 """What settles, against SciPy's minimisers, linear programs and liblinear, which know nothing of ramps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -294,7 +294,7 @@ class Race:
             known = (sides != side) | (ways == 1)
             sums = np.array([np.bincount(block[known], (share * each)[known], count) for each in right])
             sizes = np.bincount(block[known], share[known], count)
-            chosen = in_turn(sums, sizes, lambda means: int(self._order(ran, means)[0]))
+            chosen = in_turn(sums, sizes, lambda means: int(self._order(ran, means)[0]), self.units.gap)
             plan |= {ways * number + side: int(ran[place]) for number, place in enumerate(chosen) if place >= 0}
         return plan
 

@@ -48,7 +48,7 @@ def asked_rows(divisions: list[Folding], members: int, weights: Array, units: Un
         known = np.flatnonzero((block >= 0) & (times > 0) & ((sides != side) | (sides.max() == 0)))
         share = weights[known] / times[known]
         sums = np.array([np.bincount(block[known], each[known] * share, count) for each in right])
-        chosen = 1 + in_turn(sums, np.bincount(block[known], weights[known], count))
+        chosen = 1 + in_turn(sums, np.bincount(block[known], weights[known], count), gap=units.gap)
         mine = (sides == side) & (block >= 0)
         place[mine] = chosen[block[mine]]
     return [[place[test] for _, test in each.pairs] for each in divisions]

@@ -192,9 +192,9 @@ class ExactThresholdClassifier(Referee):
     def _gain(self, scores: list[Array], block: Array, costs: Array, weights: Array, units: Units) -> Gain:
         """What the threshold of all rows before its block, and of no group of its own, gains on a row."""
         gains, sides = np.full((len(scores), len(weights)), np.nan), units.sides
-        for number in np.flatnonzero(asked(np.bincount(block[block >= 0], weights[block >= 0]))):
+        for number in np.flatnonzero(asked(np.bincount(block[block >= 0], weights[block >= 0]), units.gap)):
             for side in np.unique(sides[block == number]):
-                earlier = (block >= 0) & (block < number) & ((sides != side) | (sides.max() == 0))
+                earlier = (block >= 0) & (block < number - units.gap) & ((sides != side) | (sides.max() == 0))
                 told = np.concatenate([table[earlier] for table in scores])
                 kept, times = np.isfinite(told).all(axis=1), len(scores)
                 price, heavy = np.tile(costs[earlier], (times, 1))[kept], np.tile(weights[earlier], times)[kept]

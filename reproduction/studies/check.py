@@ -110,7 +110,8 @@ forest and close-k ({mean("forest", "auroc"):.2f} for the forest), and {mean(OUR
 rows as were wrong were rightly named. Of cells moved 10 to 30 deviations out in one column,
 {mean("far cells", "precision"):.0%} were.
 
-{len(SETS)} two-class PMLB sets, {draws} {"draw" if draws == 1 else "draws"} of the flips each; means and 95 % intervals over the sets:
+{len(SETS)} two-class PMLB sets, {"one draw" if draws == 1 else f"{draws} draws"} of the flips each; means and 95 %
+intervals over the sets:
 
 {markdown(["", "AUROC", "precision at the number of flips"], lines)}
 

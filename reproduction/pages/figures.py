@@ -8,7 +8,6 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from closecall import stats
 from closecall.report.charts import (
     COLOURS,
     by_loss,
@@ -21,6 +20,7 @@ from closecall.report.charts import (
     tips,
 )  # fmt: skip
 from closecall.report.formats import Row
+from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import PAIR, Scores, title

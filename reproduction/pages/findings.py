@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from closecall import stats
 from closecall._names import Array
 from closecall.report.formats import Row, Table
 from closecall.report.text import p_words
+from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.protocol import PROTOCOLS

@@ -7,10 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from closecall import stats
 from closecall._names import Array
 from closecall.report.formats import Column, Row, Table, table_of
 from closecall.report.text import p_value
+from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.protocol import get_protocol

@@ -4,7 +4,8 @@
 hand. `synthetic` draws the paper's Figure 1 and examples, `simulate` makes a set harder as Figure 5 does.
 """
 
-from closecall.table.read.dataset import DataError, Dataset, NotAtHandError
+from closecall.table.read.dataset import DataError, NotAtHandError
+from reproduction.protocol.dataset import Dataset
 
 from .sources import data_directory, load_dataset
 from .suites import SUITES, Availability, available

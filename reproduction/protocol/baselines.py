@@ -22,22 +22,9 @@ from sklearn.model_selection import TunedThresholdClassifierCV
 from sklearn.svm import LinearSVC
 
 from closecall._names import Array
-from closecall.theory import best_intercept
 
 from .grid import ROW, choose
 from .splits import PARTS
-
-
-def exact_intercepts(coef: Array, X: Array, y: Array) -> Array:
-    """For each row of ``coef`` (problems, features) the intercept with the fewest training errors (problems,).
-
-    Examples
-    --------
-    >>> X, y = np.array([[-3.0], [-1.0], [0.0], [4.0]]), np.array([-1.0, -1.0, 1.0, 1.0])
-    >>> exact_intercepts(np.array([[1.0]]), X, y).tolist()
-    [0.5]
-    """
-    return best_intercept(coef @ X.T, y)[0]
 
 
 def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[float]) -> Array:

@@ -16,9 +16,9 @@ from closecall._names import Array
 from closecall.objective import Problem
 from closecall.solvers import solve
 from closecall.table.compare import looks_at
-from closecall.table.read.dataset import Dataset
 from closecall.table.read.encode import moments
 from closecall.theory import minimum_errors
+from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.grid import rows_of, score_linear
 from reproduction.protocol.splits import PARTS, Division
 

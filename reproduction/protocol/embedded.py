@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from closecall._names import Array, lookup
-from closecall.table.read.dataset import Dataset
+from reproduction.protocol.dataset import Dataset
 
 #: Raised when a change here changes any set's content.
 RECIPE = "1"

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from closecall._names import lookup
-from closecall.stats import PairTest, corrected_test, paper_test
-from closecall.table.read.dataset import Dataset
+from closecall.stats import PairTest, corrected_test
 from closecall.table.read.encode import moments
 from closecall.table.splits import shares, shuffled, stratified
+from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.simulate import SIMULATIONS
+from reproduction.protocol.stats import paper_test
 
 from .splits import Division
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from closecall._budget import LIMIT
-from closecall.table.read.dataset import DataError, Dataset, NotAtHandError
-from closecall.table.read.files import from_frame, read_bounded, read_table, sha256_of, staged
+from closecall.table.read.dataset import DataError, NotAtHandError
+from closecall.table.read.files import read_bounded
+from reproduction.protocol.dataset import Dataset
+from reproduction.protocol.files import from_frame, read_table, sha256_of, staged
 
 from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 

@@ -14,9 +14,11 @@ from typing import Any
 
 from closecall._budget import Budget
 from closecall._names import lookup
-from closecall.table.read.dataset import DataError, Dataset
-from closecall.table.read.files import SEPARATORS, expanded, from_frame, read_bytes, read_table, sha256_of, suffix_of
+from closecall.table.read.dataset import DataError
+from closecall.table.read.files import SEPARATORS, expanded, read_bytes, suffix_of
 from closecall.table.read.sheet import read_file
+from reproduction.protocol.dataset import Dataset
+from reproduction.protocol.files import from_frame, from_sheet, read_table, sha256_of
 
 from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 from .embedded import EMBEDDED, embedded
@@ -258,7 +260,7 @@ def _load_file(name: str, request: Request) -> Dataset:
     if not suffix_of(name):
         raise DataError(f"{name}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
     title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
-    return replace(read_file(name, request.target).dataset(), name=title)
+    return replace(from_sheet(read_file(name, request.target)), name=title)
 
 
 #: Every source by the word before the colon.

@@ -16,10 +16,11 @@ import numpy as np
 from closecall._names import Array, lookup
 from closecall.aggregates import get_aggregate
 from closecall.objective import Problem
-from closecall.table.read.dataset import Dataset
+from closecall.theory import best_intercept
 from reproduction.protocol import load_dataset
-from reproduction.protocol.baselines import exact_intercepts, sklearn_baselines
+from reproduction.protocol.baselines import sklearn_baselines
 from reproduction.protocol.beyond import STUDIES, whole
+from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.grid import ALPHAS, EQUAL_STARTS, grid as grid_of, k_grid, rows_of, score_linear
 from reproduction.protocol.plan import NETWORK_RATES, NEW_STARTS, Cell, rng_for
 from reproduction.protocol.protocol import get_protocol
@@ -101,7 +102,7 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
     rows["objective"], rows["n_iter"], rows["converged"] = solutions.objective, solutions.n_iter, solutions.converged
     average = np.array([get_aggregate(problem.aggregate).plain for problem in problems])
     moved = rows[average]  # boolean indexing copies
-    intercepts = exact_intercepts(solutions.coef[average], division.X[0], division.y[0])
+    intercepts = best_intercept(solutions.coef[average] @ division.X[0].T, division.y[0])[0]
     score_linear(moved, solutions.coef[average], intercepts, division)
     moved["method"], moved["objective"] = "average_exact_intercept", np.nan
     return np.concatenate([rows, moved, sklearn_baselines(division.X, division.y, ALPHAS)])

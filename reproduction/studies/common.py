@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from closecall.report.formats import markdown_rows
-from closecall.table.read.dataset import Dataset
 from reproduction.protocol import available, load_dataset
+from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.plan import Cell, Task
 from reproduction.protocol.splits import Division
 from reproduction.run.cell import divide

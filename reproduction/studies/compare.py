@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from closecall.report.text import p_value
-from closecall.stats import average_ranks, corrected_test, holm, mean_interval, wilcoxon
+from closecall.stats import corrected_test, holm
+from reproduction.protocol.stats import average_ranks, mean_interval, wilcoxon
 from reproduction.run.scores import title
 
 from .common import Row, Settings, at_hand, dataset, lines_of, markdown, mean_error, resume, signed

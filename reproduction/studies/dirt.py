@@ -206,7 +206,11 @@ def table(settings: Settings) -> list[Row]:
                 if values:
                     rows.append({"kind": kind, "method": method, "set": name, "splits": len(values),
                                  "accuracy": float(np.mean(values))})  # fmt: skip
-    write_csv(settings.out / "beyond" / "dirt-sets.csv", rows)
+    wide: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        mine = wide.setdefault((row["set"], row["kind"]), {name: row[name] for name in ("set", "kind", "splits")})
+        mine[row["method"]] = row["accuracy"]
+    write_csv(settings.out / "beyond" / "dirt-sets.csv", list(wide.values()))
     return summary(rows)
 
 
@@ -254,10 +258,10 @@ def page(rows: Sequence[Row], figure: Path) -> str:
     far, clean = (_shown(at[kind, OURS], "squashed_") for kind in ("5 % far rows", "clean"))
     return f"""# Dirty tables: what squashing does, and what close-k adds
 
-Wild cells are a matter of scaling: where cells are wrong, squashing the columns gives logistic regression
+**Wild cells are a matter of scaling: where cells are wrong, squashing the columns gives logistic regression
 {min(cells):+.1f} to {max(cells):+.1f} points of accuracy. After squashing, close-k adds {far} points where whole rows
-are far out, and {clean} on clean rows. Against the best of clipping, cleanlab and an isolation forest it is
-{-worst:+.1f} points at worst ({where}).
+are far out, and {clean} on clean rows.** Against the best of clipping, cleanlab and an isolation forest, squashed
+close-k is {-worst:+.1f} points at worst ({where}).
 
 {int(rows[0]["sets"])} two-class PMLB sets, {int(rows[0]["splits"])} or more splits each. Three quarters of the rows are
 spoiled and learnt from; the other quarter is left clean and scored. Points over standardised LogisticRegressionCV, with
@@ -278,7 +282,7 @@ need be.
   **Far in one column**: 5 % of a random column's cells, 10 to 30 standard deviations to either side. **Entries**: 5 %
   of all cells times 100, or -999. **One column**: 5 % of its cells times 1,000. **Flips**: 20 % of all labels, or 30 %
   of a random class.
-- LogisticRegressionCV has ten penalties and five folds. cleanlab's `CleanLearning` finds label issues with plain
+- LogisticRegressionCV has ten penalties and five folds. cleanlab's `CleanLearning` finds doubtful labels with plain
   logistic regression, IsolationForest outliers with its defaults; LogisticRegressionCV then learns from the rest.
   Forest and boosting have scikit-learn's defaults, and look at the columns as they are.
 - The dirt was made at random. Real dirt has causes, and they may depend on the label.

@@ -19,8 +19,9 @@ from functools import partial
 import numpy as np
 
 from closecall._names import Array
-from closecall.stats import SIGNIFICANCE, PairTest, corrected_test, paper_test, wilcoxon
+from closecall.stats import SIGNIFICANCE, PairTest, corrected_test
 from reproduction.protocol.pairs import compare
+from reproduction.protocol.stats import paper_test, wilcoxon
 
 #: Name -> test on (..., splits) scores. The plain paired t is here only to be measured.
 TESTS: dict[str, PairTest] = {

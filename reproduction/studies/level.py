@@ -26,7 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.paired import Gain, compare
-from closecall.stats import fraction_interval
+from reproduction.protocol.stats import fraction_interval
 
 from .common import Array, Experiment, Row, Settings, lines_of, made_by, markdown, mean_error, resume, signed
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from closecall.report.text import p_value
-from closecall.stats import SIGNIFICANCE, mean_interval
+from closecall.stats import SIGNIFICANCE
 from reproduction.protocol.grid import EQUAL_STARTS, LABELS
 from reproduction.protocol.plan import NETWORK_STEPS
 from reproduction.protocol.published import LOSSES, METHODS as TABLE_METHODS, PAIR_TABLES
+from reproduction.protocol.stats import mean_interval
 
 from .common import Row, made_by, markdown, read_csv, write_csv
 

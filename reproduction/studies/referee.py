@@ -15,8 +15,8 @@ from sklearn.model_selection import GridSearchCV
 from closecall import CloseKClassifierCV
 from closecall.model_selection import GuardedClassifierCV
 from closecall.paired import Gain, compare
-from closecall.stats import fraction_interval
 from reproduction.protocol.grid import ALPHAS
+from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
 
 from .common import (

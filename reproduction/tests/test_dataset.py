@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from closecall.table.read import dataset as module
-from closecall.table.read.dataset import DataError, Dataset
+from closecall.table.read.dataset import DataError
+from reproduction.protocol import dataset as module
+from reproduction.protocol.dataset import Dataset
 
 
 def make(seed: int = 0, rows: int = 40, missing: float = 0.2, **changes: Any) -> Dataset:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from closecall.table.read.dataset import Dataset
+from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.embedded import EMBEDDED, embedded
 from reproduction.protocol.sources import load_dataset
 

@@ -9,9 +9,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import TunedThresholdClassifierCV
 
 from closecall.objective import Problem
-from closecall.table.read.dataset import Dataset
 from reproduction.protocol import load_dataset
-from reproduction.protocol.baselines import exact_intercepts, sklearn_baselines
+from reproduction.protocol.baselines import sklearn_baselines
+from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.grid import ALPHAS, BASELINES, choose, rows_of, score_linear
 from reproduction.protocol.plan import Cell, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
@@ -200,17 +200,6 @@ def test_sklearn_baselines_are_scikit_learns() -> None:
     assert tuned["alpha"] == choose(rows[rows["method"] == "logistic_regression"], "sound")["alpha"][0]
     peer = TunedThresholdClassifierCV(LogisticRegression(C=1 / tuned["alpha"], max_iter=1000), scoring="accuracy")
     assert tuned["test"] == (peer.fit(X[0], y[0]).predict(X[2]) == y[2]).sum()
-
-
-def test_exact_intercept_by_brute_force() -> None:
-    rng = np.random.default_rng(3)
-    X, y = rng.standard_normal((30, 2)), np.where(rng.random(30) < 0.4, 1.0, -1.0)
-    coef = rng.standard_normal((4, 2))
-    for row, intercept in zip(coef, exact_intercepts(coef, X, y), strict=True):
-        scores = X @ row
-        cuts = [-np.inf, *np.sort(scores), np.inf]
-        best = max(int((np.where(scores > cut, 1, -1) == y).sum()) for cut in cuts)
-        assert int((y * (scores + intercept) > 0).sum()) == best
 
 
 def test_a_network_cell() -> None:

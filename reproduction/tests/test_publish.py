@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.stats import fraction_interval
 from reproduction.pages import agreement
 from reproduction.pages.claims import claimed_pages, fill
 from reproduction.pages.figure5 import simulation_gains, standard_error
@@ -18,6 +17,7 @@ from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
 from reproduction.protocol.published import LOSSES, METHODS, get_table
+from reproduction.protocol.stats import fraction_interval
 from reproduction.run.campaign import costs, coverage, jobs_of, read_campaign
 from reproduction.run.compact import PLACES
 from reproduction.run.exchange import export_store

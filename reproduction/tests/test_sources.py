@@ -176,7 +176,7 @@ def test_offline_says_what_to_fetch_where_to_put_it_and_what_works(
 def test_an_interrupted_write_is_never_read(tmp_path: Path) -> None:
     place = tmp_path / "pmlb" / "appendicitis" / "appendicitis.tsv.gz"
     code = (
-        "import os, pathlib, sys; from closecall.table.read.files import staged\n"
+        "import os, pathlib, sys; from reproduction.protocol.files import staged\n"
         "with staged(pathlib.Path(sys.argv[1])) as part:\n    part.write_bytes(b'half'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(place)], check=False).returncode == 9

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall import stats
 from closecall.report import charts
 from closecall.report.formats import WIDTH, Table, to_csv, to_markdown
 from closecall.report.text import visible
 from reproduction.pages import figure1 as synthetic, figures, tables
 from reproduction.pages.report import stored_jobs, write_report
 from reproduction.pages.sections import build
+from reproduction.protocol import stats
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.plan import TARGETS, RunOptions, Size

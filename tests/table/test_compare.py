@@ -66,7 +66,7 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
         alt.Chart.from_dict(json.loads(chart))  # an error if it is not as Vega-Lite's schema has it
     with page.with_name("report-results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["loss"] for row in rows if row["method"].startswith("close_decay")} == {"logistic", "hinge"}
+    assert {row["loss"] for row in rows if row["method"] == "close_k"} == {"logistic"}
     assert {row["split"] for row in rows} == {"1", "2"}
     assert all(0 <= float(row["accuracy"]) <= 1 for row in rows)
     document = json.loads(page.with_name("report-results.json").read_text())

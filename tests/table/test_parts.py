@@ -76,7 +76,7 @@ def test_utf16_and_binary_are_named() -> None:
 
 def test_preprocessing_is_that_of_the_protocol() -> None:
     """One slow twin: the encoding that the protocol ``sound`` fits, scaled."""
-    from closecall.table.read.dataset import Dataset
+    from reproduction.protocol.dataset import Dataset
 
     rng = np.random.default_rng(3)
     X = np.column_stack([rng.standard_normal(40), rng.integers(0, 3, 40), rng.integers(0, 2, 40)]).astype(float)

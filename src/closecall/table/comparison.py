@@ -29,7 +29,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class TableComparison:
     """What :func:`compare` found; in a notebook, a page of its own.
 
     Parameters
@@ -83,7 +83,7 @@ class Comparison:
         return "\n".join([*self.notes, str(self.results.iloc[:, :5]), self.verdict, reason])
 
     def __repr__(self) -> str:
-        return f"<Comparison of {self.found.table.name}: {self.verdict}>"
+        return f"<TableComparison of {self.found.table.name}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
         told = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
@@ -118,7 +118,7 @@ def compare(
     arguments: Sequence[str] = (),
     told: Callable[[Sheet, Sequence[str]], None] | None = None,
     progress: Callable[[Iterator[Any], int], Iterator[Any]] | None = None,
-) -> Comparison:
+) -> TableComparison:
     """Compare close-k with logistic regression, a forest and boosting on a table, and say what to use.
 
     Parameters
@@ -154,7 +154,7 @@ def compare(
 
     Returns
     -------
-    Comparison
+    TableComparison
         Its ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes a page.
 
     Examples
@@ -189,4 +189,4 @@ def compare(
     suspects["row"] = table.frame.index.to_numpy()[suspects["row"].to_numpy(dtype=int)]
     findings = Findings(table, concluded, diagnosis_of(table, squash), chosen, hinted, arguments or sys.argv[1:], order,
                         suspects)  # fmt: skip
-    return Comparison(findings)
+    return TableComparison(findings)

@@ -28,7 +28,7 @@ from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 
 from .columns import Column, columns_of, labels_of, nearest, numbers, quoted, target_of, texts
-from .dataset import DataError, Dataset, in_order, need_pandas
+from .dataset import DataError, in_order, need_pandas
 from .files import MISSING, SEPARATORS, expanded, suffix_of
 from .parquet import stream_parquet
 from .text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
@@ -133,21 +133,6 @@ class Sheet:
             columns.append(Column(column.label, kind))
         frame = need_pandas().DataFrame(found, index=self.frame.index)
         return replace(self, frame=frame, columns=tuple(columns))
-
-    def dataset(self) -> Dataset:
-        """The same rows and columns as numbers and codes: what the protocols of the paper run on."""
-        X, categories = np.empty((len(self.labels), len(self.columns))), list[tuple[str, ...] | None]()
-        for j, column in enumerate(self.columns):
-            values = self.frame[column.name]
-            if column.kind == "nominal":
-                X[:, j], names = codes_of(texts(values))
-                categories.append(names)
-            else:
-                X[:, j] = numbers(values, column)
-                categories.append(None)
-        y, classes = codes_of(need_pandas().Series(self.labels))
-        features = tuple(column.label for column in self.columns)
-        return Dataset(self.name, "file", "", X, y, classes, features, tuple(categories))
 
 
 def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:

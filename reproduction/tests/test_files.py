@@ -15,6 +15,7 @@ from closecall.table.read import files, sheet
 from closecall.table.read.dataset import DataError
 from closecall.table.table import read
 from reproduction.protocol import load_dataset
+from reproduction.protocol.files import staged
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
 
@@ -160,7 +161,7 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
     place = write(tmp_path / "kept.csv", "old")
 
     def half() -> None:
-        with files.staged(place) as part:
+        with staged(place) as part:
             part.write_text("new")
             raise KeyError
 
@@ -168,7 +169,7 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
         half()
     assert place.read_text() == "old"
     assert list(tmp_path.iterdir()) == [place]
-    with files.staged(place) as part:
+    with staged(place) as part:
         part.write_text("new")
     assert place.read_text() == "new"
 

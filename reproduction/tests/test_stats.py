@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats as reference
 
-from closecall import stats
+from reproduction.protocol import stats
 from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.protocol import PROTOCOLS
 

@@ -1,0 +1,179 @@
+"""One data set: a matrix of numbers and codes, class codes, and where they come from.
+
+Nothing but NumPy lives here, so that a data set crosses to a worker process without pandas: a nominal column is kept
+as the codes of its ``categories`` (the strings), a missing value is NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, need_pandas
+from closecall.table.read.encode import encoded, plan_of
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A classification data set, read-only.
+
+    Parameters
+    ----------
+    name, source, version : str
+        What it is called, where it comes from (``embedded``, ``pmlb``, ``openml``, ``fan8``, ``file``) and in which
+        edition.
+    X : array of shape (samples, features)
+        Numbers; a nominal column holds codes into its categories; NaN is missing.
+    y : array of shape (samples,)
+        Class codes into ``classes``.
+    classes : tuple of str
+        The target labels as they were written, by number or letter.
+    feature_names : tuple of str
+    categories : tuple
+        For each feature None (numeric) or the strings its codes stand for.
+
+    Examples
+    --------
+    >>> data = Dataset("two", "embedded", "1", np.array([[0.0], [1.0], [np.nan]]), np.array([0, 1, 1]),
+    ...                ("no", "yes"), ("colour",), (("blue", "red"),))
+    >>> data.signs().tolist()
+    [-1.0, 1.0, 1.0]
+    >>> [part.tolist() for part in data.encode([0, 1], [2])]
+    [[[0.0], [1.0]], [[0.0]]]
+    """
+
+    name: str
+    source: str
+    version: str
+    X: Array
+    y: Array
+    classes: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    categories: tuple[tuple[str, ...] | None, ...]
+
+    def __post_init__(self) -> None:
+        X, y = np.array(self.X, dtype=np.float64, order="C"), np.array(self.y, dtype=np.int64)
+        X.flags.writeable = y.flags.writeable = False
+        object.__setattr__(self, "X", X)
+        object.__setattr__(self, "y", y)
+        fault = self._fault()
+        if fault:
+            raise DataError(f"data set {self.name!r}: {fault}")
+
+    def _fault(self) -> str | None:
+        X, y = self.X, self.y
+        if X.ndim != 2 or y.shape != X.shape[:1]:
+            return f"X of shape {X.shape} and y of shape {y.shape} do not fit; give (samples, features) and (samples,)"
+        if not X.shape[0]:
+            return "it has no rows"
+        if not X.shape[1]:
+            return "it has no features beside the target"
+        if len(self.feature_names) != X.shape[1] or len(self.categories) != X.shape[1]:
+            return f"{len(self.feature_names)} names and {len(self.categories)} types for {X.shape[1]} features"
+        if np.isinf(X).any():
+            return f"infinite values in {self._where(np.isinf(X))}; remove them or mark them as missing"
+        limits = [np.inf if values is None else len(values) for values in self.categories]
+        if (np.fmax.reduce(X) >= limits).any():
+            return "a nominal column has codes beyond its categories"
+        counts = np.bincount(y, minlength=len(self.classes)) if y.min() >= 0 else np.zeros(0)
+        if len(counts) != len(self.classes) or not counts.all():
+            return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
+        if len(self.classes) < 2:
+            return f"the target has one class only ({self.classes[0]!r}); a classifier needs two"
+        # fmax and fmin pass over NaN without nanmax's warning; an all-missing column says as little as a constant one.
+        if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
+            return "every feature is constant: there is nothing to learn from; check the columns"
+        return None
+
+    def _where(self, faulty: Array) -> str:
+        names = [self.feature_names[j] for j in np.flatnonzero(faulty.any(axis=0))]
+        return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of the content (values, categories, labels), whatever the file and the columns' names."""
+        head = [self.X.shape, self.classes, self.categories]
+        digest = hashlib.sha256(json.dumps(head).encode())
+        # Adding zero turns -0.0 into 0.0, and one NaN stands for all of them.
+        digest.update(np.where(np.isnan(self.X), np.nan, self.X + 0.0).astype("<f8").tobytes())
+        digest.update(self.y.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def signs(self) -> Array:
+        """The target as -1.0 and +1.0 (the second of the two classes), shape (samples,); an error for more classes."""
+        if len(self.classes) != 2:
+            shown = ", ".join(map(repr, self.classes[:5]))
+            raise DataError(
+                f"data set {self.name!r} has {len(self.classes)} classes ({shown}{', ...' * (len(self.classes) > 5)}); "
+                "the protocols are binary: choose two classes or merge them first"
+            )
+        return np.where(self.y == 1, 1.0, -1.0)
+
+    def matrix_paper(self) -> Array:
+        """The paper's matrix: columns with missing values dropped, nominal ones as integer codes.
+
+        Returns
+        -------
+        matrix : array of shape (samples, complete features)
+            The codes follow the order of ``categories``.
+        """
+        complete = ~np.isnan(self.X).any(axis=0)
+        if not complete.any():
+            raise DataError(
+                f"data set {self.name!r}: every column has missing values and the paper's protocol drops such columns; "
+                "use the protocol 'sound', which imputes"
+            )
+        return self.X[:, complete]
+
+    def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
+        """Matrices of the given rows, one-hot encoded and imputed by what the training rows show.
+
+        A missing number becomes the training mean, a missing category the most frequent training one. A category that
+        the training rows do not have is all zeros. Two categories share one column, more have one each.
+
+        Parameters
+        ----------
+        train, *others : arrays of int (or of bool, shape (samples,))
+            Rows; the first ones are those that may be looked at.
+
+        Returns
+        -------
+        parts : tuple of arrays of shape (rows, columns)
+            One for each argument, all with the same columns.
+        """
+        parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
+        if not len(parts[0]):
+            raise DataError(f"data set {self.name!r}: no training rows to learn an encoding from")
+        plans = [plan_of(parts[0][:, j], values is not None) for j, values in enumerate(self.categories)]
+        width = sum(1 if levels is None else len(levels) for _, levels in plans)
+        need = 8 * width * sum(map(len, parts))
+        if need > MATRIX_BYTES:
+            raise DataError(
+                f"data set {self.name!r}: one-hot encoding gives {width} columns, {need / 2**30:.1f} GiB; "
+                "drop nominal columns with many values (identifiers, free text)"
+            )
+        return tuple(
+            np.hstack([encoded(part[:, j], *plan) for j, plan in enumerate(plans)])
+            if width
+            else np.empty((len(part), 0))
+            for part in parts
+        )
+
+    def frame(self) -> Any:
+        """The features as a pandas frame, nominal columns as strings; the labels are ``np.array(classes)[y]``."""
+        pd = need_pandas()
+        columns = {}
+        for j, (name, values) in enumerate(zip(self.feature_names, self.categories, strict=True)):
+            known = ~np.isnan(self.X[:, j])
+            column = self.X[:, j]
+            if values is not None:
+                column = np.full(len(column), None, dtype=object)
+                column[known] = np.array(values, dtype=object)[self.X[known, j].astype(int)]
+            columns[name] = column
+        return pd.DataFrame(columns)

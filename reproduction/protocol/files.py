@@ -1,0 +1,184 @@
+"""Files of data sets -> data sets, and writing that is either whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import shutil
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from closecall._budget import LIMIT
+from closecall.table.read.columns import numbers, texts
+from closecall.table.read.dataset import DataError, in_order, need_pandas
+from closecall.table.read.files import SEPARATORS, read_bytes, suffix_of
+from closecall.table.read.parquet import read_parquet
+from closecall.table.read.sheet import Sheet, codes_of
+from closecall.table.read.text import MAX_HEADER, check_columns
+
+from .dataset import Dataset
+
+
+def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
+    """A CSV, TSV or Parquet file as a pandas frame; the target and the nominal columns are read as text."""
+    kind = suffix_of(path)
+    if not kind:
+        raise DataError(f"{path}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
+    if kind == ".parquet":
+        return read_parquet(path, LIMIT)
+    separator = SEPARATORS[kind]
+    return parse_table(read_bytes(path, separator=separator), separator, path, target, nominal)
+
+
+def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: Collection[str]) -> Any:
+    """A table's bytes as a pandas frame, with an error for whatever pandas would quietly repair."""
+    pd = need_pandas()
+    try:
+        first = io.StringIO(raw[:MAX_HEADER].decode("utf-8-sig", errors="ignore"), newline="")
+        header = next(csv.reader(first, delimiter=separator), [])
+        text = {name: str for name in header if name == target or name in nominal}
+        twice = [name for name, count in Counter(header).items() if count > 1]
+        if twice:
+            raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
+        check_columns(len(header), what)
+        # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
+        exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
+        with warnings.catch_warnings():
+            # pandas warns of rows longer than the header, and drops what is over
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                io.BytesIO(raw), sep=separator, dtype=text, index_col=False, encoding="utf-8-sig",
+                keep_default_na=False, na_values=[""], low_memory=False, **exact,
+            )  # fmt: skip
+    except pd.errors.EmptyDataError as error:
+        raise DataError(f"{what} is empty; it needs a header line and rows") from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{what} is not a table of equal rows in UTF-8 ({str(error).strip()})") from error
+
+
+def _version(pd: Any) -> tuple[int, int]:
+    major, minor, *_ = pd.__version__.split(".")
+    return int(major), int(minor)
+
+
+def from_frame(
+    frame: Any, target: str, *, name: str, source: str, version: str, nominal: Collection[str] = ()
+) -> Dataset:
+    """A pandas frame as a `Dataset`; columns that are not numbers, or are named in ``nominal``, are nominal."""
+    pd = need_pandas()
+    if target not in frame.columns:
+        shown = ", ".join(map(repr, map(str, frame.columns[:8]))) + (", ..." if frame.shape[1] > 8 else "")
+        raise DataError(f"data set {name!r} has no target column {target!r}; its columns are {shown}: name the target")
+    if not len(frame):
+        raise DataError(f"data set {name!r} has no rows")
+    labels = frame[target]
+    if labels.isna().any():
+        row = int(np.flatnonzero(labels.isna())[0]) + 1
+        raise DataError(f"data set {name!r}: the target is missing in {labels.isna().sum()} rows (the first is {row})")
+    y, classes = _codes(labels, pd)
+    if len(classes) > max(2, len(frame) // 2):
+        raise DataError(
+            f"data set {name!r}: {len(classes)} classes in {len(frame)} rows; {target!r} is not a class label"
+        )
+    X, categories = _columns(frame.drop(columns=target), nominal, name, pd)
+    names = tuple(str(column) for column in frame.columns if column != target)
+    return Dataset(name, source, version, X, y, classes, names, categories)
+
+
+def _columns(
+    features: Any, nominal: Collection[str], name: str, pd: Any
+) -> tuple[Any, tuple[tuple[str, ...] | None, ...]]:
+    """All columns as one float matrix, numbers at once and nominal ones as codes, and the nominal ones' categories."""
+    is_number = np.array(
+        [column not in nominal and pd.api.types.is_numeric_dtype(dtype) for column, dtype in features.dtypes.items()],
+        dtype=bool,
+    )
+    X = np.empty(features.shape)
+    X[:, is_number] = features.loc[:, is_number].to_numpy(dtype=np.float64, na_value=np.nan)
+    categories: list[tuple[str, ...] | None] = [None] * X.shape[1]
+    for j in np.flatnonzero(~is_number):
+        column = features.iloc[:, j]
+        if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
+            raise DataError(f"data set {name!r}: column {features.columns[j]!r} is a time; turn it into a number first")
+        codes, categories[j] = _codes(column, pd)
+        X[:, j] = np.where(codes < 0, np.nan, codes)
+    return X, tuple(categories)
+
+
+def _codes(column: Any, pd: Any) -> tuple[Any, tuple[str, ...]]:
+    """Codes (-1 is missing) into the distinct values as text, in order; whole floats are written as integers."""
+    codes, values = pd.factorize(column)
+    texts = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
+    ordered = in_order(texts)
+    place = {text: code for code, text in enumerate(ordered)}
+    return np.array([place[text] for text in texts] + [-1])[codes], ordered
+
+
+@contextmanager
+def staged(final: Path) -> Iterator[Path]:
+    """A path to write to, moved to ``final`` at the end; after an error or a crash ``final`` is as it was before.
+
+    The temporary name begins with a dot, which no data set's name does, so a half-written one is never read.
+    """
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        room = Path(tempfile.mkdtemp(prefix=".part-", dir=final.parent))
+    except OSError as error:
+        raise _cannot_write(final, error) from error
+    try:
+        yield room / final.name
+        _flush(room / final.name)
+        os.replace(room / final.name, final)
+    except OSError as error:
+        # A directory cannot replace a full one: another process was first, and its copy is as good.
+        if not (final.is_dir() and (room / final.name).is_dir()):
+            raise _cannot_write(final, error) from error
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    for file in path.iterdir() if path.is_dir() else [path]:
+        with file.open("rb+") as handle:
+            os.fsync(handle.fileno())
+
+
+def _cannot_write(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"cannot write {path} ({error.strerror or error}); "
+        "set CLOSECALL_DATA (or the data directory option) to a directory with room that you may write to"
+    )
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def from_sheet(sheet: Sheet) -> Dataset:
+    """The rows and columns of a table as numbers and codes: what the protocols of the paper run on."""
+    X, categories = np.empty((len(sheet.labels), len(sheet.columns))), list[tuple[str, ...] | None]()
+    for j, column in enumerate(sheet.columns):
+        values = sheet.frame[column.name]
+        if column.kind == "nominal":
+            X[:, j], names = codes_of(texts(values))
+            categories.append(names)
+        else:
+            X[:, j] = numbers(values, column)
+            categories.append(None)
+    y, classes = codes_of(need_pandas().Series(sheet.labels))
+    features = tuple(column.label for column in sheet.columns)
+    return Dataset(sheet.name, "file", "", X, y, classes, features, tuple(categories))

@@ -31,7 +31,12 @@ def test_a_danger_is_seen(source: str) -> None:
 
 def test_what_templates_pass_unescaped_is_known() -> None:
     """``safe`` is for our own style and scripts, JSON that cannot end its element, and pictures drawn by Vega."""
-    templates = ROOT / "src" / "closecall" / "report" / "templates"
-    lines = [line for path in sorted(templates.glob("*.jinja")) for line in path.read_text().splitlines()]
+    folders = ("src/closecall/report", "reproduction/pages")
+    lines = [
+        line
+        for folder in folders
+        for path in sorted((ROOT / folder / "templates").glob("*.jinja"))
+        for line in path.read_text().splitlines()
+    ]
     passed = {part.split("|")[0].strip() for line in lines for part in line.split("{{")[1:] if "| safe" in part}
     assert passed <= {"style", "script", "bundle", "walk_data", "chart.picture", "chart.specification"}

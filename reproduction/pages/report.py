@@ -136,11 +136,12 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     results = result_rows(parts)
     columns = _columns(results)
     runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
-    walks = read("walk.json")
+    walks = read("walk.json", __package__)
     return render(
         "report.html.jinja",
         charts=[chart for each in charts.values() for chart in each],
         scripts=("table.js", "walk.js"),
+        package=__package__,
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
         first=first,
         findings=findings(parts),

@@ -17,7 +17,7 @@ from reproduction.run.campaign import Campaign, read_campaign
 from reproduction.run.cell import divide, new_starts
 from reproduction.run.scores import Archive, Scores, title
 
-from .common import Array, Experiment, Row, Settings, at_hand, dataset, lines_of, resume, write_csv
+from .common import Array, Experiment, Row, Settings, at_hand, dataset, lines_of, read_csv, resume, write_csv
 from .network_starts_page import AGREEMENT, LONG, LONG_SETS, MAX_VALUES, METHODS, NEW, ONE, PAIRS, RELEASED, STEPS, page
 from .released import train_released
 
@@ -93,20 +93,30 @@ def _scores(
 
 
 def _released(settings: Settings) -> list[Row]:
-    found: dict[int, dict[str, dict[int, Row]]] = {}
+    """Rows of the released descent; of sets that the store lacks, the rows of the table that is published."""
+    found: dict[int, dict[str, dict[int, Row]]] = {STEPS: {}, LONG: {}}
     for line in lines_of(settings, "network-starts"):
-        found.setdefault(line["steps"], {}).setdefault(line["name"], {})[line["split"]] = line
+        found[line["steps"]].setdefault(line["name"], {})[line["split"]] = line
+    published = settings.out / "beyond" / "network-starts.csv"
+    before = read_csv(published) if published.exists() else []
     rows = []
-    for steps, sets in sorted(found.items()):
+    for steps, sets in found.items():
+        way = RELEASED.format(steps)
         whole = [name for name, lines in sets.items() if len(lines) >= settings.splits]
-        for loss in LOSSES if whole else ():
+        for loss in LOSSES:
             accuracies = np.array(
                 [
                     [[sets[name][split][f"{loss} {method}"] for split in range(settings.splits)] for method in METHODS]
                     for name in whole
                 ]
             )
-            rows += _rows(RELEASED.format(steps), "pmlb94", whole, loss, accuracies, METHODS)
+            mine = _rows(way, "pmlb94", whole, loss, accuracies, METHODS) if whole else []
+            known = {row["set"] for row in mine}
+            mine += [row for row in before if (row["way"], row["loss"]) == (way, loss) and row["set"] not in known]
+            for stem in PAIRS.values() if mine else ():
+                for row, p in zip(mine, holm(np.array([row[f"{stem}_p"] for row in mine])), strict=True):
+                    row[f"{stem}_p_holm"] = float(p)
+            rows += mine
     return rows
 
 

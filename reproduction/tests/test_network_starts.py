@@ -115,9 +115,16 @@ def test_the_table_counts_as_scipy_does(tmp_path: Path) -> None:
         for name in "abcdefgh" for split in range(6 if name < "h" else 5)
     ]  # fmt: skip
     settings = stored(tmp_path, "network-starts", lines)
-    settings.splits = 6
+    settings.splits, settings.out = 6, tmp_path
     rows = network_starts._released(settings)
     assert {row["set"] for row in rows} == set("abcdefg")  # h is not complete
+    # Of sets that the store lacks, the published rows stay; those it has are its own.
+    other = [row | {"set": name, "released_p": 0.5} for row in rows if row["set"] == "a" for name in "az"]
+    write_csv(tmp_path / "beyond" / "network-starts.csv", other)
+    kept = network_starts._released(settings)
+    assert sorted({row["set"] for row in kept}) == list("abcdefgz")
+    assert {row["released_p"] for row in kept if row["set"] == "z"} == {0.5}
+    assert [row["released_p"] for row in kept if row["set"] != "z"] == [row["released_p"] for row in rows]
     for (base, better), stem in pages.PAIRS.items():
         for loss in LOSSES:
             mine = [row for row in rows if row["loss"] == loss]

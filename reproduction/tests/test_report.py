@@ -120,7 +120,7 @@ def test_the_walk_is_the_solvers(name: str) -> None:
 
 def test_the_pages_walk_is_small_and_its_bits_are_the_close_calls() -> None:
     content = figure1_walks()
-    kept = json.loads(read("walk.json"))
+    kept = json.loads(read("walk.json", "reproduction.pages"))
     for name, found in content["sets"].items():  # the page's file is this walk, save for the last bits of a boundary
         mine = kept["sets"].pop(name)
         assert mine["points"] == found["points"]

@@ -173,5 +173,5 @@ def _cut(frame: Frame) -> float | None:
 
 
 if __name__ == "__main__":
-    place = Path(__file__).parents[2] / "src" / "closecall" / "report" / "templates" / "walk.json"
+    place = Path(__file__).parents[1] / "pages" / "templates" / "walk.json"
     place.write_text(json.dumps(figure1_walks(), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -13,6 +13,7 @@ from sklearn.model_selection import PredefinedSplit, StratifiedGroupKFold, TimeS
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, assert_all_finite, column_or_1d, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, get_routing_for_object, process_routing
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
@@ -22,7 +23,7 @@ from ..linear.splits import stratified_folds
 from ..linear.training import row_hashes
 
 FOLDS = 5
-#: Standard errors that a gain needs, chosen on generated sets and half of PMLB: see studies/strength.py.
+#: Standard errors that a gain needs, chosen on generated sets and half of PMLB: see docs/results/beyond-strength.md.
 GUARD = 2.0
 
 Pair = tuple[Array, Array]
@@ -138,6 +139,16 @@ def check_input(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array |
     return X, labels, mass
 
 
+def answers(name: str) -> Any:
+    """A method that a referee has if the classifier for which it speaks, or is going to, has it."""
+
+    def check(self: Any) -> bool:
+        getattr(self._asked, name)
+        return True
+
+    return available_if(check)
+
+
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """What both referees are: classifiers that hand their metadata on and speak for a fitted one."""
 
@@ -151,6 +162,21 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
     @abstractmethod
     def _speaker(self) -> Any:
         """The fitted classifier that answers."""
+
+    @property
+    @abstractmethod
+    def _asked(self) -> Any:
+        """The classifier that is asked what it can do: the fitted one, or what stands for it before."""
+
+    @answers("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (samples, classes) of the classifier that answers, if it has any."""
+        return self._speaker.predict_proba(X)
+
+    @answers("predict_log_proba")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of the probabilities (samples, classes)."""
+        return self._speaker.predict_log_proba(X)
 
     @property
     def n_features_in_(self) -> int:

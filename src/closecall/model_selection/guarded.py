@@ -10,24 +10,26 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
 from ..paired import Comparison, compare, units_of
 from .contest import Folding, asked_folds, asked_rows, gain_of_folds, gain_of_rows
-from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs, unique_names, weighed_pairs
+from .folds import (
+    GUARD,
+    Pair,
+    Referee,
+    answers,
+    check_input,
+    equal_rows,
+    fit_rows,
+    fold_pairs,
+    unique_names,
+    weighed_pairs,
+)
 
 BASELINE = "baseline"
-
-
-def _answers(name: str) -> Any:
-    def check(self: Any) -> bool:
-        getattr(self._speaker if hasattr(self, "best_estimator_") else self.baseline, name)
-        return True
-
-    return available_if(check)
 
 
 class GuardedClassifierCV(Referee):
@@ -236,6 +238,10 @@ class GuardedClassifierCV(Referee):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
 
+    @property
+    def _asked(self) -> Any:
+        return self.best_estimator_ if hasattr(self, "best_estimator_") else self.baseline
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_") or (not self.refit and hasattr(self, "guard_report_"))
 
@@ -253,17 +259,7 @@ class GuardedClassifierCV(Referee):
         """Class labels (samples,) of the choice."""
         return self._speaker.predict(X)
 
-    @_answers("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities (samples, classes) of the choice, if it has any."""
-        return self._speaker.predict_proba(X)
-
-    @_answers("predict_log_proba")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the probabilities (samples, classes)."""
-        return self._speaker.predict_log_proba(X)
-
-    @_answers("decision_function")  # type: ignore[untyped-decorator]
+    @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Scores of the choice, (samples,) or (samples, classes)."""
         return self._speaker.decision_function(X)

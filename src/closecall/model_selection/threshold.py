@@ -8,27 +8,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
 from ..paired import Gain, Units, asked, blocks_of, compare, paired, units_of
 from ..theory.intercept import best_cuts
-from .folds import GUARD, Pair, Referee, check_input, equal_rows, fit_rows, fold_pairs
+from .folds import GUARD, Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough
 _OTHERS = 0.1  # share of predictions that may differ from the largest score, as an SVC's do at its ties
 _BLOCK = 1 << 22  # entries of a block of resampled weights: 32 MB
-
-
-def _answers(name: str) -> Any:
-    def check(self: Any) -> bool:
-        getattr(getattr(self, "estimator_", self.estimator), name)
-        return True
-
-    return available_if(check)
 
 
 class ExactThresholdClassifier(Referee):
@@ -242,6 +233,10 @@ class ExactThresholdClassifier(Referee):
         check_is_fitted(self, "estimator_")
         return self.estimator_
 
+    @property
+    def _asked(self) -> Any:
+        return getattr(self, "estimator_", self.estimator)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "threshold_")
 
@@ -263,17 +258,7 @@ class ExactThresholdClassifier(Referee):
             return self.classes_[(scores[:, 0] > self.threshold_).astype(int)]
         return self.classes_[predicted(scores, self.threshold_)]
 
-    @_answers("predict_proba")  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
-        """The classifier's own probabilities (samples, classes); the threshold does not change them."""
-        return self._speaker.predict_proba(X)
-
-    @_answers("predict_log_proba")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the classifier's own probabilities (samples, classes)."""
-        return self._speaker.predict_log_proba(X)
-
-    @_answers("decision_function")  # type: ignore[untyped-decorator]
+    @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
         """Scores of which the sign (two classes) or the largest (more) is the prediction."""
         scores = _table(self._speaker, X, "decision_function")

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
 
@@ -35,7 +35,9 @@ def place(identity: str, caption: str, chart: Any, picture: str | None = None) -
     return Chart(identity, caption, picture, to_json({**plain, "description": caption}))
 
 
-def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), **content: Any) -> str:
+def render(
+    template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), package: str = __package__, **content: Any
+) -> str:
     """A page of ``templates/`` without any reference to the outside.
 
     Parameters
@@ -46,11 +48,13 @@ def render(template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (
         All that the page shows: what draws them is left out if there are none.
     scripts : sequence of str
         File names of the scripts that the page needs beside.
+    package : str
+        Whose ``templates/`` come before those of this one.
     content : dict
         What the template asks for. Text is escaped, its control characters are spelt out.
     """
-    script, bundle = "".join(map(read, scripts)), _bundle() if charts else ""
-    page = templates().get_template(template)
+    script, bundle = "".join(read(name, package) for name in scripts), _bundle() if charts else ""
+    page = templates(package).get_template(template)
     return page.render(
         written=format, style=read("style.css"), script=script, bundle=bundle,
         sources=" ".join(map(_source, (script, bundle))), **content,
@@ -71,20 +75,21 @@ def _bundle() -> str:
     return str(vl_convert.javascript_bundle(read("charts.js"))).replace("</script", "<\\/script")
 
 
-def templates() -> jinja2.Environment:
+def templates(package: str = __package__) -> jinja2.Environment:
     """What reads ``templates/``: whatever they are given is text, its control characters spelt out."""
     return jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         finalize=visible,
-        loader=jinja2.FunctionLoader(read),
+        loader=jinja2.FunctionLoader(partial(read, package=package)),
     )
 
 
-def read(name: str) -> str:
-    """A file of ``templates/``."""
-    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+def read(name: str, package: str = __package__) -> str:
+    """A file of ``templates/``: of the package, or else of this one."""
+    places = [resources.files(each).joinpath("templates", name) for each in (package, __package__)]
+    return next(filter(lambda place: place.is_file(), places), places[-1]).read_text(encoding="utf-8")
 
 
 def to_json(content: Any) -> str:

@@ -78,8 +78,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
 
     Examples
     --------
-    >>> vectors = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]])
-    >>> weights = np.array([3.0, 2.0, 1.0])
+    >>> vectors, weights = np.array([[1.0, 1.0], [-2.0, -2.0], [1.0, 0.0]]), np.array([3.0, 2.0, 1.0])
     >>> lightest_cover(vectors, weights, time_limit=10, accept=lambda free: float(weights[~free].sum()))
     2.0
     """

@@ -8,7 +8,8 @@ r"""What a fit over partitions costs: passes, tasks, seconds, bytes that come ho
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
 processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
 looked at four times a second, which the seconds leave out. Each fit replaces its line of docs/assets/cluster.csv;
---page fills the tables of docs/cluster.md from it and from what cluster_peers.py found. Of several sizes, the last line
+--page fills the tables of docs/cluster.md from it and from what cluster_peers.py of commit baca1df found. Of several
+sizes, the last line
 says how much more a row of the largest costs than one of the smallest.
 """
 
@@ -182,7 +183,7 @@ def costs(lines: list[dict[str, str]]) -> str:
 
 
 def peers(lines: list[dict[str, str]]) -> str:
-    """A table of what cluster_peers.py found."""
+    """A table of what cluster_peers.py of commit baca1df found."""
     names = ("fit", "rows", "far rows", "passes", "CPU s", "s", "peak GB", "gap", "accuracy")
     rows = [f"| {' | '.join(names)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     for line in lines:

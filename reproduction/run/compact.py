@@ -1,4 +1,4 @@
-"""Cells in compact form: what validation chose, one line of CSV a cell, read back only if everything in it fits.
+"""Cells in compact form: what validation chose, one line of CSV a cell.
 
 A record keeps its whole grid, some seven kilobytes a cell. Every table and figure needs only the row that validation
 chose for each (loss, method): about a hundred bytes a cell, in a file that any tool reads. Objectives are left out.
@@ -14,18 +14,17 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from closecall._names import Array, lookup
-from closecall.aggregates import get_aggregate
 from closecall.report.text import no_formula
 from reproduction.protocol.beyond import STUDIES
-from reproduction.protocol.grid import ALPHAS, BASELINES, EQUAL_STARTS, ROW, choose, k_grid
-from reproduction.protocol.plan import NETWORK_RATES, NEW_STARTS, RECIPE, STARTS, Cell
-from reproduction.protocol.protocol import PROTOCOLS
+from reproduction.protocol.grid import BASELINES, EQUAL_STARTS, ROW, choose
+from reproduction.protocol.plan import NEW_STARTS, Cell
+from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS, MODELS
-from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.protocol.splits import PARTS
 
 from .record import Record
@@ -137,7 +136,7 @@ def _write_row(row: Array | None) -> list[str]:
 
 
 def from_text(text: str, runs: int) -> Iterator[Line]:
-    """The cells of a file, each checked.
+    """The cells of a file.
 
     Parameters
     ----------
@@ -148,7 +147,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     Raises
     ------
     CompactError
-        If anything is not as :func:`to_text` writes it.
+        If the file is not of the kind that :func:`to_text` writes.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -167,89 +166,27 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
 
 
 def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
-    cell = _read_cell(values)
+    text = [field.name for field in fields(Cell) if field.type == "str"]
+    content: dict[str, Any] = {name: unspell(values[name]) if name in text else int(values[name]) for name in _CELL}
+    get_protocol(content["protocol"])
+    cell, run = Cell(**content), int(values["run"])
     kind = lookup({each: each for each in kinds}, kind_of(cell), "model")
-    train, validation, test = sizes = [_whole(values, f"{part}_size", 1) for part in PARTS]
-    features, run = _whole(values, "features", 0), _whole(values, "run", 0)
-    if run >= runs:
+    if not 0 <= run < runs:
         raise ValueError(f"run {run} of {runs}")
-    seconds = float(values["seconds"])
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"seconds {values['seconds']!r}")
-    places, study = _PLACES[kind], cell.model in STUDIES
-    rows = [row for place in places for row in _read_row(values, place, sizes, study)]
-    there = {(loss, method) for loss, method, *_ in rows}
-    needed = places if kind not in MODELS else [(loss, method) for loss in LOSSES for method in METHODS]
-    missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
-    if missing:
-        raise ValueError(f"no chosen row for {', '.join(missing)}")
-    table = np.array(rows, ROW)
-    notes = _read_notes(unspell(values["notes"]))
-    record = Record(cell.key, "done", table, (train, validation, test), features, seconds, notes=notes, compact=True)
-    return Line(cell, record, run)
+    train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
+    rows = np.array([row for place in _PLACES[kind] if (row := _read_row(values, place))], ROW)
+    notes = tuple(map(str, json.loads(unspell(values["notes"]) or "[]")))
+    features, seconds = int(values["features"]), float(values["seconds"])
+    sizes = (train, validation, test)
+    return Line(cell, Record(cell.key, "done", rows, sizes, features, seconds, notes=notes, compact=True), run)
 
 
-#: Names of a cell -> what they may be. Suites and data sets are the user's to name; a split is any.
-_ALLOWED: dict[str, Sequence[str]] = {
-    "model": (*MODELS, *STUDIES),
-    "protocol": tuple(PROTOCOLS),
-    "start": STARTS,
-    "contamination": ("", *SIMULATIONS),
-}
-
-
-def _read_cell(values: dict[str, str]) -> Cell:
-    text = {name: unspell(values[name]) for name in ("suite", "dataset", "checksum", *_ALLOWED)}
-    for name, allowed in _ALLOWED.items():
-        lookup(dict.fromkeys(allowed), text[name], name)
-    if not text["dataset"] or not re.fullmatch(r"[0-9a-f]{64}", text["checksum"]):
-        raise ValueError(f"data set {text['dataset']!r} with checksum {text['checksum']!r}")
-    least = {"split": 0, "max_iter": 1, "level": 0, "recipe": 1}
-    numbers = {name: _whole(values, name, low) for name, low in least.items()}
-    if numbers["recipe"] not in (NETWORK_RATES if text["model"] == "network" else (RECIPE,)):
-        raise ValueError(f"recipe {numbers['recipe']}, but this closecall computes recipe {RECIPE}")
-    if bool(text["contamination"]) != bool(numbers["level"]):
-        raise ValueError(f"contamination {text['contamination']!r} at level {numbers['level']}")
-    content: dict[str, str | int] = {**text, **numbers}
-    return Cell(**content)  # type: ignore[arg-type]
-
-
-def _read_row(
-    values: dict[str, str], place: tuple[str, str], sizes: Sequence[int], study: bool
-) -> Iterator[tuple[object, ...]]:
+def _read_row(values: dict[str, str], place: tuple[str, str]) -> tuple[object, ...]:
+    """A chosen row; nothing where the cell has none."""
     loss, method = place
-    stem = f"{loss or 'own'}.{method}"
-    mine = {name: values[f"{stem}.{name}"] for name in _CHOSEN}
-    if not any(mine.values()):
-        return
-    k = _whole(mine, "k", 1)
-    aggregate = method in METHODS and get_aggregate(method).takes
-    if k not in (range(1, sizes[0] + 1) if study else k_grid(sizes[0]) if aggregate else (sizes[0],)):
-        raise ValueError(f"{stem}: k = {k} is not in the grid of {sizes[0]} training rows")
-    alpha = float(mine["alpha"])
-    if alpha not in (ALPHAS if loss or not study else (0.0,)):  # an exact minimum has no penalty
-        raise ValueError(f"{stem}: alpha {mine['alpha']} is not in the grid")
-    counts = [_whole(mine, part, 0) for part in PARTS]
-    if any(count > size for count, size in zip(counts, sizes, strict=True)):
-        raise ValueError(f"{stem}: {counts} correct of {list(sizes)}")
-    if mine["converged"] not in ("0", "1"):
-        raise ValueError(f"{stem}: converged {mine['converged']!r}")
-    yield (loss, method, k, alpha, *counts, math.nan, _whole(mine, "n_iter", 0), mine["converged"] == "1")
-
-
-def _whole(values: dict[str, str], name: str, least: int) -> int:
-    # Digits only: int() would also take "1_000", " 7" and other scripts' digits.
-    text = values[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= 9) or int(text) < least:
-        raise ValueError(f"{name} {text!r} is no whole number of at least {least}")
-    return int(text)
-
-
-def _read_notes(text: str) -> tuple[str, ...]:
-    notes = json.loads(text) if text else []
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise ValueError(f"notes {text!r}")
-    return tuple(notes)
+    k, alpha, *counts, steps, converged = (values[f"{loss or 'own'}.{method}.{name}"] for name in _CHOSEN)
+    numbers = (float(k), float(alpha), *map(int, counts), math.nan, int(steps)) if k else ()
+    return (loss, method, *numbers, converged == "1") if k else ()
 
 
 def _order(line: Line) -> tuple[object, ...]:

@@ -10,14 +10,13 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from closecall._budget import Budget, BudgetError
 from closecall.report.text import write_whole
-from reproduction.protocol.plan import Size
 
 from .compact import CompactError, Line, from_text, in_files, to_text
 from .jobs import from_json
@@ -27,9 +26,6 @@ FORMAT = 1
 RUNS = "runs.json"
 #: RunOptions whose values say where files lie or who computes: a matter of the machine, not of the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
-#: What a line of a file and a data set or hole of a job become in memory. Jobs point to data sets and runs to jobs, so
-#: that a short file could ask for very many.
-LINE_BYTES, POINTED_BYTES = 8192, 1024
 Run = dict[str, Any]
 
 
@@ -152,7 +148,7 @@ def _packed(text: str) -> bytes:
 
 
 def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
-    """The finished cells, the runs, and why other cells failed (by key), of a folder; everything checked.
+    """The finished cells, the runs, and why other cells failed (by key), of a folder.
 
     Raises
     ------
@@ -162,82 +158,46 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
     budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:
-            content = _checked(budget.parse(budget.read(file), finite=True), budget)
+            content = budget.parse(budget.read(file), finite=True)
+        runs, failures, files = _read_runs(content), dict(content["failures"]), dict(content["files"])
+        if not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
+            raise ValueError("files are not named as an export names them")
     except FileNotFoundError:
         raise CompactError(f"{folder} has no {RUNS}: it is no folder that `closecall export` wrote") from None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise CompactError(f"{folder / RUNS}: {type(error).__name__}: {error}") from None
     lines: dict[str, Line] = {}
-    for name, count in sorted(content["files"].items()):
-        for line in _read_file(folder / name, count, len(content["runs"]), budget):
+    for name, count in sorted(files.items()):
+        for line in _read_file(folder / name, count, len(runs), budget):
             if line.cell.key in lines:
                 raise CompactError(f"{folder / name}: {line.cell.dataset} split {line.cell.split} is there twice")
             lines[line.cell.key] = line
-    return list(lines.values()), content["runs"], content["failures"]
+    return list(lines.values()), runs, failures
 
 
-def _checked(content: Any, budget: Budget) -> dict[str, Any]:
-    """The files, failures and runs that ``runs.json`` speaks of; what an export does not write raises."""
-    files, failures = content["files"], content["failures"]
-    if not isinstance(files, dict) or not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
-        raise ValueError("files are not named as an export names them")
-    if not isinstance(failures, dict) or not all(isinstance(why, str) for why in failures.values()):
-        raise ValueError("failures are not as an export writes them")
-    return {"files": files, "failures": failures, "runs": _read_runs(content, budget)}
-
-
-def _read_file(path: Path, count: object, runs: int, budget: Budget) -> Iterator[Line]:
+def _read_file(path: Path, count: object, runs: int, budget: Budget) -> list[Line]:
     try:
         with gzip.open(path) as file:
-            text = str(budget.read(file), "utf-8")
+            found = list(from_text(str(budget.read(file), "utf-8"), runs))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, BudgetError) as error:
         raise CompactError(f"{path} cannot be read: {error}") from None
-    found = 0
-    try:
-        for line in from_text(text, runs):
-            found += 1
-            budget.spend(LINE_BYTES)
-            yield line
-    except (CompactError, BudgetError) as error:
+    except CompactError as error:
         raise CompactError(f"{path}, {error}") from None
-    if found != count:
-        raise CompactError(f"{path} has {found} cells, but {RUNS} says {count}")
+    if len(found) != count:
+        raise CompactError(f"{path} has {len(found)} cells, but {RUNS} says {count}")
+    return found
 
 
-def _read_runs(content: dict[str, Any], budget: Budget) -> list[Run]:
+def _read_runs(content: dict[str, Any]) -> list[Run]:
+    """The runs with their jobs, and the jobs with the data sets and holes to which they point."""
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']!r}, but this closecall reads {FORMAT}")
-    for size in content["sizes"]:
-        kinds = {field.name: str if field.type == "str" else int for field in fields(Size)}
-        if set(size) != set(kinds) or not all(type(value) is kinds[name] for name, value in size.items()):
-            raise TypeError(f"{size} is no size of a data set")
     jobs = []
     for job in content["jobs"]:
-        whole = {**job, **{kind: _pointed(content[kind], job[kind], budget) for kind in ("sizes", "holes")}}
+        whole = {**job, **{kind: [content[kind][place] for place in job[kind]] for kind in ("sizes", "holes")}}
         jobs.append(from_json(whole).as_json())  # complains about what is no job
-    runs = []
-    for run in content["runs"]:
-        if not all(isinstance(word, str) for word in run["arguments"]) or not isinstance(run["environment"], dict):
-            raise TypeError("a run's arguments or environment are not as an export writes them")
-        moments = [run["started"], run["finished"]]
-        if not isinstance(moments[0], float) or not isinstance(moments[1], float | None):
-            raise TypeError(f"a run lasted from {moments[0]!r} to {moments[1]!r}")
-        runs.append(
-            {
-                "started": moments[0], "finished": moments[1], "arguments": run["arguments"],
-                "environment": run["environment"], "jobs": _pointed(jobs, run["jobs"], budget),
-            }
-        )  # fmt: skip
-        budget.spend(POINTED_BYTES * sum(len(job[kind]) for job in runs[-1]["jobs"] for kind in ("sizes", "holes")))
-    return runs
-
-
-def _pointed(things: list[Any], places: list[Any], budget: Budget) -> list[Any]:
-    """What a list of numbers points to, each once."""
-    budget.spend(POINTED_BYTES * len(places))
-    if not all(type(place) is int and place >= 0 for place in places) or len(set(places)) < len(places):
-        raise ValueError(f"{str(places)[:100]} do not point to one thing each")
-    return [things[place] for place in places]
+    kept = ("started", "finished", "arguments", "environment")
+    return [{**{name: run[name] for name in kept}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]]
 
 
 def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lambda line: None) -> Imported:

@@ -30,8 +30,8 @@ from sklearn.svm import LinearSVC
 
 from closecall.losses import get_loss
 from closecall.objective import Problem
-from closecall.schedules import decay, first_final_step
-from closecall.solvers import Progress, candidates, solve
+from closecall.schedules import decay
+from closecall.solvers import solve
 from reproduction.protocol import load_dataset
 from reproduction.run.cell import grid
 
@@ -233,26 +233,6 @@ def one_large(n: int, full: bool = True) -> None:
         print(f"  1000 steps: {longer:.3f} %, difference {error - longer:+.3f} points")
 
 
-def candidate_gain(n: int = 1_000_000) -> None:
-    """The last third of a decay run (k* = n/1000, every step taken) by candidates and by full passes."""
-    X, y = million(n)
-    item, costs, errors = Problem("logistic", "close_decay", n // 1000, 1.0), [], []
-    for limit in (candidates.FROM_SAMPLES, n + 1):
-        candidates.FROM_SAMPLES = limit
-        seen: list[float] = []
-
-        def note(event: Progress, seen: list[float] = seen) -> None:
-            if event.phase == "steps" and event.step >= first_final_step(STEPS):
-                seen.append(time.process_time())
-
-        errors.append(solve(X, y, [item], max_iter=STEPS, tol=0, callback=note).errors[0] / n)
-        costs.append((seen[-1] - seen[0]) / (len(seen) - 1))
-    print(
-        f"\nlast third at n={n:,}: {1e3 * costs[0]:.2f} ms a step by candidates, {1e3 * costs[1]:.2f} by full passes: "
-        f"{costs[1] / costs[0]:.1f} times; training errors {100 * errors[0]:.3f} and {100 * errors[1]:.3f} %"
-    )
-
-
 def sparse_fit(n: int = 20_000, d: int = 100_000, density: float = 0.001) -> None:
     """Text-like sparse data, ten problems at once."""
     from scipy import sparse
@@ -310,7 +290,6 @@ def main() -> None:
         "ratio": lambda: ratio(given.sets),
         "million": lambda: one_large(1_000_000),
         "ten-million": lambda: one_large(10_000_000, full=False),
-        "candidates": candidate_gain,
         "sparse": sparse_fit,
         "growth": lambda: growth(given.plots),
     }

@@ -13,8 +13,8 @@ from closecall.network import compiled as network_kernel
 from closecall.network.grid import train_grid
 from closecall.objective import Problem
 from closecall.solvers import compiled, path, solve
-from closecall.solvers.close import Close
 from closecall.solvers.design import Design
+from closecall.solvers.engine import Engine
 from closecall.solvers.kernels import make_mass
 
 STARTS = ("least_squares", "zeros", "given", "given each")
@@ -126,7 +126,7 @@ def paths(number: int, seed: int) -> None:
         Problem(str(rng.choice(["logistic", "hinge"])), "close", float(rng.uniform(0.01, 0.99)), float(alpha))
         for alpha in alphas
     ]
-    close = Close(X, y, masses, words, bool(rng.random() < 0.8), bool(rng.random() < 0.3), 2, int(rng.integers(1, 60)))
+    close = Engine(X, y, masses, words, bool(rng.random() < 0.8), bool(rng.random() < 0.3), 2, int(rng.integers(1, 60)))
     found = close.solve(problems, rng.integers(0, 2, 3), 1e-4)
     if not np.isfinite(found.coef).all():
         raise SystemExit(f"paths {number} of seed {seed}: numbers are not finite")

@@ -157,15 +157,6 @@ def test_the_close_calls_can_be_read(wide: Page) -> None:
     assert "LogisticRegression" in mistakes
 
 
-def test_hovering_shows_a_split(wide: Page) -> None:
-    chart = wide.locator("figure[data-chart=chart-ranking]")
-    chart.locator("svg .mark-symbol.role-mark path").first.hover()
-    tip = wide.locator("#vg-tooltip-element.visible")
-    tip.wait_for()
-    assert re.search(r"split:?\s+\d", tip.inner_text())
-    assert re.search(r"value:?\s+\d\d", tip.inner_text())
-
-
 def test_the_table_sorts_and_filters(wide: Page) -> None:
     total = len(PAIRS)
     status = wide.locator("#filter-count")

@@ -1,6 +1,5 @@
 """How growth is told from noise; `gate.soak` measures it on hundreds of cells, or on 20,000 by command."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +33,3 @@ def test_a_leak_is_called_one() -> None:
         {"grown": 6000.0},
     ):
         assert len(soak_load.Load(**{**vars(good), **change}).wrong()) == 1
-
-
-def test_memory_and_children_are_read(tmp_path: Path) -> None:
-    assert soak_load.resident(os.getpid()) > 10_000
-    assert soak_load.resident(2**22 + 1) == 0
-    assert os.getpid() in soak_load.children(os.getppid())

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_iris, make_blobs, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -291,8 +292,10 @@ def test_the_choice_is_fitted_until_it_settles() -> None:
 
 def test_a_choice_that_has_not_settled_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("closecall.linear.search.EXTRA", 0)
+    X, y = heavy()
+    model = CloseKClassifierCV(alphas=(1e-3,), ks=(0.1,), guard=0, max_iter=30)
     with pytest.warns(ConvergenceWarning, match="stopped after .* its choice of examples has not settled"):
-        CloseKClassifierCV(alphas=(1e-3,), ks=(0.1,), guard=0, max_iter=30, solver="algorithm1").fit(*heavy())
+        model.fit(sparse.csr_matrix(X), y)
 
 
 def test_an_average_that_is_taken_is_certified() -> None:

@@ -50,7 +50,7 @@ def test_units_do_not_matter_and_text_has_five_lines() -> None:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_any_aggregate_may_be_tried() -> None:
-    """Against scikit-learn's own folds of these rows; among far outliers close-k gains, which the others do not."""
+    """Against scikit-learn's own folds of these rows; among far outliers close-k gains, and so does trimming."""
     X, y = line(*EVEN, (-40.0, -20.0, 20, 1))
     usual = diagnose(X, y)
     assert usual.tried == "close-k"
@@ -60,7 +60,7 @@ def test_any_aggregate_may_be_tried() -> None:
         assert found.outliers == usual.outliers
         assert str(found).splitlines()[-1].startswith(f"{name} ")
         assert found.gain == pytest.approx(by_folds(X, y, name, counts), abs=0.01)
-        assert (found.gain > 0.1) == (name == "close_decay")
+        assert (found.gain > 0.1) == (name in ("close_decay", "trimmed"))
     assert diagnose(X, y, aggregate="average").gain == 0
     assert diagnose(X, y, aggregate="close_decay", k=0.1).gain == usual.gain
     with pytest.raises(ValueError, match="unknown aggregate"):

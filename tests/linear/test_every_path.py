@@ -17,14 +17,11 @@ from closecall import AggregateLossClassifier, CloseKClassifierCV
 from closecall.aggregates import AGGREGATES, Aggregate, spectrum, take_smallest
 from closecall.linear.joint import Steps
 from closecall.linear.multiclass import _Joint, prepare_joint
-from closecall.linear.settling import ClassScores
 from closecall.losses import LOSSES
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import compiled
-from closecall.solvers.finish import Margins
 from closecall.solvers.kernels import make_mass
 from closecall.solvers.prepared import prepare
-from closecall.solvers.soft import SoftSpot
 from closecall.solvers.steps import Rows, _Walk
 
 from ..family_twins import MEMBERS
@@ -85,10 +82,7 @@ def test_two_classes(name: str, loss: str, kind: str, monkeypatch: pytest.Monkey
     expected = by_definition(
         lambda t: known.value(y * (X @ (w + t * v) + b + t * e)), item, mass, known.threshold
     )  # fmt: skip
-    found = {
-        "compiled or twin": stepping(ready, item, c),
-        "settling": SoftSpot(Margins(design, design.masses[0], item), c, 1e-8).gradient - 0.7 * design.penalized * c,
-    }
+    found = {"compiled or twin": stepping(ready, item, c)}
     monkeypatch.setattr(compiled, "serves", lambda design, losses, *rest: np.zeros(len(losses), dtype=bool))
     found["twin"] = stepping(ready, item, c)
     for way, gradient in found.items():
@@ -129,12 +123,10 @@ def test_many_classes(name: str, form: str, loss: str, kind: str) -> None:
     expected = by_definition(losses, item, mass, np.log(2) if form == "softmax" else known.threshold)
     k = AGGREGATES[name].counts(item.k, item.m, float(mass.sum()))[0]
     steps = Steps(design, codes, [make_mass(mass, np.float64)], [item], form)
-    surface = ClassScores(design, codes, mass, item, form, CLASSES)
     shrink = 0.7 * design.penalized * C
     found = {
         "steps": steps.gradients(C[None], np.array([k]), np.array([0]))[0],
         "slow twin": _Joint(design, codes, mass, item, form, CLASSES).value_and_gradient(C, k)[1] - shrink,
-        "settling": SoftSpot(surface, C.ravel(), 1e-8).gradient.reshape(C.shape) - shrink,
     }
     for way, gradient in found.items():
         assert (gradient * along).sum() == pytest.approx(expected, rel=2e-5, abs=1e-7), way

@@ -33,7 +33,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any] | str] = {
     "alpha": ({}, 10.0),
     "max_iter": ({"tol": 0.0}, 1),
     "solver": ({"ks": (0.05, 0.5)}, "algorithm1"),
-    "n_starts": ({"n_starts": 1, "ks": (0.05, 0.5), "k": 0.05, "alpha": 0.01}, 9),
+    "n_starts": ({"n_starts": 1, "ks": (0.01, 0.5), "k": 3, "alpha": 0.001, "alphas": (0.001,)}, 9),
     "tol": ({}, 0.3),
     "fit_intercept": ({}, False),
     "penalize_intercept": ({"alpha": 30.0, "alphas": (30.0,)}, True),

@@ -298,14 +298,13 @@ def test_the_published_examples_are_what_the_solver_finds() -> None:
 
 
 def test_the_solver_page_names_the_solvers_numbers() -> None:
-    from closecall.solvers import candidates, design, kernels, newton, sample, steps
+    from closecall.solvers import design, kernels, newton, sample, steps
 
     text = (ROOT / "docs" / "theory" / "solver.md").read_text()
     words = {10: "ten", 40: "fortieth"}
     assert f"window of {words[steps.WINDOW]} steps" in text
     assert f"at most a {words[kernels.GATHER]} of n" in text
     assert f"more than {design.EIGEN_LIMIT:,} rows" in text
-    assert f"From {candidates.FROM_SAMPLES:,} examples on" in text
     assert f"up to {newton.LARGEST_RANK} coordinates and {round(newton.LARGEST_DESIGN / 1e6)} million entries" in text
     assert f"From {sample.FROM_SAMPLES:,} dense examples on" in text
     assert f"at least {sample.LEAST:,}" in text

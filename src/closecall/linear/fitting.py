@@ -16,10 +16,9 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import solve
-from ..solvers.batched import certify
 from ..solvers.certificate import weights_at
 from ..solvers.checks import check_problems, single_fits
-from ..solvers.close import Close, serves
+from ..solvers.engine import Engine, serves
 from ..solvers.kernels import make_mass
 from ..solvers.prepared import prepare
 from ..solvers.sweep import sweep
@@ -38,8 +37,6 @@ SOLVERS = {
     "path": "clipped losses along a path of cuts, from several starts",
     "algorithm1": "the paper's Algorithm 1: gradient steps while k falls",
 }
-#: Steps' worth of settling after a path, whatever max_iter is, which must not matter.
-SETTLING = 300
 #: The key of what was arranged for all classes jointly, beside the numbers of the scores.
 ALL_CLASSES = -1
 #: Scores this share of their range apart are tied to an exact intercept: it must not part what rounding parted.
@@ -65,6 +62,7 @@ class Options:
     settle: int = 0  # steps' worth of settling; max_iter by default
     solver: str = "path"
     n_starts: int | None = None
+    rough: bool = False  # as in a heat
 
 
 @dataclass(frozen=True)
@@ -172,8 +170,7 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
     path = np.zeros(len(problems), dtype=bool)
     own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
     if options.solver == "path" and own_start:
-        totals = masses.sum(axis=1)
-        path[:] = [serves(rows.X, problem, totals[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
+        path[:] = [serves(rows.X, problem, masses[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
     if path.all():
         return _by_paths(rows, sign, problems, options, masses, parts.fold_of)
     if not path.any():
@@ -193,19 +190,11 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
 def _by_paths(
     rows: Arranged, sign: int, problems: Sequence[Problem], options: Options, masses: Array, fold_of: Array
 ) -> Fitted:
-    close = Close(
+    engine = Engine(
         rows.X, rows.labels.astype(np.float64), masses, rows.hashes, options.fit_intercept, options.penalize_intercept,
-        options.n_starts, options.max_iter, options.threads,
+        options.n_starts, options.max_iter, options.threads, options.rough,
     )  # fmt: skip
-    ends = close.solve(problems, fold_of, options.tol if options.certify else None)
-    smooth = [not get_loss(problem.loss).kinks for problem in problems]  # kinks settle by luck, if at all
-    left = np.flatnonzero((ends.gap > options.tol) & smooth).tolist()
-    if left:  # tables of few values tie in ways that no ramp parts
-        ends.gap[left] = certify(
-            rows.X, close.y, [problems[place] for place in left], masses, fold_of[left], ends, np.array(left),
-            tol=options.tol, settle=SETTLING, fit_intercept=options.fit_intercept,
-            penalize_intercept=options.penalize_intercept,
-        )  # fmt: skip
+    ends = engine.solve(problems, fold_of, options.tol if options.certify else None)
     gap = np.minimum(ends.gap, 1.0)
     return sign * ends.coef, sign * ends.intercept, ends.looks, gap, gap <= options.tol
 

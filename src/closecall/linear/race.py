@@ -3,10 +3,10 @@
 Among hundreds of settings the best one always looks better than it is. No row therefore chooses what it is asked about:
 each block of rows is asked about the settings that the blocks before it prefer, of the baseline as of the challengers.
 
-`average` runs on every fold. The others first run a heat: every second alpha, each k, as few folds as hold five hundred
-test rows, and at most a few thousand training rows. The best of each kind then run on as many folds as hold ten
-thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB sets, the race chooses
-as well with a fraction of the solves.
+`average` runs on every fold. The others first run a heat: every second alpha, each k, one start, as few folds as hold
+five hundred test rows, and at most a few thousand training rows. The best of each kind then run, from all starts, on as
+many folds as hold ten thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB
+sets, the race chooses as well with a fraction of the solves.
 
 No model starts from one that has seen its test rows: a start is cold, or a convex solution of the same fold.
 """
@@ -71,6 +71,7 @@ class Race:
     calibration: str | None = None
     settings: list[Setting] = field(default_factory=list)
     models: dict[Pair, tuple[Array, Array]] = field(default_factory=dict)
+    rough: set[Pair] = field(default_factory=set)
     right: dict[Pair, Array] = field(default_factory=dict)
     points: dict[Pair, float] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
@@ -120,7 +121,7 @@ class Race:
         rows, share = heat_rows(self.training, self.splits[0])
         if share == 1:
             folds = heat_folds(self.splits[0])
-            self.solve([(int(place), fold) for place in runners for fold in range(folds)])
+            self.solve([(int(place), fold) for place in runners for fold in range(folds)], rough=True)
             leaders = self._ranked(runners)[:FINALISTS]
         else:
             part = self._part(rows)
@@ -137,18 +138,24 @@ class Race:
         split = self.splits[0]
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
-        options = replace(self.options, n_starts=self.options.n_starts or 1)
+        options = replace(self.options, n_starts=self.options.n_starts or 1, rough=True)
         return Race(self.training.take(rows), [Splits(tested, masks, ~masks)], options, self.make_scorer, self.guard,
                     apart(len(rows)), self.calibration)  # fmt: skip
 
-    def solve(self, pairs: Sequence[Pair]) -> None:
-        """Solve and score (setting, fold) pairs in one batch; those solved before are skipped."""
-        todo = [pair for pair in dict.fromkeys(pairs) if pair not in self.models]
+    def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:
+        """Solve and score (setting, fold) pairs in one batch; those solved before are skipped.
+
+        ``rough`` is from one start, as heats are; who is asked for afterwards is solved again from all of them.
+        """
+        rough = rough and self.options.n_starts is None
+        known = self.models.keys() - (set() if rough else self.rough)
+        todo = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+        self.rough = self.rough | set(todo) if rough else self.rough - set(todo)
         moved = [pair for pair in todo if self.settings[pair[0]].exact_intercept]
         plain = [(self._plain(place), fold) for place, fold in moved]
-        fitted = [pair for pair in dict.fromkeys(plain + todo) if pair not in moved and pair not in self.models]
+        fitted = [pair for pair in dict.fromkeys(plain + todo) if pair not in moved and pair not in known]
         for form in dict.fromkeys(self._form(place) for place, _ in fitted):
-            self._fit([pair for pair in fitted if self._form(pair[0]) == form], form)
+            self._fit([pair for pair in fitted if self._form(pair[0]) == form], form, rough)
         if moved:
             coef = np.stack([self.models[pair][0] for pair in plain])
             options = replace(self.options, multiclass=self._form(moved[0][0]))
@@ -157,16 +164,17 @@ class Race:
                 self.models[pair] = coef[row], intercepts[row]
         self._score(fitted + moved)
 
-    def _fit(self, pairs: list[Pair], form: str) -> None:
+    def _fit(self, pairs: list[Pair], form: str, rough: bool) -> None:
         """Solve pairs of one form; multinomial logistic regression from the largest alpha down, each from the last."""
         alphas = sorted({self.settings[place].alpha for place, _ in pairs}, reverse=True)
         if all(self.settings[place].kind == MULTINOMIAL for place, _ in pairs) and len(alphas) > 1:
             for alpha in alphas:
-                self._fit([pair for pair in pairs if self.settings[pair[0]].alpha == alpha], form)
+                self._fit([pair for pair in pairs if self.settings[pair[0]].alpha == alpha], form, rough)
             return
         total = float(self.training.mass.sum())
         problems = [self.settings[place].within(self.masses[fold], total) for place, fold in pairs]
         options = replace(self.options, init=self._starts(pairs), hint=True, multiclass=form)
+        options = replace(options, n_starts=1, rough=True) if rough else options
         found = fit_models(self.training, problems, options, parts=self._parts(pairs))
         for row, pair in enumerate(pairs):
             self.models[pair] = found.coef[row], found.intercept[row]

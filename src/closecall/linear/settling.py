@@ -1,4 +1,4 @@
-"""Joint problems settle as others do: the losses of several classes as a surface of :mod:`closecall.solvers.soft`.
+"""Joint problems are certified as others are: the losses of several classes as rows that a stage looks at.
 
 With the top-two margin the best other score is a maximum too. It is softened over the same width: the rivals share by a
 softmax of so low a temperature that no loss changes by more than half the width. Any such shares give a bound: the
@@ -14,24 +14,32 @@ import numpy as np
 from scipy import sparse
 
 from .._names import Array
+from ..aggregates import take_smallest
 from ..losses import get_loss
 from ..objective import Problem
+from ..solvers.batched import is_average
+from ..solvers.cuts import ALL, LookSums, LossCut, LossWindow, add_up, cut_of, edge_at, left_out
 from ..solvers.design import Design, finite
-from ..solvers.finish import Rounded, allowance, make_choice, own_weights, share_above
-from ..solvers.settle import Settling
+from ..solvers.engine import TURNS, narrow
+from ..solvers.hold import hold, weigh
+from ..solvers.rows import Rounded
+from ..solvers.stages import Spot, Walk
 from .joint import losses_and_pull
 
 #: Coordinates of all classes up to which Newton's steps are worth their memory.
 LARGEST_SIZE = 2000
+#: How exactly their stages are solved: the rivals' softened maximum is steep, and slopes count in the bound.
+EXACT = 1e-13
 
 
 @dataclass
 class ClassView:
-    """Scores (samples, classes), softened losses and margins (samples,), and the rivals' shares (samples, classes)."""
+    """Scores (samples, classes), softened losses, margins and whether they are wrong (samples,), rivals' shares."""
 
     scores: Array
     losses: Array
     margins: Array
+    wrong: Array
     shares: Array
     width: float
 
@@ -58,8 +66,7 @@ class ClassScores:
         self.loss, self.intercept = get_loss(problem.loss), design.intercept
         self.threshold = float(np.log(2)) if kind == "softmax" else self.loss.threshold
         self.penalty = np.tile(problem.alpha * design.penalized, classes)
-        self.spread = np.tile(design.spectrum, classes) / float(mass.sum())
-        self.choice = make_choice(problem, mass[inside].astype(np.float64), self.threshold)
+        self.mass = mass[inside].astype(np.float64)
         self.rounded = Rounded(self.loss)
         self.own = np.zeros((len(self.codes), classes))
         self.own[np.arange(len(self.codes)), self.codes] = 1.0
@@ -72,79 +79,99 @@ class ClassScores:
             shares = np.exp(scores - top)
             total = shares.sum(axis=1, keepdims=True)
             losses = (np.log(total) + top)[:, 0] - own
-            return ClassView(scores, losses, -losses, shares / total, width)
+            return ClassView(scores, losses, -losses, own < top[:, 0], shares / total, width)
         others = np.where(self.own > 0, -np.inf, scores)
         top, cold = others.max(axis=1, keepdims=True), self._cold(width)
         shares = np.exp((others - top) / cold)
         total = shares.sum(axis=1, keepdims=True)
         margins = own - (top + cold * np.log(total))[:, 0]
-        return ClassView(scores, self.rounded.value(margins, width), margins, shares / total, width)
+        losses = self.rounded.value(margins, width)
+        return ClassView(scores, losses, margins, own <= top[:, 0], shares / total, width)
 
     def _cold(self, width: float) -> float:
         """The temperature at which the softened maximum is at most half the width too large."""
         return width / (2 * np.log(max(self.classes - 1, 2)))
 
-    def pulls(self, view: ClassView, rows: Array) -> tuple[Array, Array]:
-        """Minus the slopes by the margins, and where their tangents touch, each (rows,)."""
+    def pulls(self, view: ClassView) -> tuple[Array, Array]:
+        """Minus the slopes by the margins, and where their tangents touch, each (samples,)."""
         if self.kind == "softmax":
-            return np.ones(len(rows)), view.margins[rows]
-        return self.rounded.pulls(view.margins[rows], view.width)
+            return np.ones(len(view.margins)), view.margins
+        return self.rounded.pulls(view.margins, view.width)
 
-    def by_class(self, view: ClassView, rows: Array) -> Array:
-        """The derivatives of the losses by the scores, (rows, classes)."""
-        return self.pulls(view, rows)[0][:, None] * (view.shares[rows] - self.own[rows])
+    def by_class(self, view: ClassView) -> Array:
+        """The derivatives of the losses by the scores, (samples, classes)."""
+        return self.pulls(view)[0][:, None] * (view.shares - self.own)
 
-    def gradients(self, view: ClassView, rows: Array) -> Array:
-        each = self.by_class(view, rows)[:, :, None] * self.rows[rows][:, None, :]
-        return np.asarray(each.reshape(len(rows), -1))
+    def pull(self, view: ClassView, weights: Array) -> Array:
+        return np.asarray(((weights[:, None] * self.by_class(view)).T @ self.rows).ravel())
 
-    def pull(self, view: ClassView, rows: Array, weights: Array) -> Array:
-        return ((weights[:, None] * self.by_class(view, rows)).T @ self.rows[rows]).ravel()
-
-    def bend(self, view: ClassView, rows: Array, weights: Array) -> Array:
-        pulls, softmax = self.pulls(view, rows)[0], self.kind == "softmax"
-        bend = np.zeros(len(rows)) if softmax else self.rounded.bend(view.margins[rows], view.width)
-        shares, data, rank = view.shares[rows], self.rows[rows], self.rows.shape[1]
-        apart = self.own[rows] - shares
-        mixed = weights * pulls / (1.0 if softmax else self._cold(view.width))
+    def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
+        """The curvature of held losses and of ``turned`` squares, after the sizes by which it is damped."""
+        pulls, softmax, rank = self.pulls(view)[0], self.kind == "softmax", self.rows.shape[1]
+        bends = np.zeros(len(pulls)) if softmax else self.rounded.bend(view.margins, view.width)
+        mixed = held * pulls / (1.0 if softmax else self._cold(view.width))
+        straight, apart = held * bends + turned * pulls**2, self.own - view.shares
         found = np.empty((self.classes, rank, self.classes, rank))
         for first in range(self.classes):
             for second in range(first, self.classes):
-                same = shares[:, first] * (first == second) - shares[:, first] * shares[:, second]
-                factor = mixed * same + weights * bend * apart[:, first] * apart[:, second]
+                same = view.shares[:, first] * ((first == second) - view.shares[:, second])
+                factor = mixed * same + straight * apart[:, first] * apart[:, second]
                 heavy = np.flatnonzero(np.abs(factor) > 1e-14)
-                block = (data[heavy] * factor[heavy, None]).T @ data[heavy]
+                block = (self.rows[heavy] * factor[heavy, None]).T @ self.rows[heavy]
                 found[first, :, second], found[second, :, first] = block, block.T
-        return found.reshape(self.classes * rank, -1)
+        if self.intercept == "free":  # a shift of all scores changes nothing, and a step makes none
+            found[:, -1, :, -1] += float(np.abs(held * pulls).sum()) / self.classes
+        large = (held * (bends + pulls) + sizes * pulls**2)[:, None] * apart**2 + mixed[:, None] * view.shares
+        return (large.T @ self.rows**2).ravel(), found.reshape(self.classes * rank, -1)
 
-    def gap(self, c: Array, view: ClassView, weights: Array, touch: ClassView) -> float:
-        """The certificate for held weights, by tangents at ``touch`` (see :mod:`closecall.solvers.certificate`).
+    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
+        """The sums that a stage needs."""
+        return add_up(self, self.see(c, width), window, self.mass)
+
+    def plain_losses(self, c: Array) -> Array:
+        """Losses (samples,) without any softening."""
+        scores = np.asarray(self.rows @ c.reshape(self.classes, -1).T)
+        return losses_and_pull(self.kind, self.loss, scores.T[None].copy(), self.codes)[0][0]
+
+    def largest(self, c: Array, k: float) -> float:
+        """The sum of the largest losses of the mass k."""
+        losses = self.plain_losses(c)
+        return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
+
+    def bound(
+        self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
+    ) -> tuple[float, float, float]:
+        """Weighted losses, the mass they weigh, and a lower bound for such weights: see :meth:`tangents`."""
+        view = self.see(c, width)
+        weights = self.mass * window.parts(view.losses)[0]
+        weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
+        return float(weights @ self.plain_losses(c)), float(weights.sum()), self.tangents(view, weights, penalty)
+
+    def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
+        """A lower bound of the objective for held weights (see :mod:`closecall.solvers.certificate`).
 
         Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
         the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
         Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
         """
-        used = np.flatnonzero(weights)
-        held, (pulls, points) = weights[used], self.pulls(touch, used)
-        slopes = self.by_class(touch, used)
-        across = held[:, None] * slopes
+        (pulls, points), slopes = self.pulls(view), self.by_class(view)
+        across = weights[:, None] * slopes
         if self.kind == "softmax":
-            heights = held * (touch.losses[used] - (slopes * touch.scores[used]).sum(axis=1))
+            heights = weights * (view.losses - (slopes * view.scores).sum(axis=1))
         else:
-            heights = held * (self.loss.value(points) + pulls * points)
+            heights = weights * (self.loss.value(points) + pulls * points)
         if self.intercept == "free":
-            own = np.stack([across[self.codes[used] == code].sum(axis=0) for code in range(self.classes)], axis=1)
-            factors = stationary(own)[self.codes[used]]
+            own = np.stack([across[self.codes == code].sum(axis=0) for code in range(self.classes)], axis=1)
+            factors = stationary(own)[self.codes]
             heights, across = heights * factors, across * factors[:, None]
-        sums = np.asarray(across.T @ self.rows[used])
+        sums = np.asarray(across.T @ self.rows)
         if self.intercept == "free":
             sums[:, -1] = 0.0
-        penalty = np.where(self.penalty > 0, self.penalty, 1e-300)
+        penalty = np.where(penalty > 0, penalty, 1e-300)
         with np.errstate(over="ignore"):  # alpha 0 bounds nothing
             square = np.where(sums.ravel() != 0, sums.ravel() ** 2 / (2 * penalty), 0.0)
-        losses = losses_and_pull(self.kind, self.loss, view.scores.T[None].copy(), self.codes)[0][0]
         bound = float(heights.sum() - square.sum())
-        return share_above(self, losses, weights, 0.5 * float(self.penalty @ c**2), bound)
+        return max(bound, 0.0) if np.isfinite(bound) else 0.0
 
 
 def stationary(generator: Array) -> Array:
@@ -160,17 +187,29 @@ def stationary(generator: Array) -> Array:
     return np.asarray(found / found.max())
 
 
-def certify_joint(surface: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
+def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
     """Coordinates (classes, rank) that hold their certificate, if these or others near them do, and the gap."""
-    c = C.ravel()
-    view = surface.see(c, 1e-12)  # so narrow that only equals share
-    weights = own_weights(surface.problem, view.losses, surface.choice, surface.threshold)
-    gap = surface.gap(c, view, weights, view)
-    small = len(c) <= LARGEST_SIZE and not sparse.issparse(surface.rows)
-    if gap <= tol or surface.problem.alpha == 0 or not small or not steps or tol <= 0:
+    c, problem, whole = C.ravel(), rows.problem, rows.mass
+    gap = weigh(rows, problem, rows.penalty, c)[1]
+    small = len(c) <= LARGEST_SIZE and not sparse.issparse(rows.rows)
+    if gap <= tol or problem.alpha == 0 or not small or not steps or tol <= 0:
         return C, gap
-    allowed = allowance(steps, len(surface.rows), len(c), float(weights.sum()) / surface.choice.total * len(weights))
-    spot = Settling(surface, c, allowed, tol).run()
-    if spot is None:
-        return C, gap
-    return spot.c.reshape(C.shape), spot.gap
+    cut, total = cut_of(problem, whole), float(whole.sum())
+    if cut is None and is_average(problem, total):
+        cut = LossCut(ALL, total, total, True)
+    if cut is None:
+        found, better = hold(rows, problem, rows.penalty, c, tol)
+        return (found.reshape(C.shape), better) if better < gap else (C, gap)
+    found, better = c, np.inf
+    for _ in range(TURNS):
+        losses = rows.plain_losses(found)
+        rows.mass = left_out(losses, whole, cut.m)
+        spot = Spot(found, edge_at(cut, losses, rows.mass, rows.threshold))
+        end, better = narrow(Walk(rows, rows.penalty, tol=EXACT), spot, cut, tol)
+        found = end.c
+        if not cut.m or np.allclose(left_out(rows.plain_losses(found), whole, cut.m), rows.mass, atol=1e-9):
+            break
+    else:
+        better = np.inf
+    rows.mass = whole
+    return (found.reshape(C.shape), better) if better <= tol else (C, gap)

@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from .._names import Array
+from ..aggregates import get_aggregate
+from ..losses import get_loss
 from ..objective import Problem, check_data
-from .certificate import Judged, judge
+from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
-from .close import Ends
+from .convex import Roots, minimize
 from .design import merge_duplicates
-from .finish import finish_averages, settle_all
+from .engine import Engine, polish
 from .large import Manner, Settled, merge, nothing, settle_many
-from .prepared import NOT_FINITE, design_of
-from .sweep import Progress, sweep
+from .newton import LARGEST_RANK
+from .prepared import NOT_FINITE, Prepared, design_of
+from .sweep import AVERAGE, Progress, sweep
 
 
 @dataclass(frozen=True)
@@ -90,8 +94,8 @@ def solve(
         The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
         this share of their size; 0 runs every step.
     settle : int
-        Problems that end without their certificate then settle (:mod:`closecall.solvers.finish`): averages for at most
-        this many further steps, selections for at most a quarter of it, of which each costs about four others. On many
+        Problems that end without their certificate then settle (:mod:`closecall.solvers.engine`): averages for at most
+        this many further steps, selections until their ramps are narrow. On many
         dense examples close selections of a smooth loss are solved by :mod:`closecall.solvers.large` instead.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
@@ -151,41 +155,73 @@ def solve(
         if some:
             prepared = design_of(*merged, **options)
             coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how)
-            if settle:
-                proven = settle_all(prepared, some, fold_of[rest], coef, intercept, used, steps=settle, tol=tol)
-            else:
+            if not settle:
                 del prepared  # as large as X; the certificate looks at X itself
         if settled:
             coef, intercept, used, bounds, proven = merge(settled, rest, coef, intercept, used, bounds, proven)
         known: dict[str, Any] = {"tol": tol, "bounds": bounds, "proven": proven}
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
-        if left.size and finish_averages(
-            prepared, problems, fold_of, left, coef, intercept, used, bounds, steps=settle, tol=tol
-        ):
+        if left.size:
+            average = np.array([is_average(problems[row], float(masses[fold_of[row]].sum())) for row in left])
+            if average.any():
+                _finish_averages(prepared, problems, fold_of, left[average], coef, intercept, used, bounds, settle, tol)
+            others = left[~average]
+            if others.size and not sparse.issparse(X) and max(X.shape[1], X.size >> 16) < LARGEST_RANK:
+                engine = Engine(X, y, masses, np.zeros(len(y), dtype=np.uint64), fit_intercept, penalize_intercept)
+                ends = coef[others], intercept[others]
+                proven = np.full(len(problems), np.inf) if proven is None else proven
+                proven[others] = polish(engine, [problems[row] for row in others], fold_of[others], *ends, tol)
+                coef[others], intercept[others] = ends
+                known["proven"] = proven
+            elif others.size:
+                _lowest(setting, masses, problems, fold_of, others, coef, intercept, objective)
             objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
     if not np.isfinite(objective).all():
         raise FloatingPointError(NOT_FINITE)
     return Solutions(coef, intercept, objective, errors, used, gap, gap <= tol)
 
 
-def certify(
-    X: Any, y: Array, problems: Sequence[Problem], masses: Array, fold_of: Array, ends: Ends, rows: Array, *,
-    tol: float, settle: int, fit_intercept: bool, penalize_intercept: bool,
-) -> Array:  # fmt: skip
-    """Settle problems where paths ended (:mod:`closecall.solvers.finish`), in place; their gaps (problems,)."""
-    problems, used = list(problems), np.zeros(len(problems), dtype=int)
-    coef, intercept = ends.coef[rows], ends.intercept[rows]
-    with np.errstate(all="ignore"):  # what comes out is looked at
-        prepared = design_of(X, y, masses, fit_intercept=fit_intercept, penalize_intercept=penalize_intercept,
-                             dtype=np.float64)  # fmt: skip
-        proven = settle_all(prepared, problems, fold_of, coef, intercept, used, steps=settle, tol=tol)
-        setting = Judged(X, y, prepared.design.intercept)
-        objective, _, gap = judge(setting, masses, problems, fold_of, coef, intercept, tol=tol, proven=proven)
-    if not np.isfinite(objective).all():
-        raise FloatingPointError(NOT_FINITE)
-    ends.coef[rows], ends.intercept[rows], ends.looks[rows] = coef, intercept, ends.looks[rows] + used
-    return gap
+def is_average(problem: Problem, total: float) -> bool:
+    """Whether the problem is solved as a convex average."""
+    aggregate = get_aggregate(problem.aggregate)
+    return get_loss(problem.loss).convex and aggregate.is_average(*counts(problem, total), total)
+
+
+def _finish_averages(
+    prepared: Prepared, problems: list[Problem], fold_of: Array, left: Array, coef: Array, intercept: Array,
+    used: Array, bounds: Array, steps: int, tol: float,
+) -> None:  # fmt: skip
+    """Go on with averages at a hundredth of the tolerance, in place."""
+    starts = prepared.design.to_coordinates(coef[left], intercept[left])
+    for row, start in zip(left.tolist(), starts, strict=True):
+        roots = Roots([problems[row].loss], fold_of[[row]], np.array([problems[row].alpha]))
+        found = minimize(
+            prepared.design, roots, prepared.masses, start[None], passes=steps, tol=tol / 100, block_rows=1
+        )
+        parts = prepared.design.to_parameters(found[0])
+        coef[row], intercept[row], bounds[row] = parts[0][0], parts[1][0], max(bounds[row], found[3][0])
+        used[row] += found[1][0]
+
+
+def _lowest(
+    setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
+    objective: Array,
+) -> None:  # fmt: skip
+    """Of rows that no ramp narrows: where the average or zero is lower than a run ended, take that, in place."""
+    for row in rows:
+        problem, fold = problems[row], fold_of[[row]]
+        if get_aggregate(problem.aggregate).close:  # its value is low too where far examples are wrong
+            continue
+        loss = problem.loss if get_loss(problem.loss).convex else "logistic"
+        plain = [Problem(loss, AVERAGE, alpha=problem.alpha)]
+        how: dict[str, Any] = {"fit_intercept": setting.intercept != "none", "max_iter": 300, "folds": masses,
+                               "fold_of": fold, "penalize_intercept": setting.intercept == "penalized"}  # fmt: skip
+        average = solve(setting.X, setting.y, plain, **how)
+        for w, b in ((average.coef, average.intercept), (np.zeros_like(average.coef), np.zeros(1))):
+            value = judge(setting, masses, [problem], fold, w, b, tol=np.inf)[0][0]
+            if value < objective[row]:
+                coef[row], intercept[row], objective[row] = w[0], b[0], value
 
 
 def _as_settled(points: list[Settled], tol: float) -> Solutions:

@@ -15,48 +15,41 @@
 
 #include "stages.h"
 
-/* Tasks: paths under the masses `run`; where these are not their `own`, every spot is carried over to those.
- * Targets k (tasks, targets) are masses, falling. Spots (tasks, targets, size + 4) are c, cut, inside, value and errors.
+/* Tasks: paths under the masses `run`; their spots are placed under their `own`. Targets k (tasks, targets) are masses,
+ * falling, each to be met to its slack. Spots (tasks, targets, size + 4) are c, cut, inside, value and errors.
  * Returns 0, or 1 where memory was lacking. */
 EXPORT int64_t paths(
     const double *across, int64_t rows, int64_t size, int32_t loss, double threshold, double kink, const double *penalized,
     int64_t tasks, const double *masses, const int64_t *run, const int64_t *own, const double *alpha, const double *starts,
-    int64_t targets, const double *k, double begin, double factor, double ramp, double near, double tol, int64_t stage,
-    int64_t steps, double *spots, int64_t *looks) {
+    int64_t targets, const double *k, const double *slack, double begin, double factor, double ramp, double tol,
+    int64_t stage, int64_t steps, double *spots, int64_t *looks) {
     Task task = {.rows = rows, .size = size, .across = across, .loss = loss, .threshold = threshold, .kink = kink,
-                 .tol = tol, .ramp = ramp, .stage = stage};
-    Spot own_spots[5];
-    double *penalty, *room = prepare(&task, own_spots, 5, &penalty);
+                 .kind = CLOSE, .tol = tol, .ramp = ramp, .stage = stage};
+    Spot own_spots[4];
+    double *penalty, *room = prepare(&task, own_spots, 4, &penalty);
     if (!room) return 1;
-    Spot here = own_spots[0], before = own_spots[1], found = own_spots[2], high = own_spots[3], other = own_spots[4];
+    Spot here = own_spots[0], found = own_spots[1], high = own_spots[2], low = own_spots[3];
     for (int64_t number = 0; number < tasks; number++) {
         const double *running = masses + run[number] * rows, *truly = masses + own[number] * rows;
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
         settle(&task, &here, starts + number * size, INFINITY);
-        double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold), all = here.inside; /* losses may all be T */
+        double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold); /* losses may all be T */
+        int64_t target = 0;
+        for (; target < targets && isinf(k[number * targets + target]); target++) /* all of it: the average */
+            write_spot(&task, &here, spots + (number * targets + target) * (size + 4));
         here.cut = cut;
-        copy(&task, &before, &here);
-        before.cut = cut, before.inside = 0; /* higher cuts are looked at where k is not below the first */
-        for (int64_t target = 0; target < targets; cut *= factor) {
+        for (; target < targets; cut *= factor) {
             int last = !(cut > LOWEST * threshold) || task.steps <= 0;
             if (!last) settle(&task, &here, here.c, cut);
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
-                double wanted = k[number * targets + target];
+                int64_t at = number * targets + target;
                 copy(&task, &found, &here);
-                if (truly == running && !last) {
-                    copy(&task, &high, &before);
-                    climb(&task, &high, wanted, all, factor);
-                    place(&task, &high, &found, &other, wanted, near);
-                }
-                if (truly != running) {
-                    task.mass = truly;
-                    carry_over(&task, &found, &high, &other, wanted, factor, near);
-                    task.mass = running;
-                }
-                write_spot(&task, &found, spots + (number * targets + target) * (size + 4));
+                task.mass = truly;
+                if (!last || truly != running) place(&task, &found, &high, &low, k[at], slack[at], factor);
+                task.mass = running;
+                write_spot(&task, &found, spots + at * (size + 4));
             }
-            copy(&task, &before, &here);
         }
         looks[number] = task.looks;
     }
@@ -64,32 +57,31 @@ EXPORT int64_t paths(
     return 0;
 }
 
-/* Spots that are known, one a task, settled at one ramp (tasks, levels) after the other with the mass k inside, to a share
- * of `near` (levels,). A kink is rounded over the ramp too. `reached` is the last ramp at which that was possible, 0 if none.
- * Spots are read and written. */
+/* Spots that are known, one a task, settled at one ramp (tasks, levels) after the other with the masses k (tasks,) inside,
+ * to the share `near` (levels,) of `slack` (tasks,). A kink is rounded over the ramp too. `reached` is the last
+ * ramp at which that was possible, 0 if none. Spots are read and written. */
 EXPORT int64_t sharpen(
     const double *across, int64_t rows, int64_t size, int32_t loss, double threshold, double kink, const double *penalized,
-    int64_t tasks, const double *masses, const int64_t *own, const double *alpha, const double *k, int64_t levels,
-    const double *ramp, const double *near, double factor, double tol, int64_t stage, int64_t steps, double *spots,
-    double *reached, int64_t *looks) {
+    int64_t tasks, const double *masses, const int64_t *own, const double *alpha, int32_t kind, const double *k,
+    const double *slack, int64_t levels, const double *ramp, const double *near, double factor, double tol, int64_t stage,
+    int64_t steps, double *spots, double *reached, int64_t *looks) {
     Task task = {.rows = rows, .size = size, .across = across, .loss = loss, .threshold = threshold, .kink = kink,
                  .tol = tol, .stage = stage};
     Spot own_spots[3];
     double *penalty, *room = prepare(&task, own_spots, 3, &penalty);
     if (!room) return 1;
-    Spot found = own_spots[0], high = own_spots[1], other = own_spots[2];
+    Spot found = own_spots[0], high = own_spots[1], low = own_spots[2];
     for (int64_t number = 0; number < tasks; number++) {
-        double *spot = spots + number * (size + 4);
+        double *spot = spots + number * (size + 4), enough;
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = masses + own[number] * rows, task.steps = steps, task.looks = 0;
         memcpy(found.c, spot, sizeof(double) * (size_t)size);
-        found.cut = spot[size];
-        reached[number] = 0;
+        found.cut = spot[size], reached[number] = 0;
         for (int64_t level = 0; level < levels; level++) {
-            task.ramp = ramp[number * levels + level];
-            task.kink = fmin(kink, task.ramp * found.cut);
-            carry_over(&task, &found, &high, &other, k[number], factor, near[level]);
-            if (!(fabs(found.inside - k[number]) <= near[level] * k[number])) break;
+            task.kind = kind, task.ramp = ramp[number * levels + level], enough = near[level] * slack[number];
+            task.kink = fmin(kink, task.ramp * (kind == CLOSE ? found.cut : threshold));
+            place(&task, &found, &high, &low, k[number], enough, factor);
+            if (!(fabs(found.inside - k[number]) <= enough)) break;
             write_spot(&task, &found, spot);
             reached[number] = task.ramp;
         }

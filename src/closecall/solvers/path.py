@@ -22,6 +22,7 @@ import numpy as np
 from .._names import Array
 from ..losses import get_loss
 from .crew import Crew
+from .cuts import LossCut
 from .rows import DenseRows
 from .stages import BEGIN, FACTOR, GENTLE, KINK, NEAR, RAMP, STAGE, STEPS, TOL, Spot, Walk
 
@@ -86,43 +87,50 @@ def follow(
     tol, near : float
         How exactly stages are solved, and how near to k the mass inside has to be, as a share of it.
     """
-    tasks = replace(tasks, masses=rows.filled(tasks.masses))
+    slack = near * _slack(tasks.k, tasks.masses[tasks.own].sum(axis=1)[:, None])
     walk: Callable[..., Spots] = _compiled if LIBRARY is not None and tasks.loss in LOSSES else _walked
     parts = np.array_split(np.arange(len(tasks.alpha)), min(len(tasks.alpha), 4 * threads if threads > 1 else 1))
-    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), stage, tol, near), parts)
+    found = Crew(threads).map(lambda some: walk(rows, tasks.take(some), slack[some], stage, tol), parts)
     return Spots(*(np.concatenate([getattr(each, name) for each in found]) for name in Spots.__dataclass_fields__))
+
+
+def _slack(k: Array, total: Array) -> Array:
+    return np.where(total > k, np.minimum(k, total - k), k)
 
 
 @dataclass(frozen=True)
 class Sharpening:
-    """Spots that are known, settled at one ramp after the other, with the mass ``k`` inside.
+    """Spots that are known, settled at one ramp after the other, with the masses of their cuts inside.
 
     Parameters
     ----------
     loss : str
     masses : array (kinds, samples)
     own : array (tasks,) of int
-    alpha, k : arrays (tasks,)
+    alpha : array (tasks,)
+    cuts : list of LossCut, all of one kind
     coordinates : array (tasks, size)
     cut : array (tasks,)
     ramps : array (tasks, levels)
     near : array (levels,)
-        How near to k the mass inside has to be at each level.
+        How near the masses have to be at each level, as a share of the cuts' slack.
     """
 
     loss: str
     masses: Array
     own: Array
     alpha: Array
-    k: Array
+    cuts: list[LossCut]
     coordinates: Array
     cut: Array
     ramps: Array
     near: Array
 
     def take(self, some: Array) -> Sharpening:
-        parts = {name: getattr(self, name)[some] for name in ("own", "alpha", "k", "coordinates", "cut", "ramps")}
-        return replace(self, **parts)
+        names = ("own", "alpha", "coordinates", "cut", "ramps")
+        return replace(
+            self, cuts=[self.cuts[each] for each in some], **{name: getattr(self, name)[some] for name in names}
+        )
 
 
 def sharpen(rows: DenseRows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
@@ -130,25 +138,22 @@ def sharpen(rows: DenseRows, task: Sharpening, *, stage: int = STAGE, tol: float
     size, tasks = rows.across.shape[0], len(task.alpha)
     found, reached, looks = np.zeros((tasks, 1, size + 4)), np.zeros(tasks), np.zeros(tasks, dtype=np.int64)
     found[:, 0, :size], found[:, 0, size] = task.coordinates, task.cut
-    masses = rows.filled(task.masses)
     if LIBRARY is not None and task.loss in LOSSES:
-        own = np.ascontiguousarray(task.own, dtype=np.int64)
-        parts = [np.ascontiguousarray(part, dtype=np.float64) for part in (task.alpha, task.k, task.ramps, task.near)]
-        _call(LIBRARY.sharpen, rows, task.loss, tasks, masses, own, *parts[:2], task.ramps.shape[1], *parts[2:], GENTLE,
-              tol, stage, STEPS, found, reached, looks)  # fmt: skip
+        own, kind = np.ascontiguousarray(task.own, dtype=np.int64), task.cuts[0].kind
+        k, slack = np.array([cut.k for cut in task.cuts]), np.array([cut.slack for cut in task.cuts])
+        alpha, ramps, near = (
+            np.ascontiguousarray(part, dtype=np.float64) for part in (task.alpha, task.ramps, task.near)
+        )
+        _call(LIBRARY.sharpen, rows, task.loss, tasks, rows.filled(task.masses), own, alpha, kind, k, slack,
+              ramps.shape[1], ramps, near, GENTLE, tol, stage, STEPS, found, reached, looks)  # fmt: skip
         return _spots(rows, found, looks), reached
     for place in range(tasks):
         walk = Walk(
-            rows.across, get_loss(task.loss), masses[task.own[place]], task.alpha[place] * rows.penalized, stage, tol
+            rows.margins(task.loss, task.masses[task.own[place]]), task.alpha[place] * rows.penalized, stage, tol
         )
-        spot, k = Spot(task.coordinates[place], float(task.cut[place]), 0.0, 0.0, 0.0), float(task.k[place])
-        for ramp, near in zip(task.ramps[place], task.near, strict=True):
-            walk.ramp, walk.kink = ramp, min(KINK, ramp * spot.cut)
-            spot = walk.carry_over(spot, k, GENTLE, near)
-            if not abs(spot.inside - k) <= near * k:
-                break
-            found[place, 0], reached[place] = [*spot.c, spot.cut, spot.inside, spot.value, spot.errors], ramp
-        looks[place] = walk.looks
+        spot = Spot(task.coordinates[place], float(task.cut[place]))
+        spot, reached[place] = walk.sharpen(spot, task.cuts[place], task.ramps[place], task.near)
+        found[place, 0], looks[place] = spot.row(), walk.looks
     return _spots(rows, found, looks), reached
 
 
@@ -158,16 +163,16 @@ def _spots(rows: DenseRows, found: Array, looks: Array) -> Spots:
     return Spots(found[..., :size], cut, inside, value, errors, looks)
 
 
-def _walked(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:
+def _walked(rows: DenseRows, tasks: Tasks, slack: Array, stage: int, tol: float) -> Spots:
     size = rows.across.shape[0]
     found, looks = np.empty((*tasks.k.shape, size + 4)), np.zeros(len(tasks.alpha), dtype=np.int64)
     for task in range(len(tasks.alpha)):
-        mass, penalty = tasks.masses[tasks.run[task]], tasks.alpha[task] * rows.penalized
-        walk = Walk(rows.across, get_loss(tasks.loss), mass, penalty, stage, tol)
-        same = tasks.run[task] == tasks.own[task]
-        spots = walk.run(tasks.starts[task], tasks.k[task], None if same else tasks.masses[tasks.own[task]], near)
-        found[task] = [[*spot.c, spot.cut, spot.inside, spot.value, spot.errors] for spot in spots]
-        looks[task] = walk.looks
+        running, own = (rows.margins(tasks.loss, tasks.masses[which[task]]) for which in (tasks.run, tasks.own))
+        walk = Walk(running, tasks.alpha[task] * rows.penalized, stage, tol)
+        spots = walk.run(
+            tasks.starts[task], tasks.k[task], slack[task], running if tasks.run[task] == tasks.own[task] else own
+        )
+        found[task], looks[task] = [spot.row() for spot in spots], walk.looks
     return _spots(rows, found, looks)
 
 
@@ -179,9 +184,19 @@ def _load() -> Any:
     pointer, whole, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     rows: list[Any] = [pointer, whole, whole, ctypes.c_int32, real, real, pointer]
     library.paths.restype = library.sharpen.restype = whole
-    library.paths.argtypes = [*rows, whole, *[pointer] * 5, whole, pointer, *[real] * 5, whole, whole, *[pointer] * 2]
-    library.sharpen.argtypes = [*rows, whole, *[pointer] * 4, whole, *[pointer] * 2, *[real] * 2, whole, whole,
-                                *[pointer] * 3]  # fmt: skip
+    library.paths.argtypes = [
+        *rows,
+        whole,
+        *[pointer] * 5,
+        whole,
+        *[pointer] * 2,
+        *[real] * 4,
+        whole,
+        whole,
+        *[pointer] * 2,
+    ]
+    library.sharpen.argtypes = [*rows, whole, *[pointer] * 3, ctypes.c_int32, *[pointer] * 2, whole, *[pointer] * 2,
+                                *[real] * 2, whole, whole, *[pointer] * 3]  # fmt: skip
     return library
 
 
@@ -197,11 +212,11 @@ def _call(function: Any, rows: DenseRows, loss: str, *given: Any) -> None:
         raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")
 
 
-def _compiled(rows: DenseRows, tasks: Tasks, stage: int, tol: float, near: float) -> Spots:
-    parts = (tasks.masses, tasks.alpha, tasks.starts, tasks.k)
-    masses, alpha, starts, k = (np.ascontiguousarray(part, dtype=np.float64) for part in parts)
+def _compiled(rows: DenseRows, tasks: Tasks, slack: Array, stage: int, tol: float) -> Spots:
+    parts = (rows.filled(tasks.masses), tasks.alpha, tasks.starts, tasks.k, slack)
+    masses, alpha, starts, k, slack = (np.ascontiguousarray(part, dtype=np.float64) for part in parts)
     run, own = (np.ascontiguousarray(part, dtype=np.int64) for part in (tasks.run, tasks.own))
     found, looks = np.empty((*k.shape, rows.across.shape[0] + 4)), np.zeros(len(alpha), dtype=np.int64)
-    _call(LIBRARY.paths, rows, tasks.loss, len(alpha), masses, run, own, alpha, starts, k.shape[1], k,
-          BEGIN, FACTOR, RAMP, near, tol, stage, STEPS, found, looks)  # fmt: skip
+    _call(LIBRARY.paths, rows, tasks.loss, len(alpha), masses, run, own, alpha, starts, k.shape[1], k, slack,
+          BEGIN, FACTOR, RAMP, tol, stage, STEPS, found, looks)  # fmt: skip
     return _spots(rows, found, looks)

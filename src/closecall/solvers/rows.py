@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .._names import Array
+from ..aggregates import take_smallest
+from ..losses import Loss, get_loss
+from .cuts import LookSums, LossWindow, add_up
 
 LANES = 8  # the kernel's rows come in multiples of it
 #: Deviations up to this share of a column's largest value are rounding; squares of values this small have no digits.
@@ -61,8 +66,153 @@ class DenseRows:
             else inner
         )
 
+    def margins(self, loss: str, mass: Array) -> Margins:
+        """These rows with a loss and masses (samples,)."""
+        return Margins(self.across[:, : self.samples], loss, mass)
+
     def filled(self, masses: Array) -> Array:
         """Masses (..., samples) with rows of no mass at the end."""
         found = np.zeros((len(masses), self.across.shape[1]))
         found[:, : self.samples] = masses
         return found
+
+
+class Rounded:
+    """A loss whose kinks are rounded over a width, by a parabola: its slopes there are shares of the two.
+
+    Examples
+    --------
+    >>> hinge = Rounded(get_loss("hinge"))
+    >>> hinge.value(np.array([1.0, 2.0]), 1.0).tolist(), hinge.pulls(np.array([1.0, 0.0]), 1.0)[0].tolist()
+    ([0.125, 0.0], [0.5, 1.0])
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        sides = [-loss.slope(np.array([kink - 1e-9, kink + 1e-9])) for kink in loss.kinks]
+        self.kinks = [(kink, *side.tolist()) for kink, side in zip(loss.kinks, sides, strict=True)]
+
+    def value(self, margins: Array, width: float) -> Array:
+        losses = self.loss.value(margins)
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            losses[near] += (before - after) / (2 * width) * (width / 2 - np.abs(margins[near] - kink)) ** 2
+        return losses
+
+    def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
+        """Minus the slopes, and where their tangents touch: at a kink within reach, else at the margins."""
+        pulls, points = -self.loss.slope(margins), margins.copy()
+        for kink, before, after in self.kinks:
+            near = np.abs(margins - kink) < width / 2
+            pulls = np.where(near, after + (before - after) * (0.5 - (margins - kink) / width), pulls)
+            points[near] = kink
+        return pulls, points
+
+    def bend(self, margins: Array, width: float) -> Array:
+        """The second derivative, at least 0."""
+        near = min(1e-4, width / 4)
+        bend = (self.loss.slope(margins + near) - self.loss.slope(margins - near)) / (2 * near)
+        for kink, before, after in self.kinks:
+            bend = np.where(np.abs(margins - kink) < width / 2, (before - after) / width, bend)
+        return np.maximum(bend, 0.0)
+
+
+@dataclass(frozen=True)
+class View:
+    """Losses (samples,), kinks rounded over a width, which are wrong, and what each method below needs of them."""
+
+    losses: Array
+    wrong: Array
+    pulls: Array
+    bends: Array
+    margins: Array
+    width: float
+
+
+class Margins:
+    """Rows with a loss and masses: what a stage looks at, and what its certificate is made of.
+
+    Parameters
+    ----------
+    across : array (coordinates, samples)
+        Minus signed rows, as in :class:`DenseRows`.
+    loss : str
+    mass : array (samples,)
+    """
+
+    def __init__(self, across: Array, loss: str, mass: Array) -> None:
+        self.across, self.loss, self.mass = across, get_loss(loss), mass
+        self.threshold, self.rounded = self.loss.threshold, Rounded(self.loss)
+
+    def see(self, c: Array, width: float) -> View:
+        """The losses at coordinates c."""
+        return self._view(-(c @ self.across), width)
+
+    def _view(self, margins: Array, width: float) -> View:
+        pulls = self.rounded.pulls(margins, width)[0]
+        bends = self.rounded.bend(margins, width) if self.loss.bend is None else self.loss.bend(-pulls)
+        return View(self.rounded.value(margins, width), margins <= 0, pulls, bends, margins, width)
+
+    def pull(self, view: View, weights: Array) -> Array:
+        """The sum of the weighted losses' gradients, (coordinates,)."""
+        return np.asarray(self.across @ (weights * view.pulls))
+
+    def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
+        """The curvature of held losses and of ``turned`` squares, after the sizes by which it is damped."""
+        square = view.pulls**2
+        large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
+        return large, (self.across * (held * view.bends + turned * square)) @ self.across.T
+
+    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
+        """The sums that a stage needs."""
+        return add_up(self, self.see(c, width), window, self.mass)
+
+    def largest(self, c: Array, k: float) -> float:
+        """The sum of the largest losses of the mass k."""
+        losses = self.plain_losses(c)
+        return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
+
+    def bound(
+        self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
+    ) -> tuple[float, float, float]:
+        """Weighted losses, the mass they weigh, and a lower bound of the objective for such weights: by tangents.
+
+        Weights are scaled down to ``most`` in all. See :mod:`closecall.solvers.certificate`.
+        """
+        view = self._view(self._margins(c), width)
+        weights = self.mass * window.parts(view.losses)[0]
+        weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
+        losses = float((weights * self.loss.value(view.margins)).sum())
+        return losses, float(weights.sum()), self.tangents(view, weights, penalty)
+
+    def tangents(self, view: View, weights: Array, penalty: Array) -> float:
+        """A lower bound of the objective for held weights (samples,)."""
+        used = np.flatnonzero(weights)
+        held, (pulls, points) = weights[used], self.rounded.pulls(view.margins[used], view.width)
+        heights = held * (self.loss.value(points) + pulls * points)
+        return lower_bound(heights, held * pulls, self.across[:, used], penalty)
+
+    def plain_losses(self, c: Array) -> Array:
+        """Losses (samples,) without any rounding."""
+        return self.loss.value(self._margins(c))
+
+    def _margins(self, c: Array) -> Array:
+        """By plain sums, the same on every processor: what is found here says how narrow the ramps become."""
+        return -(c[:, None] * self.across).sum(axis=0)
+
+
+def lower_bound(heights: Array, pulls: Array, across: Array, penalty: Array) -> float:
+    """What no coordinates can fall below, by tangents of heights and minus slopes (samples,) at margin 0; at least 0.
+
+    Where the last coordinate has no penalty its pulls have to sum to zero: the heavier side is scaled down.
+    """
+    if penalty[-1] == 0:
+        sides = pulls * across[-1]
+        ahead, behind = np.maximum(sides, 0).sum(), np.maximum(-sides, 0).sum()
+        least = min(ahead, behind)
+        factors = np.where(sides > 0, least / max(ahead, 1e-300), np.where(sides < 0, least / max(behind, 1e-300), 1.0))
+        heights, pulls = heights * factors, pulls * factors
+    penalized = penalty > 0
+    pulled = across[penalized] @ pulls
+    found = float(heights.sum() - (pulled**2 / 2) @ (1 / penalty[penalized]))
+    return max(found, 0.0) if np.isfinite(found) else 0.0

@@ -4,6 +4,7 @@
  * numbers come out everywhere.
  */
 enum { LOGISTIC = 0, HINGE = 1 };
+enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
 #define LANES 8       /* rows come in multiples of it; the last ones may have no mass */
 #define BLOCK 256     /* rows of a weighted block: they stay in cache */
 #define ARMIJO 1e-4
@@ -12,8 +13,8 @@ enum { LOGISTIC = 0, HINGE = 1 };
 #define DAMPINGS 60   /* tries to make a matrix positive definite */
 #define STALLED 1e-4  /* of the tolerance: what falls less is rounding */
 #define FLAT 1e-11    /* of a direction's size: no curvature */
-#define TRIES 24      /* to place a cut */
-#define MOVES 60      /* of a cut, until k lies between two */
+#define MOVES 60      /* of a cut, until it counts k */
+#define NARROWEST 1e-13 /* as a share of the cuts: between such two what is counted jumps */
 #define LOWEST 1e-7   /* cuts end at this share of T: all that is left ties */
 
 typedef struct {
@@ -23,17 +24,25 @@ typedef struct {
     double threshold, kink;  /* T, and the width over which a kink is rounded */
     const double *mass;      /* (rows,) */
     const double *penalty;   /* (size,) */
-    double tol, ramp;        /* decrement as a share of the value; width of a ramp as a share of the cut */
+    int kind;                /* which losses a cut leaves: CLOSE to T, ABOVE minus the cut, or ALL */
+    double tol, ramp;        /* decrement as a share of the value; width of a ramp as a share of the cut, or of T */
     int64_t steps, stage;    /* Newton steps that are left, and those of one stage */
     int64_t looks;           /* at the rows, so far */
     double *v, *dv, *first, *second, *size_of, *pairs;       /* (rows,), the last (rows, 2) */
     double *packed;                                          /* (size + 3, BLOCK) */
     double *gradient, *matrix, *factor, *diagonal, *step;    /* (size,) and (size, size) */
+    double *drift;                                           /* (size,): how a minimum moves with its cut */
+    int factored;            /* whether there is a factor of the last stage */
 } Task;
 
 typedef struct {
     double value, inside, errors;
 } Sums;
+
+typedef struct {
+    int kind;
+    double low, high, width, spread;
+} Window;
 
 INLINE double total(const double *lane) {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
@@ -84,41 +93,41 @@ INLINE double dot(const double *a, const double *b, int64_t rows) {
     return total(lane);
 }
 
-typedef struct {
-    double e, width, threshold, kink;
-} Clip;
-
-/* What is charged for some rows at their minus margins, their shares, and their first and second derivatives. */
+/* What is charged for some rows at their minus margins, their shares, and their first and second derivatives. The charge is
+ * the integral of the share: a ramp up at the low edge less one at the high edge. */
 INLINE void charge_rows(
-    int loss, int clipped, Clip clip, int64_t count, const double *restrict x, const double *restrict mass,
+    int loss, double kink, Window window, int64_t count, const double *restrict x, const double *restrict mass,
     double *restrict charge, double *restrict share, double *restrict first, double *restrict second,
     double *restrict size_of) {
-    const double low = clip.e - clip.width / 2, high = clip.e + clip.width / 2, steep = 1 / clip.width;
+    const double half = window.width / 2, steep = 1 / window.width;
     for (int64_t i = 0; i < count; i++) {
-        double l, p, b, m = mass[i], s = 1.0, turned = 0.0;
-        loss_at(loss, clip.kink, x[i], &l, &p, &b);
-        if (clipped) {
-            double u = l - clip.threshold, far = fabs(u), side = u > 0 ? 1.0 : -1.0, over = far - low, rest = high - far;
-            over = over < 0 ? 0 : over;
-            over = over > clip.width ? clip.width : over;
-            far = far > high ? high : far;
-            s = rest * steep;
-            s = s < 0 ? 0 : s;
-            s = s > 1 ? 1 : s;
-            l = clip.e + side * (far - over * over * (0.5 * steep));
-            turned = side * steep * p * p * (over > 0 ? 1.0 : 0.0) * (rest > 0 ? 1.0 : 0.0);
+        double l, p, b, m = mass[i], s = 1.0, up = 0.0, down = 0.0;
+        loss_at(loss, kink, x[i], &l, &p, &b);
+        if (window.kind != ALL) {
+            double u = l - window.low + half, part = u < 0 ? 0 : u;
+            part = part > window.width ? window.width : part;
+            up = (u > 0 ? steep : 0.0) * (u < window.width ? 1.0 : 0.0);
+            s = part * steep;
+            double high = l - window.high + half;
+            l = (u - 0.5 * part) * s;
+            if (window.kind == CLOSE) {
+                part = high < 0 ? 0 : high;
+                part = part > window.width ? window.width : part;
+                down = (high > 0 ? steep : 0.0) * (high < window.width ? 1.0 : 0.0);
+                s -= part * steep;
+                l -= (high - 0.5 * part) * (part * steep);
+            }
         }
         charge[i] = l;
         share[i] = s;
         first[i] = m * s * p;
-        second[i] = m * (s * b - turned);
-        size_of[i] = m * (s * (b + p) + fabs(turned)); /* a kinked loss has slopes alone */
+        second[i] = m * (s * b + (up - down) * p * p);
+        size_of[i] = m * (s * (b + p) + (up + down) * p * p); /* a kinked loss has slopes alone */
     }
 }
 
 /* Sums at the minus margins v + t * dv, and the derivatives of every row. */
-INLINE Sums look_as(int loss, int clipped, Task *task, double e, double t) {
-    const Clip clip = {e, clipped ? task->ramp * e : 1.0, task->threshold, task->kink};
+INLINE Sums look_as(int loss, Window window, Task *task, double t) {
     double x[BLOCK], charge[BLOCK], share[BLOCK], wrong[BLOCK];
     Sums sums = {0, 0, 0};
     task->looks++;
@@ -128,7 +137,7 @@ INLINE Sums look_as(int loss, int clipped, Task *task, double e, double t) {
         for (int64_t i = 0; i < count; i++) x[i] = v[i] + t * dv[i];
         for (int64_t i = 0; i < count; i++) wrong[i] = x[i] >= 0 ? 1.0 : 0.0;
         charge_rows(
-            loss, clipped, clip, count, x, mass, charge, share, task->first + begin, task->second + begin,
+            loss, task->kink, window, count, x, mass, charge, share, task->first + begin, task->second + begin,
             task->size_of + begin);
         sums.value += dot(mass, charge, count);
         sums.inside += dot(mass, share, count);
@@ -137,9 +146,24 @@ INLINE Sums look_as(int loss, int clipped, Task *task, double e, double t) {
     return sums;
 }
 
-CLONES static Sums look(Task *task, double e, double t) {
-    if (task->loss == LOGISTIC) return isfinite(e) ? look_as(LOGISTIC, 1, task, e, t) : look_as(LOGISTIC, 0, task, e, t);
-    return isfinite(e) ? look_as(HINGE, 1, task, e, t) : look_as(HINGE, 0, task, e, t);
+/* The window of a cut: around T, or above minus the cut, so that it holds more where the cut is larger. */
+INLINE Window window_at(const Task *task, double cut) {
+    int kind = isfinite(cut) ? task->kind : ALL;
+    double width = kind == ALL ? 1 : task->ramp * (kind == CLOSE ? cut : task->threshold);
+    Window window = {kind, kind == CLOSE ? task->threshold - cut : -cut, task->threshold + cut, width, 0};
+    window.spread = kind == CLOSE ? task->ramp : 0; /* its ramp widens with the cut */
+    return window;
+}
+
+#define LOOK(KIND) \
+    window.kind = KIND; \
+    return task->loss == LOGISTIC ? look_as(LOGISTIC, window, task, t) : look_as(HINGE, window, task, t)
+
+CLONES static Sums look(Task *task, double cut, double t) {
+    Window window = window_at(task, cut); /* kinds are constants below: each has a loop of its own */
+    if (window.kind == CLOSE) { LOOK(CLOSE); }
+    if (window.kind == ABOVE) { LOOK(ABOVE); }
+    LOOK(ALL);
 }
 
 CLONES static void margins(const Task *task, const double *c, double *out) {
@@ -265,14 +289,15 @@ static double penalised(const Task *task, const double *c, double t) {
 }
 
 /* Damped Newton steps from c at one cut, always downhill; the sums where they end, and the value with its penalty. */
-static Sums descend(Task *task, double *c, double e, double *value) {
+static Sums descend(Task *task, double *c, double cut, double *value) {
     const int64_t d = task->size;
     double damping = 0;
     int64_t left = task->stage;
+    task->factored = 0;
     margins(task, c, task->v);
     memset(task->dv, 0, sizeof(double) * (size_t)task->rows);
     memset(task->step, 0, sizeof(double) * (size_t)d);
-    Sums sums = look(task, e, 0);
+    Sums sums = look(task, cut, 0);
     *value = sums.value + penalised(task, c, 0);
     while (sums.inside > 0 && left-- > 0 && task->steps-- > 0) { /* where nothing is inside, the cut is too low */
         assemble(task);
@@ -282,8 +307,10 @@ static Sums descend(Task *task, double *c, double e, double *value) {
             task->diagonal[k] += task->penalty[k];
         }
         int tries = 0;
+        task->factored = 0;
         for (; tries < DAMPINGS && !factorise(task, damping); tries++) damping = damping > 0 ? 2 * damping : FIRST_DAMPING;
         if (tries == DAMPINGS) break;
+        task->factored = 1;
         newton_step(task);
         double fall = 0;
         for (int64_t k = 0; k < d; k++) fall += task->gradient[k] * task->step[k];
@@ -293,7 +320,7 @@ static Sums descend(Task *task, double *c, double e, double *value) {
         int halvings = 0;
         Sums trial = sums;
         for (; halvings < SHORTEST; halvings++, t *= 0.5) {
-            trial = look(task, e, t); /* mostly the first is good: its derivatives serve the next step */
+            trial = look(task, cut, t); /* mostly the first is good: its derivatives serve the next step */
             there = trial.value + penalised(task, c, t);
             if (there <= *value + ARMIJO * t * fall) break;
         }
@@ -350,68 +377,90 @@ static void copy(const Task *task, Spot *to, const Spot *from) {
     to->c = c;
 }
 
-/* Raise a spot's cut until the mass inside is above k, or all of it. */
-static void climb(Task *task, Spot *spot, double k, double all, double factor) {
-    for (int move = 0; move < MOVES && task->steps > 0 && spot->inside <= k && spot->inside < all; move++)
-        settle(task, spot, spot->c, spot->cut / factor);
-}
-
-/* Between a spot whose mass inside is above k and one where it is not: one where it is k, into `low`. A high one that is not
- * above it is the nearest. */
-static void place(Task *task, Spot *high, Spot *low, Spot *room, double k, double near) {
-    if (high->inside <= k && high->inside > low->inside) copy(task, low, high);
-    if (high->inside <= k) return;
-    double above = high->inside - k, below = low->inside - k;
-    int last = 0;
-    for (int tries = 0; tries < TRIES && fabs(low->inside - k) > near * k && task->steps > 0; tries++) {
-        if (fabs(high->inside - k) <= near * k) {
-            copy(task, low, high);
-            return;
-        }
-        double share = above - below > 0 ? above / (above - below) : 0.5;
-        share = share < 0.05 ? 0.05 : share > 0.95 ? 0.95 : share;
-        settle(task, room, high->c, high->cut * pow(low->cut / high->cut, share));
-        if (room->inside > k) {
-            if (last == 1) below *= 0.5; /* Illinois: the other end counts less each time it stays */
-            last = 1, above = room->inside - k;
-            copy(task, high, room);
-        } else {
-            if (last == -1) above *= 0.5;
-            last = -1, below = room->inside - k;
-            copy(task, low, room);
-        }
+/* How what a cut counts changes with it at the minimum where a stage has just ended; the minimum's own change is `drift`.
+ * The factor is that of the stage's last step. */
+CLONES static double slope_at(Task *task, double cut) {
+    const Window window = window_at(task, cut);
+    const double half = window.width / 2, steep = 1 / window.width;
+    const int64_t d = task->size, n = task->rows;
+    if (!task->factored) return 0;
+    double grown = 0, *by_cut = task->first, *by_loss = task->second;
+    for (int64_t i = 0; i < n; i++) {
+        double l, p, b, up = 0, down = 0, share = 0.5;
+        loss_at(task->loss, task->kink, task->v[i], &l, &p, &b);
+        if (fabs(l - window.low) < half) up = steep, share = (l - window.low + half) * steep;
+        if (window.kind == CLOSE && fabs(l - window.high) < half) down = steep, share = (window.high + half - l) * steep;
+        double moved = task->mass[i] * (up + down) * (1 + window.spread * (0.5 - share));
+        grown += moved;
+        by_cut[i] = moved * p;
+        by_loss[i] = task->mass[i] * (up - down) * p;
     }
+    for (int64_t k = 0; k < d; k++) task->gradient[k] = dot(by_cut, task->across + k * n, n);
+    newton_step(task);
+    for (int64_t k = 0; k < d; k++) {
+        task->drift[k] = task->step[k];
+        grown += task->step[k] * dot(by_loss, task->across + k * n, n);
+    }
+    return grown;
 }
 
-/* A spot at the mass k under other masses than those of the path, from where the path was; `high` and `room` are overwritten. */
-static void carry_over(Task *task, Spot *spot, Spot *high, Spot *room, double k, double factor, double near) {
+/* A cut by one move further in or out. */
+static double moved_cut(const Task *task, double cut, double factor, int out, int moves) {
+    if (task->kind == CLOSE) return out ? cut / factor : cut * factor;
+    return cut + (out ? 1 : -1) * task->ramp * task->threshold * ldexp(1.0, moves < 40 ? moves : 40);
+}
+
+/* Between two cuts: by the share of the way from the high to the low one. */
+static double between(const Task *task, const Spot *high, const Spot *low, double share) {
+    if (task->kind == CLOSE) return high->cut * pow(low->cut / high->cut, share);
+    return high->cut + share * (low->cut - high->cut);
+}
+
+/* A spot whose cut counts k, to a tolerance: Newton's steps in the cut, the minimum following, held between the nearest cuts
+ * that count more and less once both are known. Where none counts k, the nearest; `high` and `low` are overwritten. */
+static int place(Task *task, Spot *spot, Spot *high, Spot *low, double k, double slack, double factor) {
+    int above = 0, below = 0, moves = 0, tries = 0;
+    double before = INFINITY;
     settle(task, spot, spot->c, spot->cut);
-    copy(task, high, spot);
-    for (int move = 0; move < MOVES && task->steps > 0 && fabs(spot->inside - k) > near * k; move++) {
-        if (spot->inside > k) {
-            copy(task, high, spot);
-            settle(task, spot, spot->c, spot->cut * factor);
-            if (!(spot->cut > LOWEST * task->threshold)) return;
-        } else if (high->inside <= k) {
-            copy(task, spot, high);
-            settle(task, high, high->c, high->cut / factor);
+    for (; tries < MOVES && task->steps > 0 && fabs(spot->inside - k) > slack; tries++) {
+        int inside = spot->inside > k;
+        copy(task, inside ? high : low, spot);
+        above |= inside, below |= !inside;
+        double slope = slope_at(task, spot->cut), next = slope > 0 ? spot->cut - (spot->inside - k) / slope : spot->cut;
+        double least = below ? low->cut : moved_cut(task, spot->cut, factor, 0, moves);
+        double most = above ? high->cut : moved_cut(task, spot->cut, factor, 1, moves);
+        int newton = slope > 0 && next > least && next < most;
+        if (above && below) {
+            if (!(most - least > NARROWEST * (fabs(most) + fabs(least)))) break; /* what is counted jumps */
+            if (tries % 3 == 2) newton &= most - least < 0.5 * before, before = most - least;
+            if (!newton) next = between(task, high, low, 0.5);
         } else {
-            place(task, high, spot, room, k, near);
-            return;
+            if (!newton) next = inside ? least : most, moves++;
+            newton = slope > 0;
         }
+        if (task->kind == CLOSE && !(next > LOWEST * task->threshold)) break;
+        double change = next - spot->cut;
+        if (newton)
+            for (int64_t j = 0; j < task->size; j++) spot->c[j] += change * task->drift[j];
+        else if (above && !inside)
+            memcpy(spot->c, high->c, sizeof(double) * (size_t)task->size);
+        settle(task, spot, spot->c, next);
     }
+    if (above && fabs(high->inside - k) < fabs(spot->inside - k)) copy(task, spot, high);
+    if (below && fabs(low->inside - k) < fabs(spot->inside - k)) copy(task, spot, low);
+    return tries;
 }
 
 /* Room for a task and its spots, all in one piece; NULL where memory was lacking. */
 static double *prepare(Task *task, Spot *spots, int count, double **penalty) {
     size_t d = (size_t)task->size, n = (size_t)task->rows;
-    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + (4 + (size_t)count) * d + (d + 3) * BLOCK)), *next = room;
+    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + (5 + (size_t)count) * d + (d + 3) * BLOCK)), *next = room;
     if (!room) return NULL;
 #define TAKE(count) (next += (count), next - (count))
     task->v = TAKE(n), task->dv = TAKE(n), task->first = TAKE(n), task->second = TAKE(n), task->size_of = TAKE(n);
     task->pairs = TAKE(2 * n), task->matrix = TAKE(d * d), task->factor = TAKE(d * d);
     task->packed = TAKE((d + 3) * BLOCK);
-    task->gradient = TAKE(d), task->diagonal = TAKE(d), task->step = TAKE(d);
+    task->gradient = TAKE(d), task->diagonal = TAKE(d), task->step = TAKE(d), task->drift = TAKE(d);
     task->penalty = *penalty = TAKE(d);
     for (int spot = 0; spot < count; spot++) spots[spot].c = TAKE(d);
     return room;

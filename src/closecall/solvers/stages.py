@@ -1,15 +1,18 @@
-"""One stage of a path, and one path of stages, in NumPy: the slow twin of `stages.h`, for any loss."""
+"""One stage of a path, cuts that count a mass, and one path of stages, in NumPy: the slow twin of `stages.h`.
+
+It serves every loss, several classes, and rows of many places: whatever has a ``look``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._names import Array
-from ..losses import Loss
-from .finish import Rounded
+from .cuts import ALL, CLOSE, LookSums, LossCut, LossWindow
 
 #: Which share of the mass the first cut holds, what a cut is multiplied by from stage to stage, and the width of a ramp
 #: as a share of its cut. Of ramps of 0.1 to 1.5 and factors of 0.5 to 0.8 on 16 PMLB sets none was more accurate; these
@@ -18,12 +21,14 @@ BEGIN, FACTOR, RAMP = 0.95, 0.5, 1.5
 GENTLE = 0.8  # what a cut is multiplied by where it is placed anew for a narrower ramp
 #: How near to k the mass inside a cut has to be while starts compete, and where it ends, as a share of k.
 ROUGHLY, NEAR = 0.25, 0.02
-#: How exactly a stage is solved then, by Newton's decrement as a share of the value. At the end looser stages would let
-#: the rounding of a processor choose the next one.
-COARSE, TOL = 1e-5, 1e-9
-#: Newton's steps of one stage and of a path, halvings of a step, tries to place a cut, its moves until k lies between
-#: two, and the lowest cut as a share of T: what is then inside ties.
-STAGE, STEPS, HALVINGS, TRIES, MOVES, LOWEST = 100, 100_000, 40, 24, 60, 1e-7
+#: How exactly a stage is solved in a heat, while starts compete, and in the end, by Newton's decrement as a share of
+#: the value. On three PMLB sets and five alphas 1e-3 had as few errors as 1e-5 with two thirds of the looks, 1e-2 had
+#: 3 % more with a third. At the end looser stages would let the rounding of a processor choose the next one.
+ROUGHEST, COARSE, TOL = 1e-2, 1e-3, 1e-9
+#: Newton's steps of one stage and of a path, halvings of a step, moves of a cut until it holds k, and
+#: the lowest cut as a share of T: what is then inside ties.
+STAGE, STEPS, HALVINGS, MOVES, LOWEST = 100, 100_000, 40, 60, 1e-7
+NARROWEST = 1e-13  # as a share of the cuts: between two so near what is counted jumps
 ARMIJO, DAMPING, FLAT = 1e-4, 0.1, 1e-11
 STALLED = 1e-4  # of the tolerance: what falls less is rounding
 #: The width over which the kinks of a loss are rounded.
@@ -32,165 +37,190 @@ KINK = 0.1
 
 @dataclass
 class Spot:
-    """Where a stage ended: coordinates, cut, the mass inside it, the penalised value, and the misclassified mass."""
+    """Where a stage ended: coordinates, cut, the mass inside it, the penalised value, and the misclassified mass.
+
+    ``sums`` and the Cholesky ``factor`` of the last step say how the minimum moves with its cut.
+    """
 
     c: Array
     cut: float
-    inside: float
-    value: float
-    errors: float
+    inside: float = 0.0
+    value: float = 0.0
+    errors: float = 0.0
+    sums: LookSums | None = None
+    factor: Array | None = None
+
+    def row(self) -> list[float]:
+        """As C writes it."""
+        return [*self.c, self.cut, self.inside, self.value, self.errors]
 
 
 @dataclass
 class Walk:
-    """The slow twin: one path, as `path.c` follows it.
+    """Stages of one problem, as `path.c` takes them.
 
     Parameters
     ----------
-    across : array (coordinates, samples)
-    loss : Loss
-    mass : array (samples,)
+    rows : Margins or whatever has its ``look`` and ``threshold``
     penalty : array (coordinates,)
     stage : int
         Steps that a stage may take.
     tol : float
+    kind : int
+        Which losses a cut leaves, see :mod:`closecall.solvers.cuts`.
     """
 
-    across: Array
-    loss: Loss
-    mass: Array
+    rows: Any
     penalty: Array
-    stage: int
-    tol: float
+    stage: int = STAGE
+    tol: float = TOL
     ramp: float = RAMP
     kink: float = KINK
+    kind: int = CLOSE
     steps: int = field(default=STEPS, init=False)
     looks: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        self.rounded = Rounded(self.loss)
+    def window(self, cut: float) -> LossWindow:
+        """The window of a cut."""
+        threshold = self.rows.threshold
+        if self.kind == ALL or not np.isfinite(cut):
+            return LossWindow()
+        if self.kind == CLOSE:
+            return LossWindow(threshold - cut, threshold + cut, self.ramp * cut, self.ramp)
+        return LossWindow(-cut, np.inf, self.ramp * threshold)
 
-    def look(self, c: Array, cut: float) -> tuple[Spot, Array, Array, Array]:
-        """The spot there; its gradient, its Hessian and the sizes by which that is damped."""
+    def look(self, c: Array, cut: float) -> tuple[float, LookSums]:
+        """The penalised value and the sums there."""
         self.looks += 1
-        margins, low, high = -(c @ self.across), cut - self.ramp * cut / 2, cut + self.ramp * cut / 2
-        losses, slopes = self.rounded.value(margins, self.kink), self.rounded.pulls(margins, self.kink)[0]
-        bend = self.rounded.bend(margins, self.kink) if self.loss.bend is None else self.loss.bend(-slopes)
-        share, turned, charge = np.ones_like(margins), np.zeros_like(margins), losses
-        if np.isfinite(cut):
-            above = losses - self.loss.threshold
-            side, far = np.where(above > 0, 1.0, -1.0), np.abs(above)
-            share = np.clip((high - far) / (high - low), 0, 1)
-            charge = cut + side * (np.minimum(far, high) - np.clip(far - low, 0, high - low) ** 2 / (2 * (high - low)))
-            turned = np.where((low < far) & (far < high), side * slopes**2 / (high - low), 0.0)
-        value = float(self.mass @ charge + 0.5 * self.penalty @ c**2)
-        gradient = self.across @ (self.mass * share * slopes) + self.penalty * c
-        hessian = (self.across * (self.mass * (share * bend - turned))) @ self.across.T + np.diag(self.penalty)
-        sizes = np.square(self.across) @ (self.mass * (share * (bend + slopes) + np.abs(turned))) + self.penalty
-        spot = Spot(c, cut, float(self.mass @ share), value, float(self.mass @ (margins <= 0)))
-        return spot, gradient, hessian, sizes
+        sums = self.rows.look(c, self.window(cut), self.kink)
+        return sums.value + 0.5 * float(self.penalty @ c**2), sums
 
     def settle(self, c: Array, cut: float) -> Spot:
         """Damped Newton steps at one cut, always downhill."""
-        damping, (spot, gradient, hessian, sizes) = 0.0, self.look(c, cut)
+        damping, factor, (value, sums) = 0.0, None, self.look(c, cut)
         for _ in range(self.stage):
-            if self.steps <= 0 or spot.inside <= 0:  # where nothing is inside, the cut is too low
+            if self.steps <= 0 or sums.inside <= 0:  # where nothing is inside, the cut is too low
                 break
             self.steps -= 1
-            damping, step = _newton(gradient, hessian, sizes, damping)
+            gradient = sums.gradient + self.penalty * c
+            hessian, sizes = sums.hessian + np.diag(self.penalty), sums.sizes + self.penalty
+            damping, factor = _factor(hessian, sizes, damping)
+            if factor is None:
+                break
+            step = -_solve(factor, gradient)
             fall = float(gradient @ step)
-            if not -fall > self.tol * spot.value:
+            if not -fall > self.tol * value:
                 break
             for halvings in range(HALVINGS):
-                there = self.look(spot.c + 0.5**halvings * step, cut)
-                if there[0].value <= spot.value + ARMIJO * 0.5**halvings * fall:
+                there, seen = self.look(c + 0.5**halvings * step, cut)
+                if there <= value + ARMIJO * 0.5**halvings * fall:
                     break
             else:
                 break
-            stalled = not spot.value - there[0].value > STALLED * self.tol * spot.value
-            spot, gradient, hessian, sizes = there
+            stalled = not value - there > STALLED * self.tol * value
+            c, value, sums = c + 0.5**halvings * step, there, seen
             if stalled:
                 break
             damping = 0.0 if damping < 0.8 * DAMPING else damping if halvings else damping / 4
-        return spot
+        return Spot(c, cut, sums.inside, value, sums.errors, sums, factor)
 
-    def climb(self, spot: Spot, k: float, everything: float) -> Spot:
-        """The spot with its cut raised until the mass inside is above k, or all of it."""
-        for _ in range(MOVES):
-            if self.steps <= 0 or spot.inside > k or spot.inside >= everything:
-                break
-            spot = self.settle(spot.c, spot.cut / FACTOR)
-        return spot
+    def place(self, spot: Spot, k: float, slack: float, factor: float) -> tuple[Spot, int]:
+        """A spot whose cut holds k, to a slack, and the moves it took: Newton's steps in the cut, the minimum follows.
 
-    def place(self, high: Spot, low: Spot, k: float, near: float) -> Spot:
-        """Between a spot whose mass inside is above k and one where it is not: one where it is k.
-
-        A high one that is not above it is the nearest.
+        They are held between the nearest cuts that hold more and less once both are known. Where none holds k, the
+        nearest.
         """
-        if high.inside <= k:
-            return high if high.inside > low.inside else low
-        above, below, last = high.inside - k, low.inside - k, 0
-        for _ in range(TRIES):
-            if abs(low.inside - k) <= near * k or self.steps <= 0:
-                return low
-            if abs(high.inside - k) <= near * k:
-                return high
-            share = min(max(above / (above - below) if above > below else 0.5, 0.05), 0.95)
-            found = self.settle(high.c, high.cut * (low.cut / high.cut) ** share)
-            if found.inside > k:  # Illinois: the other end counts less each time it stays
-                below, above, high, last = below * (0.5 if last == 1 else 1), found.inside - k, found, 1
-            else:
-                above, below, low, last = above * (0.5 if last == -1 else 1), found.inside - k, found, -1
-        return low
-
-    def carry_over(self, spot: Spot, k: float, factor: float, near: float) -> Spot:
-        """A spot at the mass k under other masses than those of the path, from where the path was."""
-        spot = high = self.settle(spot.c, spot.cut)
-        for _ in range(MOVES):
-            if self.steps <= 0 or abs(spot.inside - k) <= near * k:
+        spot, moves, before, tries = self.settle(spot.c, spot.cut), 0, np.inf, 0
+        high: Spot | None = None
+        low: Spot | None = None
+        for tries in range(MOVES + 1):
+            if tries == MOVES or self.steps <= 0 or not abs(spot.inside - k) > slack:
                 break
-            if spot.inside > k:
-                high, spot = spot, self.settle(spot.c, spot.cut * factor)
-                if not spot.cut > LOWEST * self.loss.threshold:
+            inside = spot.inside > k
+            high, low = (spot, low) if inside else (high, spot)
+            slope, drift = _slope(spot)
+            following = spot.cut - (spot.inside - k) / slope if slope > 0 else spot.cut
+            least = low.cut if low else self._moved(spot.cut, factor, -1, moves)
+            most = high.cut if high else self._moved(spot.cut, factor, 1, moves)
+            newton = slope > 0 and least < following < most
+            if high and low:
+                if not most - least > NARROWEST * (abs(most) + abs(least)):  # what is counted jumps
                     break
-            elif high.inside <= k:
-                spot, high = high, self.settle(high.c, high.cut / factor)
+                if tries % 3 == 2:
+                    newton, before = newton and most - least < 0.5 * before, most - least
+                if not newton:
+                    following = np.sqrt(most * least) if self.kind == CLOSE else (most + least) / 2
             else:
-                return self.place(high, spot, k, near)
-        return spot
+                if not newton:
+                    following, moves = least if inside else most, moves + 1
+                newton = slope > 0
+            if self.kind == CLOSE and not following > LOWEST * self.rows.threshold:
+                break
+            start = spot.c
+            if newton:
+                start = spot.c + (following - spot.cut) * drift
+            elif high and not inside:
+                start = high.c
+            spot = self.settle(start, following)
+        known = [each for each in (spot, high, low) if each is not None]
+        return min(known, key=lambda each: abs(each.inside - k)), tries
 
-    def run(self, start: Array, targets: Array, own: Array | None, near: float = NEAR) -> list[Spot]:
-        """Spots at the target masses, falling; settled under ``own`` masses where these are others."""
-        here, spots = self.settle(start, np.inf), list[Spot]()
-        cut, everything = max(self._distance(here.c), LOWEST * self.loss.threshold), here.inside  # losses may all be T
+    def _moved(self, cut: float, factor: float, way: int, moves: int) -> float:
+        """A cut by one move further in (-1) or out (1)."""
+        if self.kind == CLOSE:
+            return cut / factor if way > 0 else cut * factor
+        return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
+
+    def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
+        """The spot settled at one ramp after the other, the mass k inside, and the last that was reached."""
+        reached, found, self.kind = 0.0, spot, cut.kind
+        for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):
+            self.ramp = ramp
+            self.kink = min(KINK, ramp * (spot.cut if cut.kind == CLOSE else self.rows.threshold))
+            spot = self.place(spot, cut.k, share * cut.slack, GENTLE)[0]
+            if not abs(spot.inside - cut.k) <= share * cut.slack:
+                break
+            found, reached = spot, ramp
+        return found, reached
+
+    def run(self, start: Array, targets: Array, slack: Array, own: Any) -> list[Spot]:
+        """Spots at the target masses, falling, of ``own`` rows: the same with other masses, or these."""
+        here, running = self.settle(start, np.inf), self.rows
+        spots = [here] * int(np.isinf(targets).sum())  # all of it: the average
+        lowest = LOWEST * running.threshold
+        cut = max(self._distance(here.c), lowest)  # losses may all be T
         here = replace(here, cut=cut)
-        before = replace(here, inside=0.0)  # higher cuts are looked at where k is not below the first
         while len(spots) < len(targets):
-            last = not cut > LOWEST * self.loss.threshold or self.steps <= 0
+            last = not cut > lowest or self.steps <= 0
             if not last:
                 here = self.settle(here.c, cut)
             while len(spots) < len(targets) and (last or here.inside <= targets[len(spots)]):
-                k, found = targets[len(spots)], here
-                if own is not None:
-                    running, self.mass = self.mass, own
-                    found = self.carry_over(found, k, FACTOR, near)
-                    self.mass = running
-                elif not last:
-                    found = self.place(self.climb(before, k, everything), here, k, near)
+                found, self.rows = here, own
+                if not last or own is not running:
+                    found = self.place(found, targets[len(spots)], slack[len(spots)], FACTOR)[0]
+                self.rows = running
                 spots.append(found)
-            before, cut = here, cut * FACTOR
+            cut *= FACTOR
         return spots
 
     def _distance(self, c: Array) -> float:
         """The distance from T within which a share of the mass lies."""
-        far = np.abs(self.rounded.value(-(c @ self.across), self.kink) - self.loss.threshold)
+        far, mass = np.abs(self.rows.see(c, self.kink).losses - self.rows.threshold), self.rows.mass
         order = np.argsort(far)
-        reached = np.cumsum(self.mass[order])
+        reached = np.cumsum(mass[order])
         return float(far[order[min(np.searchsorted(reached, BEGIN * reached[-1]), len(far) - 1)]])
 
 
-def _newton(gradient: Array, hessian: Array, sizes: Array, damping: float) -> tuple[float, Array]:
-    """The damping that makes a Hessian positive definite, if it needs any, and Newton's step.
+def _slope(spot: Spot) -> tuple[float, Array]:
+    """How what a cut counts grows with it while the minimum follows, and how that moves."""
+    if spot.factor is None or spot.sums is None:
+        return 0.0, np.zeros_like(spot.c)
+    drift = -_solve(spot.factor, spot.sums.by_cut)
+    return spot.sums.grown + float(spot.sums.by_mass @ drift), drift
+
+
+def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Array | None]:
+    """The damping that makes a Hessian positive definite, if it needs any, and Cholesky's factor.
 
     A coordinate of size 0 has no pull either: any curvature leaves it where it is.
     """
@@ -198,6 +228,10 @@ def _newton(gradient: Array, hessian: Array, sizes: Array, damping: float) -> tu
     for _ in range(60):
         factor, failed = dpotrf(hessian + np.diag(damping * sizes), lower=1)
         if not failed and (np.diag(factor) ** 2 > FLAT * sizes).all():
-            return damping, -dpotrs(factor, gradient, lower=1)[0]
+            return damping, factor
         damping = 2 * damping if damping > 0 else DAMPING
-    return damping, np.zeros_like(gradient)
+    return damping, None
+
+
+def _solve(factor: Array, right: Array) -> Array:
+    return np.asarray(dpotrs(factor, right, lower=1)[0])

@@ -19,10 +19,9 @@ from .._names import Array
 from ..aggregates import Aggregate, get_aggregate
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
-from . import candidates, compiled
-from .candidates import Scout, make_scout
+from . import compiled
 from .design import Design
-from .kernels import Mass, pull_close, pull_of
+from .kernels import Mass, pull_of
 
 #: Rows of a block, and the first of them.
 Block = tuple[slice | Array, int]
@@ -135,30 +134,6 @@ def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k:
     return gradient
 
 
-class Scouts:
-    """The rows whose k is small enough for a certified candidate set; they leave the blocks."""
-
-    def __init__(self, design: Design, masses: list[Mass]) -> None:
-        self.design, self.masses = design, masses
-        self.known: dict[int, Scout | None] = {}
-        self.cache: dict[str, Array] = {}
-
-    def find(self, rows: Rows, active: Array, fixed: Array) -> list[tuple[int, Scout]]:
-        """Positions of the active rows that have a scout; only rows whose k is final (``fixed``) are considered."""
-        if self.design.samples < candidates.FROM_SAMPLES:
-            return []
-        closes = fixed & np.array([pull_of(name) is pull_close for name in rows.aggregate], dtype=bool)
-        found = []
-        for position in np.flatnonzero(closes).tolist():
-            row, mass = int(active[position]), self.masses[rows.fold[position]]
-            if row not in self.known:
-                self.known[row] = make_scout(self.design, str(rows.loss[position]), mass, rows.k[position], self.cache)
-            scout = self.known[row]
-            if scout is not None:
-                found.append((position, scout))
-        return found
-
-
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[Block]:
     """Rows that are evaluated together, at most ``block_rows``; and the first of each.
 
@@ -248,7 +223,6 @@ class _Walk:
         self.last = len(self.table) - 1
         self.total = float(design.masses.max(axis=0).sum())
         self.curvature = np.array([step_curvature(loss) for loss in rows.loss])
-        self.scouts = Scouts(design, masses)
         self.active, self.step, self.C = np.arange(len(rows)), rows.first.copy(), start.copy()
         self.eta, self.path, self.count = np.ones(len(rows)), np.zeros(len(rows)), np.zeros(len(rows), dtype=int)
         self.mark = self.C.copy()
@@ -261,18 +235,15 @@ class _Walk:
         self.arrange()
 
     def arrange(self) -> None:
-        """Sort the rows into those with a scout and blocks of the others; compute what holds until rows leave."""
+        """Sort the rows into blocks; compute what holds until rows leave."""
         fixed = ~self.decays | (self.step >= self.last)
         self.falling = not fixed.all()  # before the last third k changes at every step
-        self.scouted = self.scouts.find(self.rows, self.active, fixed)
-        scouted = np.zeros(len(self.rows), dtype=bool)
-        scouted[[position for position, _ in self.scouted]] = True
-        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~scouted & ~self.fast))
-        wide = make_blocks(self.rows, self.wide_rows, np.flatnonzero(~scouted & self.fast), mixed=True)
+        self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.fast))
+        wide = make_blocks(self.rows, self.wide_rows, np.flatnonzero(self.fast), mixed=True)
         self.wide_blocks = [
             (part, compiled.BoundPull(self.puller, self.codes[:, part], self.hints[part])) for part, _ in wide
         ]  # the hints are a view of ours where the rows are neighbours
-        lone = len(self.wide_blocks) == 1 and not self.blocks and not self.scouted
+        lone = len(self.wide_blocks) == 1 and not self.blocks
         self.alone = self.wide_blocks[0][1] if lone else None  # all rows are one block: nothing is copied
         self.steep = np.flatnonzero(np.isin(self.rows.loss, self.steep_losses))
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
@@ -322,8 +293,6 @@ class _Walk:
             gradient[part] = block.gradients(rounded[part], self.k[part])
             if not isinstance(part, slice):
                 self.hints[part] = block.hints
-        for position, scout in self.scouted:
-            gradient[position] = scout.gradient(self.C[position], float(self.k[position]))
         return gradient
 
     def judge(self, tol: float) -> Array:

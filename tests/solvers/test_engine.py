@@ -1,4 +1,4 @@
-"""Close problems as paths: starts, choice of ends, samples and certificates, judged by functions written here."""
+"""Selections as paths: starts, choice of ends, samples and certificates, judged by functions written here."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,15 @@ from scipy import sparse
 from scipy.optimize import lsq_linear
 
 from closecall import AggregateLossClassifier, CloseKClassifier
-from closecall.losses import LOSSES, get_loss
+from closecall.losses import LOSSES
 from closecall.objective import Problem
-from closecall.solvers import close as module
+from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
-from closecall.solvers.close import Close, outlyingness, ramp_weights, serves, start_masses, starts_for
-from closecall.solvers.path import Sharpening, Spots
+from closecall.solvers.cuts import CLOSE, LossCut, cut_of
+from closecall.solvers.engine import Engine, judge_spot, serves
+from closecall.solvers.path import Spots
+from closecall.solvers.stages import Spot, Walk
+from closecall.solvers.starts import outlyingness, start_masses, starts_for
 from tests.solvers.test_path import table
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 def closed(X, y, mass=None, **options):
     masses = np.ones((1, len(y))) if mass is None else np.atleast_2d(mass)
-    return Close(X, y, masses, np.arange(len(y), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15), **options)
+    return Engine(X, y, masses, np.arange(len(y), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15), **options)
 
 
 def one(close, loss="logistic", k=0.2, alpha=1.0, tol=None):
@@ -72,48 +75,36 @@ def test_most_smooth_tables_are_certified():
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000), loss=st.sampled_from(["logistic", "hinge"]), free=st.booleans())
-def test_held_values_and_gaps_are_their_definitions(seed, loss, free):
+@given(seed=st.integers(0, 10_000), free=st.booleans(), ramp=st.sampled_from([1.5, 0.1, 1e-3]))
+def test_held_values_and_gaps_are_their_definitions(seed, free, ramp):
     """The gap of weights is their objective less the bound of their tangents, as a share of it."""
     X, y, rng = table(seed, 40)
-    mass, caught = rng.exponential(size=40), []
-    close, original = closed(X, y, mass, penalize_intercept=not free, n_starts=1), Close._held
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Close, "_held", lambda *given: caught.append((given, original(*given))) or caught[-1][1])
-        gap = one(close, loss, 0.4, 2.0, 1e-4).gap[0]
-    if np.isfinite(gap):
-        (_, _, task, ramp), (mean, last) = caught[-1]
-        assert gap == last
-        assert ramp * task.cut[0] <= 2e-4 * mean
-    for (_, rows, task, ramp), (mean, gap) in caught:
-        coef, intercept = rows.to_parameters(task.coordinates[0])
-        losses = get_loss(loss).value(y * (X @ coef + intercept))
-        weights = ramp_weights(losses, get_loss(loss), mass, 0.4 * mass.sum(), task.cut[0], ramp)
-        value = weights @ losses + coef @ coef + (0.0 if free else intercept**2)
-        assert mean == pytest.approx(value / weights.sum())
-        if loss == "logistic" and value > 1e-6:  # of one class alone nothing but rounding is left
-            margins = y * (X @ coef + intercept)
-            pulls = weights / (1 + np.exp(margins))
-            bound = dual_values(Judged(X, y, "free" if free else "penalized"),
-                                (weights * losses + pulls * margins)[None], pulls[None], np.array([2.0]))  # fmt: skip
-            assert gap == pytest.approx(np.clip(1 - bound[0] / value, 0, 1), abs=1e-9)
+    mass, c, cut = rng.exponential(size=40), 0.5 * rng.standard_normal(4), 0.4
+    rows = closed(X, y, mass, penalize_intercept=not free)._rows(slice(None))
+    walk = Walk(rows.margins("logistic", mass), 2.0 * rows.penalized)
+    mean, gap = judge_spot(walk, Spot(c, cut), LossCut(CLOSE, 9.0, 9.0, False), ramp)
+    coef, intercept = rows.to_parameters(c)
+    margins = y * (X @ coef + intercept)
+    losses = np.logaddexp(0, -margins)
+    weights = mass * np.clip((cut + ramp * cut / 2 - np.abs(losses - np.log(2))) / (ramp * cut), 0, 1)
+    value = weights @ losses + coef @ coef + (0.0 if free else intercept**2)
+    assert mean == pytest.approx(value / weights.sum())
+    pulls = weights / (1 + np.exp(margins))
+    bound = dual_values(Judged(X, y, "free" if free else "penalized"), (weights * losses + pulls * margins)[None],
+                        pulls[None], np.array([2.0]))  # fmt: skip
+    assert gap == pytest.approx(np.clip(1 - bound[0] / value, 0, 1), abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 9999), k=st.floats(0.05, 0.95), ramp=st.sampled_from([1.5, 0.3, 1e-3, 1e-9]))
-def test_ramp_weights_fall_with_the_distance_and_have_the_mass(seed, k, ramp):
-    rng = np.random.default_rng(seed)
-    mass, logistic = rng.exponential(size=30), get_loss("logistic")
-    losses = rng.exponential(size=30)
-    far = np.abs(losses - np.log(2))
-    order = np.argsort(far)
-    cut = far[order[np.searchsorted(np.cumsum(mass[order]), k * mass.sum())]]
-    weights = ramp_weights(losses, logistic, mass, k * mass.sum(), cut, ramp)
-    assert ((weights >= 0) & (weights <= mass)).all()
-    assert (weights[far < cut * (1 - ramp / 2) - 1e-12] == mass[far < cut * (1 - ramp / 2) - 1e-12]).all()
-    assert not weights[far > cut * (1 + ramp / 2) + 1e-12].any()
-    if ramp < 1e-2:  # only the edge is on so narrow a ramp: it takes what is left
-        assert weights.sum() == pytest.approx(k * mass.sum())
+@pytest.mark.parametrize(("name", "k", "m"), [("atk", 0.3, None), ("maximal", None, None), ("trimmed", None, 0.1),
+                                              ("ranked_range", 0.6, 0.1)])  # fmt: skip
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_other_selections_are_certified_too(name, k, m, loss):
+    found = []
+    for seed in range(6):
+        X, y, _ = table(seed, 60, levels=seed % 2)
+        ends = closed(X, y, n_starts=2).solve([Problem(loss, name, k, 1.0, m)], np.zeros(1, dtype=int), 1e-3)
+        found.append(ends.gap[0] <= 1e-3)
+    assert all(found)
 
 
 def test_starts_belong_to_rows_and_their_numbers():
@@ -150,7 +141,7 @@ def test_outliers_that_turn_the_average_do_not_turn_the_fit():
     x = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
     y = np.repeat([-1.0, 1.0, 1.0], [100, 100, 25])
     plain, started = (one(closed(x, y, n_starts=starts), "logistic", 0.1, tol=1e-4) for starts in (1, 2))
-    assert started.errors[0] <= 26 < 90 < plain.errors[0]
+    assert started.errors[0] <= 28 < 90 < plain.errors[0]  # a certificate may cost a hundredth of the rows
 
 
 @settings(max_examples=30, deadline=None)
@@ -159,7 +150,8 @@ def test_the_end_with_the_fewest_errors_is_kept_then_the_lowest_for_its_cut(seed
     rng = np.random.default_rng(seed)
     shape = 3 * starts, 2
     errors, value, cut = rng.integers(0, 3, shape) * unit, rng.exponential(size=shape), rng.exponential(size=shape)
-    spots = Spots(np.zeros((*shape, 1)), cut, np.zeros(shape), value, errors, np.zeros(shape[0]))
+    none = np.zeros(shape)
+    spots = Spots(np.zeros((*shape, 1)), cut, none, value, errors, np.zeros(shape[0]))
     kept = module._best(spots, starts)
     for path in range(3):
         for target in range(2):
@@ -175,7 +167,7 @@ def test_more_starts_make_no_more_errors_and_some_make_fewer():
     for seed in range(16):
         X, y, _ = table(seed, 50, levels=1)
         loss = ("logistic", "hinge")[seed % 2]
-        few, many = (one(closed(X, y, n_starts=starts), loss, 0.2) for starts in (1, 6))
+        few, many = (one(closed(X, y, n_starts=starts), loss, 0.1, 0.01) for starts in (1, 6))
         assert many.errors[0] <= few.errors[0]
         fewer += many.errors[0] < few.errors[0]
         assert many.errors[0] == ((X @ many.coef[0] + many.intercept[0]) * y <= 1e-12).sum()
@@ -215,8 +207,8 @@ def test_rows_without_mass_are_no_rows(loss):
     mass = rng.exponential(size=61) * (np.arange(61) % 3 > 0)
     kept = mass > 0
     words = np.arange(61, dtype=np.uint64)
-    whole = Close(X, y, np.stack([mass, np.ones(61)]), words, n_starts=3)
-    part = Close(X[kept], y[kept], mass[None, kept], words[kept], n_starts=3)
+    whole = Engine(X, y, np.stack([mass, np.ones(61)]), words, n_starts=3)
+    part = Engine(X[kept], y[kept], mass[None, kept], words[kept], n_starts=3)
     for k in (0.5, 5):
         np.testing.assert_allclose(one(whole, loss, k).coef, one(part, loss, k).coef, rtol=0.05, atol=0.02)
 
@@ -232,7 +224,7 @@ def test_many_rows_begin_on_a_sample_and_end_on_all(monkeypatch, loss):
     np.testing.assert_allclose(ends.coef, expected.coef, rtol=0.1, atol=0.1)
     assert ends.errors[0] <= expected.errors[0] * 1.05 + 3
     order = np.random.default_rng(0).permutation(900)
-    other = one(Close(X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1), loss, 0.2)
+    other = one(Engine(X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1), loss, 0.2)
     np.testing.assert_allclose(other.coef, ends.coef, rtol=1e-4)
 
 
@@ -242,7 +234,7 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
     monkeypatch.setattr(module, "SAMPLED", 300)
     X, y, rng = table(7, 900)
     close, order, seen = closed(X + 3, y, n_starts=1), rng.permutation(900), []
-    other = Close(close.X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1)
+    other = Engine(close.X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1)
     begun, sharpened = module.follow, module.sharpen
 
     def watched(rows, tasks, **how):
@@ -267,10 +259,9 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
 
 def test_nothing_inside_is_no_certificate():
     X, y, _ = table(2, 20)
-    close = closed(X.astype(np.float32), y)
-    task = Sharpening("logistic", np.ones((1, 20)), np.zeros(1, dtype=int), np.ones(1), np.full(1, 5.0),
-                      np.full((1, 4), 3.0), np.full(1, 1e-9), np.empty((1, 0)), np.empty(0))  # fmt: skip
-    assert close._held(close._rows(slice(None)), task, 1.5) == (np.log(2), 1.0)
+    rows = closed(X.astype(np.float32), y)._rows(slice(None))
+    walk = Walk(rows.margins("logistic", np.ones(20)), rows.penalized)
+    assert judge_spot(walk, Spot(np.full(4, 3.0), 1e-9), LossCut(CLOSE, 5.0, 5.0, False), 1.5) == (np.log(2), 1.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -293,15 +284,36 @@ def test_hard_tables_are_answered(loss, alpha):
 
 
 def test_what_paths_serve():
-    X = np.zeros((20, 2))
-    assert serves(X, Problem("logistic", "close", 5), 20.0)
-    assert serves(X, Problem("hinge", "close_decay", 0.3), 20.0)
-    assert not serves(X, Problem("logistic", "close", 20), 20.0)
-    assert not serves(X, Problem("logistic", "close"), 20.0)
-    assert not serves(X, Problem("logistic", "atk", 5), 20.0)
-    assert not serves(sparse.csr_matrix(X), Problem("logistic", "close", 5), 20.0)
-    assert not serves(np.zeros((20, 256)), Problem("logistic", "close", 5), 20.0)
-    assert not serves(np.broadcast_to(np.zeros((1, 1)), (80_000, 1)), Problem("logistic", "close", 5), 80_000.0)
+    X, mass = np.zeros((20, 2)), np.ones(20)
+    for problem in (
+        Problem("logistic", "close", 5),
+        Problem("hinge", "close_decay", 0.3),
+        Problem("logistic", "atk", 5),
+    ):
+        assert serves(X, problem, mass)
+        assert not serves(sparse.csr_matrix(X), problem, mass)
+        assert not serves(np.zeros((20, 256)), problem, mass)
+    for problem in (Problem("logistic", "close", 20), Problem("logistic", "close"), Problem("logistic", "tilted(1)")):
+        assert not serves(X, problem, mass)
+    many = np.broadcast_to(np.zeros((1, 1)), (80_000, 1))
+    assert not serves(many, Problem("logistic", "close", 5), np.ones(80_000))
+
+
+def test_cuts_count_what_their_aggregates_weigh():
+    mass = np.ones(20)
+    found = [
+        cut_of(Problem("logistic", name, k, 1.0, m), mass)
+        for name, k, m in (
+            ("atk", 5, None),
+            ("maximal", None, None),
+            ("trimmed", None, 3),
+            ("ranked_range", 8, 3),
+            ("top", 4, None),
+        )
+    ]
+    assert [(cut.k, cut.m) for cut in found] == [(5, 0), (1, 0), (17, 3), (5, 3), (1, 3)]
+    assert all(cut.convex for cut in found)
+    assert not cut_of(Problem("sigmoid", "atk", 5), mass).convex
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])

@@ -14,10 +14,6 @@ from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.solvers import solve
-from closecall.solvers.finish import Margins
-from closecall.solvers.prepared import prepare
-from closecall.solvers.settle import LOOK, NOWHERE, Settling
-from closecall.solvers.soft import Choice, SoftSpot, soft_smallest
 
 TOL = 1e-4
 
@@ -60,26 +56,6 @@ def largest(losses: np.ndarray, mass: np.ndarray, k: float) -> float:
     order = np.argsort(-losses)
     before = np.cumsum(mass[order]) - mass[order]
     return float(np.clip(k - before, 0, mass[order]) @ losses[order])
-
-
-@pytest.mark.parametrize("name", ["atk", "close"])
-def test_a_step_moves_the_margins_by_no_more_than_their_size(name: str) -> None:
-    """Far out no loss is curved, and Newton's own step is longer than that in many of these draws."""
-    longer = 0
-    for seed in range(51, 63):
-        X, y, _, rng = draw(seed)
-        ready = prepare(X, y, np.ones((1, len(y))), fit_intercept=True, penalize_intercept=False, dtype=np.float64)
-        surface = Margins(ready.design, ready.design.masses[0], Problem("logistic", name, 0.5, 1e-6))
-        settling = Settling(surface, 10 * rng.normal(size=ready.design.rank), 9, TOL)
-        spot = SoftSpot(surface, settling.start, settling.unit)
-        held, whole = spot.matrices()
-        factor = np.linalg.cholesky(held)
-        there = settling._step(spot, factor, whole, settling._length(factor, spot))
-        assert there is not None
-        size = max(np.sqrt(np.mean(spot.view.margins**2)), 1.0)
-        assert np.sqrt(np.mean((there.view.margins - spot.view.margins) ** 2)) <= size * (1 + 1e-6)
-        longer += np.sqrt(np.mean((surface.rows @ np.linalg.solve(whole, spot.gradient)) ** 2)) > size
-    assert longer > 3
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -161,43 +137,6 @@ def test_close_does_not_settle_at_zero() -> None:
         assert found.errors[0] <= rough.errors[0] + 0.01 * len(y)
 
 
-def test_a_prediction_is_nearer_than_staying() -> None:
-    """Where a zero of the gradient is expected at half of a small width, the gradient is far smaller than here."""
-    ratios = []
-    for seed in range(51, 63):
-        X, y, mass, _ = draw(seed)
-        ready = prepare(X, y, mass[None], fit_intercept=True, penalize_intercept=False, dtype=np.float64)
-        surface = Margins(ready.design, ready.design.masses[0], Problem("logistic", "atk", 0.5, 1.0))
-        settling = Settling(surface, np.zeros(ready.design.rank), 100, TOL)
-        spot = None
-        for width in (0.1, 0.01, 1e-3):
-            spot = settling._stage(settling.start if spot is None else spot.c, width * settling.unit, 40, spot)
-            assert spot is not None
-        if spot.ramps[0].rows.size < 2:
-            continue
-        c, width = spot.c.copy(), spot.width / 2
-        guess, _ = spot.narrowed(width)
-        here, there = (np.abs(SoftSpot(surface, point, width).gradient).max() for point in (c, guess))
-        ratios.append(there / here)
-    assert len(ratios) > 3
-    assert np.median(ratios) < 0.5
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_soft_selection_sums_to_k(weighted: bool) -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        mass = rng.random(20) + 0.1 if weighted else np.ones(20)
-        keys, width = np.round(rng.random(20), rng.integers(1, 9)), float(10 ** rng.uniform(-6, 0))
-        k = float(rng.uniform(0.1, 0.9) * mass.sum())
-        weights, rows, _ = soft_smallest(Choice(mass, lambda keys: (0.0, 1.0), None, False), keys, k, width)
-        assert weights.sum() == pytest.approx(k, rel=1e-6)
-        assert ((weights >= 0) & (weights <= mass)).all()
-        order = np.argsort(keys, kind="stable")
-        assert (np.diff((weights / mass)[order]) <= 1e-9).all()
-        assert rows.size == 0 or np.ptp(keys[rows]) <= width
-
-
 def test_crammer_and_singers_machine_is_liblinears() -> None:
     X, y = make_blobs(80, centers=3, n_features=3, cluster_std=4.0, random_state=4)
     for alpha in (0.3, 10.0):
@@ -223,13 +162,3 @@ def test_settling_never_ends_higher(loss: str, aggregate: str) -> None:
         problem = [Problem(loss, aggregate, 0.5, 1.0, 2 if aggregate in ("trimmed", "ranked_range") else None)]
         before, after = (solve(X, y, problem, max_iter=90, tol=1e-2, settle=steps) for steps in (0, 90))
         assert after.objective <= 1.03 * before.objective
-
-
-def test_steps_that_lead_nowhere_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y, mass, _ = draw(1)
-    ready = prepare(X, y, mass[None], fit_intercept=True, penalize_intercept=False, dtype=np.float64)
-    surface = Margins(ready.design, mass, Problem("logistic", "close", 5, 1e-3))
-    monkeypatch.setattr(Settling, "_step", lambda self, spot, *others: spot)
-    settling = Settling(surface, np.ones(ready.design.rank), 1000, TOL)
-    assert settling.run() is None
-    assert 0 < settling.used <= NOWHERE * LOOK  # not all that is allowed

@@ -1,0 +1,155 @@
+"""Cuts: every selection of an aggregate is a plain sum of a clipped loss.
+
+At fixed edges the gradient of an aggregate is that of ``sum of clip(l, low, high)``: the slopes of the examples whose
+loss lies between the edges and none elsewhere. `close` has the window ``[T - e, T + e]``, `atk` and `maximal`
+``[e, inf)``, `trimmed` ``(-inf, e]``, `ranked_range` and `top` ``[e1, e2]``. The counts k and m place the edges.
+Corners are rounded over a ramp: ``share(l) = ramp((l - low) / width) - ramp((l - high) / width)``, and what is charged
+is its integral.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._names import Array
+from ..aggregates import get_aggregate, take_smallest
+from ..losses import get_loss
+from ..objective import Problem
+from .certificate import counts
+from .kernels import pull_close, pull_largest, pull_of, pull_top
+
+#: Which losses a cut leaves, by C's numbers: near T, above minus the cut, or all.
+CLOSE, ABOVE, ALL = range(3)
+
+
+@dataclass(frozen=True)
+class LossWindow:
+    """Losses between two edges, each of which is a ramp of one width; ``spread`` is how that grows with the cut.
+
+    Examples
+    --------
+    >>> window = LossWindow(1.0, np.inf, 0.5)
+    >>> share, charge, *_ = window.parts(np.array([0.0, 1.0, 3.0]))
+    >>> share.tolist(), charge.tolist()
+    ([0.0, 0.5, 1.0], [0.0, 0.0625, 2.0])
+    """
+
+    low: float = -np.inf
+    high: float = np.inf
+    width: float = 1.0
+    spread: float = 0.0
+
+    def parts(self, losses: Array) -> tuple[Array, Array, Array, Array]:
+        """Of losses (samples,): their shares, what is charged, and the slopes of the ramps up and down."""
+        none = np.zeros_like(losses)
+        share, charge, rising, falling = np.ones_like(losses), losses, none, none
+        if np.isfinite(self.low):
+            share, charge, rising = self._ramp(losses - self.low)
+        if np.isfinite(self.high):
+            down, beyond, falling = self._ramp(losses - self.high)
+            share, charge = share - down, charge - beyond
+        return share, charge, rising, falling
+
+    def _ramp(self, beyond: Array) -> tuple[Array, Array, Array]:
+        """A ramp around 0, its integral and its slope."""
+        inside = beyond + self.width / 2
+        part = np.clip(inside, 0, self.width)
+        share = part / self.width
+        return share, (inside - part / 2) * share, ((inside > 0) & (inside < self.width)) / self.width
+
+
+@dataclass(frozen=True)
+class LossCut:
+    """How a problem selects: its kind of window, and the mass k that is to be inside.
+
+    The mass ``m`` of the largest losses is left out before: an aggregate of what is ranked below them is the least
+    over all ways to leave out so much, so that leaving out the largest and solving the rest in turn never goes uphill.
+    What is near k is a share of the ``slack``; ``convex`` says whether the problem is, once they are left out.
+    """
+
+    kind: int
+    k: float
+    slack: float
+    convex: bool
+    m: float = 0.0
+
+
+def cut_of(problem: Problem, mass: Array) -> LossCut | None:
+    """The cut of a problem over masses (samples,); None for an average or an aggregate that selects in its own way."""
+    aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
+    k, m = counts(problem, total)
+    if aggregate.is_average(k, m, total):
+        return None
+    if pull is pull_close:
+        return LossCut(CLOSE, k, min(k, total - k), False)
+    if pull is pull_top and (mass == 1).all():  # with other masses its ties have a rule of their own
+        k, m = float(np.ceil(k - 1e-9)), float(np.ceil(k - 1e-9)) - 1
+    elif pull is not pull_largest:
+        return None
+    rest, convex = total - m, get_loss(problem.loss).convex
+    if k >= total:
+        return LossCut(ALL, rest, rest, convex, m)
+    return LossCut(ABOVE, k - m, min(k - m, total - k), convex, m)
+
+
+def left_out(losses: Array, mass: Array, m: float) -> Array:
+    """The masses (samples,) without those of the largest losses; ties share."""
+    return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
+
+
+def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
+    """The cut that holds the mass k at losses (samples,), without a ramp."""
+    if cut.kind == ALL:
+        return np.inf
+    keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses
+    order = np.argsort(keys, kind="stable")
+    place = int(np.searchsorted(np.cumsum(mass[order]), cut.k * (1 - 1e-12)))
+    return float(keys[order[min(place, len(keys) - 1)]])
+
+
+@dataclass(frozen=True)
+class LookSums:
+    """LookSums over rows at some coordinates and a window: the look of a stage.
+
+    Parameters
+    ----------
+    value, inside, errors : float
+        What is charged, the mass inside and what is misclassified.
+    gradient, sizes : arrays (coordinates,)
+        Of what is charged, and the sizes by which its curvature is damped.
+    hessian : array (coordinates, coordinates)
+    grown : float
+        How the mass inside grows with the cut while the coordinates stay.
+    by_cut, by_mass : arrays (coordinates,)
+        How the gradient changes with the cut, and the mass inside with the coordinates.
+    """
+
+    value: float
+    inside: float
+    errors: float
+    gradient: Array
+    sizes: Array
+    hessian: Array
+    grown: float
+    by_cut: Array
+    by_mass: Array
+
+    def __add__(self, other: LookSums) -> LookSums:
+        return LookSums(
+            *(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
+    """The look at a view of rows, see :class:`closecall.solvers.rows.Margins`."""
+    share, charge, rising, falling = window.parts(view.losses)
+    held, edges = mass * share, mass * (rising + falling)
+    by_cut = edges * (1 + window.spread * (0.5 - share))
+    sizes, hessian = rows.bend(view, held, mass * (rising - falling), edges)
+    return LookSums(
+        float(mass @ charge), float(held.sum()), float(mass @ view.wrong), rows.pull(view, held), sizes, hessian,
+        float(by_cut.sum()), rows.pull(view, by_cut), rows.pull(view, mass * (rising - falling)),
+    )  # fmt: skip

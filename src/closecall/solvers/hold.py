@@ -1,0 +1,70 @@
+"""Held weights, for aggregates that select in their own way: their average is minimised, and they are weighed anew.
+
+Where that comes to rest a point is optimal for the weights that it has itself, which is the certificate. An objective
+with a gradient everywhere, that of a tilted loss or a smoothed superquantile, goes down to its minimum first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from .._names import Array
+from ..aggregates import get_aggregate
+from ..losses import get_loss
+from ..objective import Problem
+from .certificate import NOTHING, counts
+from .stages import Walk
+
+#: Rounds at most, evaluations of L-BFGS, and the width over which a kink is rounded when weights are judged.
+ROUNDS, EVALUATIONS, SHARP = 30, 1000, 1e-12
+
+
+def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
+    """The best of some rounds from coordinates c over rows with a ``look``, and its gap."""
+    mass, walk = rows.mass, Walk(rows, penalty)
+    if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
+        c = descend_smooth(rows, problem, penalty, c)
+    best = c, np.inf
+    for _ in range(ROUNDS):
+        weights, gap = weigh(rows, problem, penalty, c)
+        best = (c, gap) if gap < best[1] else best
+        if gap <= tol or problem.alpha == 0 or not get_loss(problem.loss).convex:
+            break
+        rows.mass = weights
+        following = walk.settle(c, np.inf).c
+        rows.mass = mass
+        if np.allclose(following, c, rtol=1e-9, atol=1e-12):
+            break
+        c = following
+    return best
+
+
+def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array, float]:
+    """The aggregate's own weights (samples,) at coordinates, and the gap of the objective with these held."""
+    aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
+    k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
+    weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]
+    above = float(aggregate.above(weights[None], rows.mass)[0])  # the same in the objective and in the bound
+    value = float(weights @ losses + 0.5 * (penalty * c**2).sum())
+    bound = rows.tangents(rows.see(c, SHARP), weights, penalty)
+    gap = (value - bound) / max(value + above, NOTHING * rows.threshold * float(weights.sum()))
+    return weights, float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+
+
+def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) -> Array:
+    """Where L-BFGS ends from a start, never higher."""
+    aggregate = get_aggregate(problem.aggregate)
+    k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
+
+    def objective(c: Array) -> tuple[float, Array]:
+        view, losses = rows.see(c, SHARP), rows.plain_losses(c)
+        weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]
+        value = float(weights @ losses) + float(aggregate.above(weights[None], rows.mass)[0])
+        return value + 0.5 * float(penalty @ c**2), rows.pull(view, weights) + penalty * c
+
+    limits = {"maxiter": EVALUATIONS, "maxfun": EVALUATIONS, "ftol": 1e-14, "gtol": 1e-9 * float(rows.mass.sum())}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
+    return found.x if np.isfinite(found.fun) and found.fun <= objective(start)[0] else start

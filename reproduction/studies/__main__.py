@@ -22,7 +22,7 @@ def experiment(name: str) -> Experiment:
 
 
 def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:
-    """Write the table (unless it is there and only the page is asked for), and from the table the figure and page."""
+    """Write the table (unless only the page is requested), and from the table the figure and page."""
     folder = settings.out / "beyond"
     csv = folder / f"{found.name}.csv"
     if not page_only:

@@ -49,7 +49,7 @@ _CORE = {
 
 
 def __getattr__(name: str) -> Any:
-    # Fetched when first asked for: the classifiers need scikit-learn, which loads pandas where it is installed, and
+    # Imported on first use: the classifiers need scikit-learn, which loads pandas where it is installed, and
     # the command must answer signals before anything large is loaded.
     if name in _CORE.values():
         return import_module(f"closecall.{name}")

@@ -191,7 +191,7 @@ def test_with_imports_only_what_is_named(run: Run, monkeypatch: pytest.MonkeyPat
     [
         ("nowhere_to_be_found:Model", "install the package"),
         ("json:dumps", "has no classifier 'dumps'"),
-        ("sklearn.cluster:KMeans", "is no classifier"),
+        ("sklearn.cluster:KMeans", "is not a scikit-learn classifier"),
         ("os;rm:x", "write package:Class"),
         ("forest", "unknown contender 'forest'; give one of close_k"),
     ],
@@ -264,7 +264,7 @@ def test_later_rows_are_tested_by_earlier_ones(run: Run) -> None:
     by_time = by_method(run)["logistic_regression"]["accuracy"]
     assert by_time < 0.4, "the first block of later rows follows another rule than the earlier ones"
     assert run("compare", name, *LINEAR, "--time", "x", "--groups", "when") == cli.BAD_REQUEST
-    assert "give one of them" in run.err
+    assert "use one of them" in run.err
 
 
 def test_columns_are_read_as_asked(run: Run) -> None:
@@ -315,7 +315,7 @@ def test_a_missing_header_and_a_wrong_separator_are_hinted_at(run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("https://example.org/t.csv", None, "is an address; nothing is downloaded here: fetch the file"),
+        ("https://example.org/t.csv", None, "is a URL; download the file first"),
         ("t.json", b'[{"a": 1, "class": "x"}]', "is JSON, not a table; save it as CSV"),
         ("t.jsonl", b'{"a": 1, "class": "x"}\n', "is JSON, not a table"),
         ("t.xlsx", b"PK\x03\x04rest", "perhaps an Excel workbook"),

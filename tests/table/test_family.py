@@ -43,7 +43,7 @@ def test_every_family_takes_part_when_asked(run: Run) -> None:
 
 
 def test_a_member_that_is_none_is_refused_before_the_table_is_read(run: Run) -> None:
-    for name, message in (("tilted(x)", "no member of its family"), ("nobody(2)", "no family of aggregates")):
+    for name, message in (("tilted(x)", "not a member of its family"), ("nobody(2)", "not a family of aggregates")):
         assert run("compare", "absent.csv", *QUICK, "--with", name) == cli.BAD_REQUEST
         assert message in run.err
     assert run("fit", "absent.csv", "--out", "m", "--model", "tilted(nan)") == cli.BAD_REQUEST

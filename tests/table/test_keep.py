@@ -153,7 +153,7 @@ def test_damaged_and_forged_files_are_refused(run: Run) -> None:
             content[:place] + bytes(255 - byte for byte in content[place : place + 8]) + content[place + 8 :]
         )
         assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
-        assert "fit it anew" in " ".join(run.err.split()) or "save it anew" in run.err
+        assert "fit it again" in " ".join(run.err.split()) or "save it again" in run.err
     skops_io.dump({**state, "classifier": "none"}, "m")
     assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
     skops_io.dump([1, 2], "m")

@@ -183,5 +183,5 @@ def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
 def test_a_folder_that_cannot_be_is_said_before_the_work(run: Run) -> None:
     Path("taken").write_text("")
     assert run("compare", "monk3", "--report", "taken") == cli.BAD_REQUEST
-    assert "cannot make the folder 'taken'" in run.err
+    assert "cannot create the folder 'taken'" in run.err
     assert run.out == ""

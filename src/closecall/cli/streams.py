@@ -74,7 +74,7 @@ def fit_files(
 
     for name, value in refused.items():
         if value:
-            raise DataError(f"--{name} needs the table in memory; leave it out, or fit a sample of the rows")
+            raise DataError(f"--{name} needs the table in memory; omit it, or fit a sample of the rows")
     lookup(STREAMED, model, "--model of a fit in passes")
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write the model {str(output)!r}: there is no such folder")

@@ -28,12 +28,12 @@ Numeric = Annotated[list[str] | None, typer.Option(help="Read this column as num
 Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as names; may be repeated.")]
 Sep = Annotated[str, typer.Option(help="The character between columns; detected by default.")]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file that is not UTF-8, such as latin-1.")]
-Groups = Annotated[str, typer.Option(help="Rows with the same value in this column stay together.")]
-Time = Annotated[str, typer.Option(help="Learn from rows that are earlier by this column only.")]
+Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this column together.")]
+Time = Annotated[str, typer.Option(help="Train only on rows that are earlier by this column.")]
 Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
 NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave cells that are far out as they are.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
+Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
 def reading_of(
@@ -49,8 +49,8 @@ def reading_of(
 def compare(
     data: Data,
     target: Target = "",
-    splits: Annotated[int, typer.Option(help="Divisions into training, validation and test part.")] = 10,
     no_squash: NoSquash = False,
+    splits: Annotated[int, typer.Option(help="Number of random splits into training, validation and test parts.")] = 10,
     rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
     everyone: Annotated[bool, typer.Option("--all", help="All contenders, and every aggregate of the paper.")] = False,
@@ -72,7 +72,7 @@ def compare(
     seed: Seed = 0,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one on each core.", min=0)] = 0,
     report: Annotated[Path | None, typer.Option(
-        help="The page or its folder; by default in closecall-compare/NAME.", show_default=False)] = None,
+        help="File or folder of the report; default: closecall-compare/NAME.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -84,7 +84,7 @@ def compare(
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
-    if missing and report:  # asked for by name: say so before the work, not after
+    if missing and report:  # requested explicitly: say so before the work, not after
         raise ValueError(missing)
     if everyone:
         print_notes(filter(None, libraries().values()), err)

@@ -25,7 +25,7 @@ SAMPLE, ENTRIES = 20_000, 1 << 23
 
 @dataclass
 class Columns:
-    """Of some rows: features (features,), and how often each label is there.
+    """Statistics of some rows: features (features,), and how often each label occurs.
 
     Parameters
     ----------
@@ -56,13 +56,15 @@ class Columns:
     sample: Array
 
     def __add__(self, other: Columns) -> Columns:
-        """The rows of both, ``other`` after these; moments as Chan, Golub and LeVeque add them."""
+        """The rows of both, ``other`` after these; moments are combined as by Chan, Golub and LeVeque."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean
         labels = self.labels + other.labels
         if len(labels) > MOST_LABELS:
-            raise ValueError(f"the target has more than {MOST_LABELS} different values; is it the column to predict?")
+            raise ValueError(
+                f"the target has more than {MOST_LABELS} different values; is it really the column to predict?"
+            )
         return Columns(
             self.rows + other.rows, known, self.mean + share * apart,
             self.squares + other.squares + self.known * share * apart**2,

@@ -88,7 +88,7 @@ class ComparePlan:
         lookup(METRICS, self.metric, "metric")
         lookup(MULTICLASS, self.multiclass, "multiclass")
         if self.splits < 2:
-            raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs them")
+            raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs at least two")
         if self.max_iter < 1:
             raise ValueError(f"--max-iter must be 1 or more, not {self.max_iter}")
 

@@ -165,9 +165,11 @@ def _named(place: str) -> Contender:
     try:
         model = kind()
     except TypeError as error:
-        raise ValueError(f"--with {place!r} cannot be made without parameters ({error}); wrap it in a class") from error
+        raise ValueError(
+            f"--with {place!r} cannot be created without parameters ({error}); wrap it in a class"
+        ) from error
     if not is_classifier(model):
-        raise ValueError(f"--with {place!r} is no classifier of scikit-learn's kind; it needs fit and predict")
+        raise ValueError(f"--with {place!r} is not a scikit-learn classifier; it needs fit and predict")
     name = place.partition(":")[2]
     return _with_grid(place, name, f"{place} with its own defaults", "other", made(kind, {}, {}))
 
@@ -186,7 +188,7 @@ def _family(name: str, loss: str, multiclass: str) -> Contender:
     """A family of aggregates, or one of its members."""
     family = family_of(name)
     if family is None:
-        raise ValueError(f"{name!r} is no family of aggregates; choose one of: {', '.join(FAMILIES)}")
+        raise ValueError(f"{name!r} is not a family of aggregates; choose one of: {', '.join(FAMILIES)}")
     label = family.label if name in FAMILIES else get_aggregate(name).name
     return _with_grid(name, label, family.what, "linear", members(name, loss, multiclass))
 

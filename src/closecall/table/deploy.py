@@ -122,7 +122,7 @@ def to_onnx(model: TableModel) -> Any:
         entry.key, entry.value = input_name(place), f"{step.column.name} ({step.column.kind})"
     constants = [numpy_helper.to_array(each) for each in found.graph.initializer]
     if not all(np.isfinite(each).all() for each in constants if each.dtype.kind == "f"):
-        raise DataError("the model's numbers are not finite as ONNX has them: fit it anew")
+        raise DataError("the model's numbers are not finite in ONNX's precision: fit it again")
     return found
 
 

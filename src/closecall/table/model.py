@@ -162,8 +162,8 @@ class Preprocessor:
         need = 8 * len(frame) * len(self.mean)
         if need > MATRIX_BYTES:
             raise DataError(
-                f"the table becomes {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
-                "rows (--rows) or leave out columns of many names (--drop)"
+                f"the table expands to {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
+                "rows (--rows) or leave out columns with many values (--drop)"
             )
         X, at = np.empty((len(frame), len(self.mean))), 0
         for step in self.steps:
@@ -300,7 +300,7 @@ class TableModel:
         """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
         if not hasattr(self.classifier, "predict_proba"):
             why = "it was fitted by an earlier release" if self.linear else "its classifier has none"
-            raise DataError(f"the model has no probabilities: {why}; fit it anew, with --model close_k for example")
+            raise DataError(f"the model has no probabilities: {why}; fit it again, for example with --model close_k")
         if not len(frame):
             return np.empty((0, len(self.classifier.classes_)))
         return _finite(self.classifier.predict_proba(self.recipe.matrix(frame)), "probabilities")
@@ -339,8 +339,8 @@ class TableModel:
             known = texts(frame[name]).dropna()
             if strange[name] >= len(known):
                 raise DataError(
-                    f"the column {name!r} was {step.column.kind}s in training and holds none here, such as "
-                    f"{known.iloc[0][:40]!r}; give the column that the model knows"
+                    f"the column {name!r} was {step.column.kind}s in training and contains none here, such as "
+                    f"{known.iloc[0][:40]!r}; pass the column that the model was trained on"
                 )
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
@@ -402,7 +402,7 @@ class TableModel:
         except OSError as error:
             raise DataError(f"cannot read the model {os.fspath(path)!r}: {error.strerror or error}") from error
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it anew")
+            raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it again")
         try:
             steps = tuple(_stored_step(*each) for each in given["steps"])
             bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
@@ -421,7 +421,7 @@ class TableModel:
         except (LookupError, TypeError, ValueError, AttributeError):
             fits = False
         if not fits:
-            raise DataError(f"{os.fspath(path)!r}: its preprocessing does not fit its classifier; fit it anew")
+            raise DataError(f"{os.fspath(path)!r}: its preprocessing does not match its classifier; fit it again")
         return cls(target, recipe, classifier, seen)
 
 
@@ -444,7 +444,7 @@ def marks_of(X: Array, labels: Array) -> Array:
 
 def _finite(found: Array, what: str) -> Array:
     if not np.isfinite(found).all():
-        raise DataError(f"{what} of some rows are not finite: mend the table, or fit the model anew")
+        raise DataError(f"{what} of some rows are not finite: correct the table, or fit the model again")
     return found
 
 

@@ -109,7 +109,7 @@ def make_folder(page: Path) -> None:
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"cannot make the folder {str(page.parent)!r}: {error.strerror or error}") from error
+        raise DataError(f"cannot create the folder {str(page.parent)!r}: {error.strerror or error}") from error
 
 
 def check_packages() -> str:

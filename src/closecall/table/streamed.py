@@ -72,11 +72,11 @@ def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[s
     if words:
         drops = " ".join(f"--drop {name!r}" for name in words[:8])
         raise DataError(
-            f"{first!r}: the columns {quoted(words)} are not numbers, and a streamed fit takes numbers alone: leave "
+            f"{first!r}: the columns {quoted(words)} are not numeric, and a streamed fit needs numbers: leave "
             f"them out ({drops}), or write them as numbers"
         )
     if not features:
-        raise DataError(f"{first!r} has no column beside the target {target!r}")
+        raise DataError(f"{first!r} has no column besides the target {target!r}")
     return target, features, notes
 
 
@@ -91,7 +91,7 @@ def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dic
     for value, name in names.items():
         counts[name] += labels[value]
     if len(counts) < 2:
-        found = f"one class only ({next(iter(counts))!r})" if counts else "no values"
+        found = f"only one class ({next(iter(counts))!r})" if counts else "no values"
         raise DataError(f"the target {target!r} has {found}; a classifier needs two: choose another with --target")
     if len(counts) > FRACTIONS and any(isinstance(value, float) and value % 1 for value in names):
         raise DataError(
@@ -187,11 +187,11 @@ def _used(found: Columns, names: Sequence[str], keep: Sequence[str]) -> tuple[li
         if not found.known[place]:
             notes.append(f"{name!r} is left out: it has no values")
         elif found.low[place] == found.high[place]:
-            notes.append(f"{name!r} is left out: it has one value only, {found.low[place]:g}")
+            notes.append(f"{name!r} is left out: it has only one value, {found.low[place]:g}")
         elif found.rising[place] and found.rows > 2 and name not in keep:
-            notes.append(f"{name!r} is left out: its integers count the rows, like an identifier's (--keep)")
+            notes.append(f"{name!r} is left out: its integers number the rows, as an identifier does (--keep)")
         else:
             used.append(place)
     if not used:
-        raise DataError(f"there is no usable column beside the target: {'; '.join(notes)}")
+        raise DataError(f"there is no usable column besides the target: {'; '.join(notes)}")
     return used, tuple(notes)

@@ -196,7 +196,7 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
         raise DataError(f"{what!r}: the target {target!r} is empty in every row; choose another with --target")
     classes = np.unique(labels.astype(str)).tolist()
     if len(classes) < 2:
-        raise DataError(f"{what!r}: the target {target!r} has one class only ({classes[0]!r}); a classifier needs two")
+        raise DataError(f"{what!r}: the target {target!r}has only one class ({classes[0]!r}); a classifier needs two")
     values = numbers(column, Column(target, "number"))
     if len(classes) > 20 and (values[~np.isnan(values)] % 1 != 0).any():
         raise DataError(
@@ -205,7 +205,7 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
         )
     if len(classes) > max(2, len(labels) // 2):
         raise DataError(
-            f"{what!r}: {len(classes)} classes in {len(labels)} rows; {target!r} is no class label: choose "
+            f"{what!r}: {len(classes)} classes in {len(labels)} rows; {target!r} is not a class label: choose "
             "another column with --target"
         )
     lost = int((~known).sum())
@@ -257,7 +257,7 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
         return None, f"{name!r} is left out: it has no values"
     different = known.nunique()
     if different == 1:
-        return None, f"{name!r} is left out: it has one value only, {known.iloc[0][:40]!r}"
+        return None, f"{name!r} is left out: it has only one value, {known.iloc[0][:40]!r}"
     unique = different == len(text)
     is_bool = pd.api.types.is_bool_dtype(column)
     what, note = (Column(name, "nominal"), "") if is_bool else _kind(name, column, known)

@@ -10,6 +10,7 @@ drawn from ``--seed``; ``--first`` begins later, to repeat.
 
 import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 KERNELS = ("solvers/pull.c", "solvers/path.c", "network/kernel.c")
 #: Without clones for every processor, which take a minute to compile and are the same source; ``__clang__`` says so.
-FLAGS = ["-O0", "-g1", "-D__clang__", "-fPIC", "-shared", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
-         "-fno-sanitize-recover=all"]  # fmt: skip
+#: The network's wide vectors are another source, which ``CHOSEN_CLONES`` brings in.
+WIDE = ["-DCHOSEN_CLONES"] if platform.machine() in ("x86_64", "AMD64") else []
+FLAGS = ["-O0", "-g1", "-D__clang__", *WIDE, "-fPIC", "-shared", "-fno-omit-frame-pointer",
+         "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]  # fmt: skip
 
 
 def runtime() -> str:

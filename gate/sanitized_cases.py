@@ -1,5 +1,6 @@
 """What :mod:`gate.sanitize` runs in a process with sanitized kernels; a report of theirs ends it."""
 
+import ctypes
 import os
 import sys
 import time
@@ -94,8 +95,9 @@ def solution(number: int, seed: int) -> None:
 
 
 def network(number: int, seed: int) -> None:
-    """One small grid of networks, two classes or more, with masses or without."""
+    """One small grid of networks, two classes or more, with masses or without, by wide vectors or narrow ones."""
     rng = np.random.default_rng([seed, number, 3])
+    ctypes.c_int32.in_dll(network_kernel.LIBRARY, "network_held").value = 8 << number % 2
     n, d, classes = int(rng.integers(4, 150)), int(rng.integers(1, 20)), int(rng.integers(2, 5))
     X = rng.standard_normal((n, d)).astype(np.float32)
     y = rng.integers(0, classes, n)

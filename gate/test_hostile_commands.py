@@ -281,7 +281,7 @@ def test_little_address_space_is_named(tmp_path: Path) -> None:
 def test_charts_under_a_limit_are_refused_not_fatal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(charts, "address_space", lambda: 8 << 30)
     (tmp_path / "t.csv").write_text(TABLE)
-    with pytest.raises(ValueError, match=r"an address space of 8192 MiB: lift the limit"):
+    with pytest.raises(ValueError, match=r"the address space limited to 8192 MiB: lift the limit"):
         charts.draw({})
     assert "lift the limit" in check_packages()
 

@@ -56,11 +56,11 @@ def archive(**members: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (archive(k=npy("(1000000000000000,)")), "promises more numbers"),
-        (archive(k=npy("(-1,)", data=b"\0" * 8)), "promises more numbers"),
+        (archive(k=npy("(1000000000000000,)")), "claims more numbers"),
+        (archive(k=npy("(-1,)", data=b"\0" * 8)), "claims more numbers"),
         (archive(k=npy("(1,)", "|O", b"\x80\x04N.")), "not numbers or text"),
         (archive(k=npy("(2,)", "V8", b"\0" * 16)), "not numbers or text"),
-        (archive(k=npy("(1,)", data=b"\0" * 16)), "does not hold what its header says"),
+        (archive(k=npy("(1,)", data=b"\0" * 16)), "does not match its header"),
         (archive(**{f"a{i}": b"" for i in range(10_001)}), "too many arrays"),
     ],
 )  # fmt: skip
@@ -98,7 +98,7 @@ def test_parquet_of_lists_and_of_two_columns_of_one_name(tmp_path: Path) -> None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    for names, message in ((["a", "target"], "lists or structures"), (["target", "target"], "appear twice")):
+    for names, message in ((["a", "target"], "lists or structures"), (["target", "target"], "appear more than once")):
         columns = [pa.array([[1], [2]]), pa.array(["x", "y"])] if "a" in names else [pa.array(["x", "y"])] * 2
         pq.write_table(pa.Table.from_arrays(columns, names=names), tmp_path / "t.parquet")
         with pytest.raises(DataError, match=message):
@@ -156,7 +156,7 @@ def test_a_forged_model_cannot_replace_methods(tmp_path: Path) -> None:
     for key in ("__class__", "__dict__", "predict", "_x_", "__init_", "coef_ "):
         changed = {**header, "fitted": {**header["fitted"], key: 1}}
         path.write_bytes(forge(changed, arrays))
-        with pytest.raises(ValueError, match="no fitted attribute"):
+        with pytest.raises(ValueError, match="not a fitted attribute"):
             load_model(path)
 
 

@@ -87,7 +87,7 @@ def test_other_classes_are_refused_before_anything_is_made(plain: Any, make: Cal
     assert done.returncode == cli.BAD_REQUEST, done.stderr[-300:]
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
-    assert "if you trust whoever wrote the file, say --trust sklearn." in done.stderr
+    assert "if you trust the author of the file, pass --trust sklearn." in done.stderr
 
 
 def test_what_is_trusted_must_still_have_finite_scores(plain: Any) -> None:
@@ -173,7 +173,7 @@ FOREST: dict[str, Callable[[Any], None]] = {
     "classes that are equal": lambda model: _set(model, "classes_", np.array(["n", "n"])),
     "classes that are numbers": lambda model: _set(model, "classes_", np.arange(2)),
     "classes that are objects": lambda model: _set(model, "classes_", np.array(["n", "y"], dtype=object)),
-    "another number of features": lambda model: _set(model, "n_features_in_", 3),
+    "number of features differs": lambda model: _set(model, "n_features_in_", 3),
 }  # fmt: skip
 BOOSTING: dict[str, Callable[[Any], None]] = {
     "child beyond the nodes": lambda model: _nodes(model, "left", 2**32 - 1),
@@ -220,7 +220,7 @@ def test_what_does_not_fit_together_is_refused(plain: Any, classifier: Any, name
     TableModel.load("m")
     change(forged.classifier)
     forged.save("m")
-    with pytest.raises(DataError, match="fit it anew"):
+    with pytest.raises(DataError, match="fit it again"):
         TableModel.load("m")
 
 

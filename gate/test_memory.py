@@ -59,9 +59,9 @@ def test_a_bz2_bomb_in_a_model_and_in_a_record(tmp_path: Path) -> None:
     assert len(bomb) < 8192
     (tmp_path / "model.npz").write_bytes(bomb)
     with at_most(32 * MIB):
-        with pytest.raises(ValueError, match=r"packed in a way that save does not use.*save it anew"):
+        with pytest.raises(ValueError, match=r"uses a compression that save does not use.*save it again"):
             load_model(tmp_path / "model.npz")
-        with pytest.raises(ArchiveError, match="packed in a way"):
+        with pytest.raises(ArchiveError, match="uses a compression"):
             unpack(bomb)
 
 
@@ -92,7 +92,7 @@ def test_text_of_a_model_becomes_objects_within_the_budget(tmp_path: Path) -> No
     names = {f"a{i}_": {"kind": "array", "name": "text", "object": True} for i in range(100)}
     header = {"format": "closecall-linear", "version": 1, "class": "CloseKClassifier", "params": {}, "fitted": names}
     (tmp_path / "model.npz").write_bytes(forge(header, {"text": np.full(3_000_000, "ab")}))
-    with at_most(1500 * MIB), pytest.raises(ValueError, match=r"more than 1073741824 bytes.*save it anew"):
+    with at_most(1500 * MIB), pytest.raises(ValueError, match=r"more than 1073741824 bytes.*save it again"):
         load_model(tmp_path / "model.npz")
 
 
@@ -100,7 +100,7 @@ def test_text_of_a_model_becomes_objects_within_the_budget(tmp_path: Path) -> No
 def test_an_archive_of_very_many_members(count: int) -> None:
     entry = b"PK\x01\x02" + bytes(24) + (1).to_bytes(2, "little") + bytes(16) + b"a"
     end = b"PK\x05\x06" + struct.pack("<4H2IH", 0, 0, 0xFFFF, 0xFFFF, count * len(entry), 0, 0)
-    with at_most(16 * MIB), pytest.raises(ArchiveError, match="too many arrays; 10000 are the most"):
+    with at_most(16 * MIB), pytest.raises(ArchiveError, match="too many arrays; at most 10000"):
         read_arrays(io.BytesIO(entry * count + end))
 
 
@@ -141,14 +141,14 @@ def test_columns_are_counted_whatever_their_names(tmp_path: Path) -> None:
     assert next(stream(str(path))).shape == (4, 15_000)
     for name in ("ä{}", '"{}\n"'):
         path.write_text(",".join(name.format(i) for i in range(100_001)) + "\n")
-        with at_most(256 * MIB), pytest.raises(DataError, match=r"columns; 100000 are the most|first line"):
+        with at_most(256 * MIB), pytest.raises(DataError, match=r"columns; at most 100000|first line"):
             next(stream(str(path)))
 
 
 def test_zero_bytes_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "zero.csv"
     path.write_bytes(b"a,target\n" + b"1,x\n2,y\n" * 100_000 + b"3,\0\n")
-    with pytest.raises(DataError, match="holds zero bytes"):
+    with pytest.raises(DataError, match="contains zero bytes"):
         read(str(path))
 
 

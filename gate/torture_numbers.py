@@ -90,11 +90,11 @@ def careful(what: str) -> Iterator[None]:
 
 #: A refusal has one of these in it: what is wrong with the input and what to do.
 ADVICE = (
-    "scale the features", "rescale", "one class only", "raise alpha", "NaN or infinite", "Input X contains",
+    "scale the features", "rescale", "only one class", "raise alpha", "NaN or infinite", "Input X contains",
     "sample_weight", "exceeds the", "encode it", "use stratified", "needs two or more", "each class",
-    "leaves nothing", "too small; a whole number", "no training rows", "constant", "needs at least", "spans more",
+    "leaves no examples", "too small; a whole number", "no training rows", "constant", "needs at least", "spans more",
     "infinity or a value", "total mass", "members in each class",
-    "next to the largest float", "sum to more", "impute or scale", "check the scores", "sample weights",
+    "close to the largest float", "sum to more", "impute or scale", "check the scores", "sample weights",
 )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""The reproduction of the paper, beside the library: protocol, run, pages, studies, and the commands of all that."""
+"""The reproduction of the paper, separate from the library: protocol, runs, pages, studies and their commands."""

@@ -1,4 +1,4 @@
-"""The commands of the reproduction in one application: everyday ones first, maintenance apart."""
+"""The commands of the reproduction in one application, everyday ones first."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ for _panel, _commands in COMMANDS.items():
 
 @cache
 def built() -> Any:
-    """The application as it is called: read once from the annotations of all commands, which takes a while."""
+    """The application, built once from the annotations of all commands, which takes a while."""
     return typer.main.get_command(app)

@@ -48,11 +48,15 @@ def reproduce(
     targets: Annotated[
         list[str] | None, typer.Argument(help=f"{', '.join(TARGETS)} or all.", show_default="overview")
     ] = None,
-    suite: Annotated[str | None, typer.Option(help=f"Instead of the target's own: {', '.join(SUITES)}.")] = None,
-    datasets: Annotated[str, typer.Option(help="Only these, separated by commas; names, source:name or files.")] = "",
+    suite: Annotated[
+        str | None, typer.Option(help=f"Suite to use instead of the target's own: {', '.join(SUITES)}.")
+    ] = None,
+    datasets: Annotated[
+        str, typer.Option(help="Only these data sets, separated by commas: names, source:name or files.")
+    ] = "",
     splits: Annotated[
         int | None,
-        typer.Option(help=f"Random divisions of each data set; {SPLITS}, or {TRIAL_SPLITS} on the embedded suite."),
+        typer.Option(help=f"Random splits of each data set; {SPLITS}, or {TRIAL_SPLITS} on the embedded suite."),
     ] = None,
     max_iter: Annotated[
         int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
@@ -67,11 +71,11 @@ def reproduce(
         str, typer.Option(help="Run on the Dask scheduler at this address, tcp://...; local starts one here.")
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, what is done and what is missing.")
+        bool, typer.Option("--dry-run", help="Show what would run, what is done and what is missing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run targets, resuming what was begun, and write tables, figures and the report.
+    """Run targets, resuming unfinished runs, and write tables, figures and the report.
 
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
@@ -121,7 +125,7 @@ def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as
 
 
 def _show(events: Generator[Event, None, None], as_json: bool) -> Event:
-    """Render events in the way that fits where they go; return the last one."""
+    """Render events to suit their destination; return the last one."""
     render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
     with contextlib.closing(events):
         return render(events)
@@ -220,7 +224,7 @@ def _say_holes(jobs: list[Job], as_json: bool, most: int = _HOLES) -> None:
         err.print(f"left out: {plain(hole.dataset)}: {plain(hole.why)}", style="yellow", soft_wrap=True)
     if len(holes) > most:
         names = ", ".join(title(hole.dataset) for hole in holes[most:])
-        err.print(f"left out as well, {len(holes) - most} data sets: {plain(names)}", style="yellow", soft_wrap=True)
+        err.print(f"also left out: {len(holes) - most} data sets: {plain(names)}", style="yellow", soft_wrap=True)
 
 
 def _say_report(page: Path, as_json: bool) -> None:
@@ -231,7 +235,7 @@ def _say_report(page: Path, as_json: bool) -> None:
 
 
 def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
-    """What would run, what is done already and what is not available."""
+    """What would run, what is already done and what is not available."""
     path = output / "store.sqlite"
     done: set[str] = set()
     if path.exists():
@@ -253,7 +257,7 @@ def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
 
 
 def status(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Show what a result store holds: cells by data set, failures, runs. Works while a run is writing."""
+    """Show the contents of a result store: cells by data set, failures, runs. Works during a run."""
     with Store(output / "store.sqlite") as store:
         failures, cells, runs = store.failures(), store.cells(), store.runs()
         imported = store.compact_runs()
@@ -276,7 +280,7 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
 
 
 def report(output: Out = RESULTS, as_json: Json = False) -> None:
-    """Write tables, figures and the page again from the store; needs no data and runs nothing."""
+    """Write tables, figures and the report again from the store, without data or new runs."""
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
     print(json.dumps({"kind": "report", "path": str(page)}) if as_json else shown(page))

@@ -1,4 +1,4 @@
-"""The commands ``export``, ``import`` and ``publish``: what was done -> a line or JSON."""
+"""The commands ``export``, ``import`` and ``publish``: they report what they did as text or JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from reproduction.run.store import Store
 
 
 def export(
-    to: Annotated[Path, typer.Option(help="Folder to write to; files there of cells that the store has are replaced.")],
+    to: Annotated[Path, typer.Option(help="Folder to write to; existing files for cells in the store are replaced.")],
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Write the finished cells of a store compactly, as CSV: what validation chose, not the whole grid."""
+    """Write the finished cells of a store as compact CSV: the chosen rows, not the whole grid."""
     with Store(output / "store.sqlite") as store:
         paths = export_store(store, to)
         cells = len(store.done())
@@ -30,26 +30,26 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A folder that `closecall export` or `publish` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="A folder written by `closecall export` or `publish`.")],
     output: Out = RESULTS,
     as_json: Json = False,
 ) -> None:
-    """Put exported cells into a store as finished, so that they are not run again; all or none."""
+    """Add exported cells to a store, so they are not run again; all of them or none."""
     with Store(output / "store.sqlite", write=True) as store:
         done = import_folder(folder, store)
     if as_json:
         say({"kind": "imported", "added": done.added, "known": done.known})
     else:
-        print(f"{done.added} cells added, {done.known} were there already, in {shown(output)}")
+        print(f"{done.added} cells added, {done.known} were already there, in {shown(output)}")
 
 
 def publish(
     to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
     output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
-    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table is filled in; repeatable.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table to fill in; may be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the pages, tables and figures of the results, from a store or from what was exported before."""
+    """Write the pages, tables and figures of the results, from a store or an earlier export."""
     try:
         from reproduction.pages.publish import CELLS, write_pages
     except ImportError as error:

@@ -56,9 +56,9 @@ def test_a_family_is_its_members() -> None:
             get_aggregate(name)
     for name, message in (
         ("tilted(nan)", "t=nan must be a finite number"),
-        ("tilted()", "no member"),
-        ("tilted(1,2)", "no member"),
-        ("tilted(x)", "no member"),
+        ("tilted()", "not a member"),
+        ("tilted(1,2)", "not a member"),
+        ("tilted(x)", "not a member"),
         ("superquantile(1,1)", r"level=1.0 must be a share"),
         ("superquantile(0.5,0)", "take `atk`"),
         ("human(2,0)", "turn=2.0 must be in"),

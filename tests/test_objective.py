@@ -172,7 +172,7 @@ BAD_DATA = [
     ([[0.0], [math.inf]], [-1, 1], None, "X contains NaN or infinite"),
     ([[math.inf], [-math.inf]], [-1, 1], None, "X contains NaN or infinite"),
     (sparse.csr_matrix([[0.0], [math.nan]]), [-1, 1], None, "X contains NaN or infinite"),
-    ([[0.0], [1.0]], [1, 1], None, "one class only"),
+    ([[0.0], [1.0]], [1, 1], None, "only one class"),
     ([[0.0], [1.0]], [0, 1], None, "labels must be -1 and .1, but y contains 0, 1"),
     ([[0.0], [1.0], [2.0]], [-1, 0, 1], None, "labels must be -1"),
     ([[0.0], [1.0]], ["a", "b"], None, "labels must be -1"),

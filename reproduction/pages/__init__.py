@@ -1,1 +1,1 @@
-"""What is shown of the runs: scores -> tables, charts and sentences -> one page of HTML, or the pages of the docs."""
+"""Presentation of the runs: scores -> tables, charts and sentences -> an HTML page, or the pages of the docs."""

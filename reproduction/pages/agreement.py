@@ -1,11 +1,12 @@
 """Our tables against the published ones, cell by cell: which differences are more than sampling error?
 
 Tables 1, 2, 4 and 5 are fractions of data sets. Ours and the published one are compared as two proportions, with one
-win and one loss added to each side (Agresti & Caffo 2000) so that 0 of 94 has a standard error too. Both are largely
-about the same data sets, which makes this error too wide rather than too narrow: what it calls different is different.
+win and one loss added to each side (Agresti & Caffo 2000), which gives even 0 of 94 a standard error. Both cover
+largely the same data sets, which makes this error too wide rather than too narrow: what it calls different is
+different.
 
 Table 3 is mean errors over splits of the same data. Given the data, splits are independent draws, so a mean has the
-standard error of its splits; the paper prints none, and its splits are taken to vary as ours do.
+standard error of its splits; the paper prints none, so its splits are assumed to vary as ours do.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def proportions_test(wins: int, total: int, published: float, published_total: i
 
 
 def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
-    """Every cell of a square table, both losses, beside the published one, Holm-adjusted over those cells."""
+    """Every cell of a square table, both losses, with the published one, Holm-adjusted over those cells."""
     rows: list[Row] = []
     for loss in LOSSES:
         for record in pair_table(scores, loss, published.criterion, published).records:
@@ -60,7 +61,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
 
 
 def error_agreement(scores: Scores) -> list[Row]:
-    """Every error of Table 3, both losses, beside the published one, Holm-adjusted over those cells."""
+    """Every error of Table 3, both losses, with the published one, Holm-adjusted over those cells."""
     rows: list[Row] = []
     for loss in LOSSES:
         errors = 100 * (1 - scores.test(loss))
@@ -105,10 +106,10 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
         for (table, model, protocol), group in groups.items()
     ]  # fmt: skip
     notes = (
-        "A cell agrees if its difference from the published one is within sampling error (p >= 0.05); with Holm's "
-        "correction, if it is so among all cells of its table. One cell in twenty may disagree by chance. Fractions in "
-        "Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; sound has other "
-        "splits, scaling and tests, and may differ for that reason alone.",
+        "A cell agrees if its difference from the published one is within sampling error (p >= 0.05), with or "
+        "without Holm's correction over all cells of its table. One cell in twenty may disagree by chance. "
+        "Fractions in Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; "
+        "the sound one has other splits, scaling and tests, and may differ for that reason alone.",
     )
     columns: dict[str, Column] = {
         "table, model, protocol": lambda r: f"{_name(r['table'])}, {r['model']}, {r['protocol']}",

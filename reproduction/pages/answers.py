@@ -1,4 +1,4 @@
-"""The sentence with which a page of the results begins: what came out, from the same rows as the tables under it."""
+"""The opening sentence of a results page: the outcome, from the same rows as the tables below it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = {"significant": "significantly better", "points": "at least two points 
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """The answer of a target's page; empty where nothing is complete.
+    """The answer on a target's page; empty if nothing is complete.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _counted(records: Sequence[Row]) -> str:
         for suite in suites
         for rows in [[row for row in records if row["suite"] == suite]]
     ]
-    return f"Available were {'; '.join(parts)}."
+    return f"Available: {'; '.join(parts)}."
 
 
 def _chosen(records: Sequence[Row]) -> str:
@@ -122,9 +122,7 @@ def _simulated(records: Sequence[Row]) -> str:
     ]  # fmt: skip
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
     parts = [f"{row['gain']:+.1f} points with {row['level']} of {kind}" for kind, row in most.items()]
-    return (
-        f"What close decay gains over average at the highest level: {', '.join(parts)} (logistic loss, paper protocol)."
-    )
+    return f"Gain of close decay over average at the highest level: {', '.join(parts)} (logistic loss, paper protocol)."
 
 
 def _examples(records: Sequence[Row]) -> str:

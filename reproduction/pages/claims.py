@@ -1,14 +1,14 @@
-"""Numbers in prose: ``claims.toml`` says which cell of which CSV file each of them is; pages are filled from it.
+"""Numbers in prose: ``claims.toml`` gives the CSV cell of each number, and pages are filled from it.
 
-``claims.toml`` stands beside the folder of the results and names pages from there. A claim of a page is a piece of its
-text with ``{}`` for each number, and the cells in that order::
+``claims.toml`` is next to the results folder, and paths of pages are relative to it. A claim of a page is a piece of
+its text with ``{}`` for each number, and the cells in that order::
 
     [["../README.md"]]
     text = "better on {} of the sets, worse on {}"
     from = "headline.csv suite=pmlb94 loss=hinge"
     cells = ["fraction .0% outcome=wins", "fraction .0% outcome=losses"]
 
-A cell is a column, a format and what else the one row is known by. Line breaks in the page do not matter.
+A cell is a column, a format and whatever else identifies the row. Line breaks in the page do not matter.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def claimed_pages(folder: Path) -> list[Path]:
 
 
 def fill(page: Path, folder: Path, text: str | None = None) -> str:
-    """The text of a page with the README's block and every claimed number as the files in ``folder`` have them.
+    """The text of a page with the README's block and every claimed number taken from the files in ``folder``.
 
     Parameters
     ----------
     page, folder : path
     text : str, optional
-        What the page says; read from it if not given.
+        The text of the page; read from it if not given.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Exact 0-1 minima of small sets beside surrogates and close-k: training errors on all rows.
+"""Exact 0-1 minima of small sets compared with surrogates and close-k: training errors on all rows.
 
 Published figures: He and Little, "An efficient, provably optimal algorithm for the 0-1 loss linear classification
 problem" (arXiv 2306.12344, 2023): training errors in percent of the exact minimum, the support vector machine and
@@ -45,7 +45,7 @@ def exact01_records(found: Found) -> list[Row]:
 
 
 def exact01_shown(found: Found, max_iter: int) -> Table:
-    """The errors as a table: a row for each set and method, the published figure beside it."""
+    """The errors as a table: a row for each set and method, with the published figure."""
     records = exact01_records(found)
     columns: dict[str, Column] = {
         "set": "{set}",
@@ -56,11 +56,11 @@ def exact01_shown(found: Found, max_iter: int) -> Table:
         "above the proven bound": "{above_bound}",
     }
     notes = (
-        f"Training errors on all rows of the standardised set, {max_iter} steps: nothing is drawn at random, so that "
-        "there is no interval but that between the proven bound and the errors found. Average has alpha 1, which is "
-        "scikit-learn's C = 1; every other method has the fewest errors over its counts "
+        f"Training errors on all rows of the standardised set, {max_iter} steps. Nothing is random, so the only "
+        "uncertainty is between the proven bound and the errors found. Average has alpha 1, which is scikit-learn's "
+        "C = 1; every other method has the fewest errors over its counts "
         f"(k of {', '.join(f'{k:g}' for k in EXACT_KS)} of the rows, m of {', '.join(f'{m:g}' for m in EXACT_MS)}) "
-        f"and alphas {', '.join(f'{alpha:g}' for alpha in EXACT_ALPHAS)}. A row on the boundary is an error.",
+        f"and alphas {', '.join(f'{alpha:g}' for alpha in EXACT_ALPHAS)}. A row on the boundary counts as an error.",
         *(sentence for record in records for sentence in _sentence(record)),
     )
     return table_of("exact01", "Exact 0-1 minima and what is above them", columns, records, notes)
@@ -74,7 +74,7 @@ def _label(record: Row) -> str:
 
 
 def _sentence(record: Row) -> Iterator[str]:
-    """Whether a minimum is proven, and where a published figure is not the one found here, to its last digit."""
+    """Whether a minimum is proven, and which published figures differ from ours in the last digit."""
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]
@@ -86,7 +86,7 @@ def _sentence(record: Row) -> Iterator[str]:
     yield (
         f"{record['set']}, {_label(record)}: the published {record['published']:.1f} % is {theirs:.0f} errors, "
         f"{abs(theirs - record['errors']):.0f} {'fewer' if theirs < record['errors'] else 'more'} than here"
-        + (", less than is possible for a classifier for which a row on the boundary is an error." if below else ".")
+        + (", which is impossible if a row on the boundary counts as an error." if below else ".")
     )
 
 

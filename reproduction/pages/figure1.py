@@ -45,9 +45,9 @@ Content = dict[str, list[Row]]
 def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
     """The points of one draw and the training errors over many, for the four sets of Figure 1.
 
-    Logistic loss, fitted on the first column alone. For each method the k with the fewest training errors counts,
-    equals going to the larger k: the question is what the objective can reach, and there is no validation part. The
-    same sets are walked by the descent of the paper's own picture, which ends long before the minimisers.
+    Logistic loss, fitted on the first column alone. Each method uses the k with the fewest training errors (ties go to
+    the larger k): the question is what the objective can reach, and there is no validation part. The same sets are also
+    fitted by the descent of the paper's own figure, which stops long before the minimisers.
     """
     points: list[Row] = []
     records: list[Row] = []
@@ -64,7 +64,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """What the paper's own descent makes of every draw, method by method.
+    """Results of the paper's own descent on every draw, method by method.
 
     Parameters
     ----------
@@ -102,8 +102,9 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Which examples an aggregate of the logistic loss looks at, by their slopes (draws, samples) in (0, 1), which rise
-    with the loss; whatever is tied at the k-th place counts.
+    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples).
+
+    Slopes are in (0, 1) and increase with the loss; examples tied at the k-th place count.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
     for alpha in FIGURE1_ALPHAS:
         for method in METHODS:
             mine = [i for i, p in enumerate(problems) if (p.alpha, p.aggregate) == (alpha, method)]
-            # The ks ascend, so the last of equals is the largest k.
+            # The ks ascend, so the last of several ties is the largest k.
             i = min(reversed(mine), key=lambda place: solutions.errors[place])
             records.append(
                 {
@@ -153,7 +154,7 @@ DESCENT, MINIMISERS = "released descent", "minimisers"
 def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
     """Points and boundaries of one draw, and a table of training errors above the best possible.
 
-    Content that was kept before the paper's descent was drawn has the minimisers alone.
+    Content stored before the paper's descent was added has only the minimisers.
     """
     records, descent = content["records"], content.get("descent", [])
     ways = [(DESCENT, descent)] if descent else []
@@ -169,11 +170,11 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
     lines += [{**r, "way": MINIMISERS} for r in records if r["draw"] == 0 and r["alpha"] == FIGURE1_ALPHAS[0]]
     draws = len({r["draw"] for r in records})
     notes = [
-        f"Training errors above the best possible (last column), means over {draws} draws. Logistic loss; with an "
-        f"alpha the k with the fewest training errors, {max_iter} steps.",
+        f"Training errors above the best possible (last column), means over {draws} draws. Logistic loss; for a "
+        f"given alpha, the k with the fewest training errors; {max_iter} steps.",
         *(_descent_notes(lines, max_iter) if descent else ()),
         "A penalty of 1 moves average away from the best on easy and imbalance too. Outliers and ambiguous examples "
-        "defeat it in any case.",
+        "defeat average in any case.",
     ]
     header = ("set", *(LABELS[method] for method in METHODS), "best")
     title = "Figure 1: training errors above the best possible"
@@ -182,7 +183,7 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
 
 
 def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
-    """What the descent is, and that it is not yet where its objective wants to be."""
+    """A note on the descent, and that it stops before its objective is minimised."""
 
     def of(name: str, way: str, method: str) -> Row:
         return next(r for r in lines if (r["set"], r["way"], r["method"]) == (name, way, method))
@@ -194,9 +195,9 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
     for name in ("easy", "imbalance"):
         early, late = of(name, DESCENT, "average"), of(name, MINIMISERS, "average")
         yield (
-            f"On the draw of the picture it leaves average with {early['errors']:.0f} errors on {name} and close with "
-            f"{of(name, DESCENT, 'close')['errors']:.0f}; {early['best_possible']:.0f} is the best. Its average is not "
-            f"trained to the end: the slope is {abs(early['slope']):.3g} where the minimiser's is "
+            f"On the draw shown it leaves average with {early['errors']:.0f} errors on {name} and close with "
+            f"{of(name, DESCENT, 'close')['errors']:.0f}; {early['best_possible']:.0f} is the best. Its average has "
+            f"not converged: the slope is {abs(early['slope']):.3g} where the minimiser's is "
             f"{abs(late['slope']):.3g}, and the minimiser makes {late['errors']:.0f} errors."
         )
 
@@ -206,7 +207,7 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
 
     In Example 1 the theory speaks of minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
     average top-k with k > 2n; average top-k with k <= 2n has the zero function, which decides nothing. The two outliers
-    turn the least-squares start round: what close-k does once it is on the right side shows from the start w = 1.
+    reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
     """
     records: list[Row] = []
     for name, (X, y) in (
@@ -236,13 +237,13 @@ def examples_shown(content: Content, max_iter: int) -> Table:
         f"Logistic loss, alpha {EXAMPLES_ALPHA:g}, {max_iter} steps. Example 1: n = {EXAMPLE1_SIZE} points a side and "
         f"two outliers at {EXAMPLE1_FAR:g}; theory: 2 errors for close, {2 * EXAMPLE1_SIZE} for average. Example 2: "
         f"{EXAMPLE2_SIZE} points a class; theory: accuracy 0.75 at best, about 0.68 for average. The theory is about "
-        "minimisers of the whole objective; what is shown is where a descent ends, from the least-squares start and "
+        "minimisers of the whole objective; the table shows where a descent ends, from the least-squares start and "
         "from w = 1, b = 0.",
-        f"Why close makes {EXAMPLE1_SIZE} errors in Example 1: the two outliers turn the least-squares start round "
-        "(its slope is negative), and with a feature of that size it is the intercept that moves. It grows until the "
-        "closest examples, those of one class, are right; the other class is then wrong and too far away to be looked "
-        "at. The term M of the close-k loss charges for those, but no gradient sees it. From w = 1 close stays where "
-        "it makes 2 errors. Close decay begins as average, which turns it round again whatever the start.",
+        f"Why close makes {EXAMPLE1_SIZE} errors in Example 1: the two outliers reverse the least-squares start (its "
+        "slope is negative), and with features of that size only the intercept moves. It grows until the closest "
+        "examples, those of one class, are right; the other class is then wrong and too far away to be selected. "
+        "The term M of the close-k loss charges for them, but does not affect the gradient. From w = 1 close stays "
+        "where it makes 2 errors. Close decay begins as average, which reverses it again from any start.",
     )
     columns: dict[str, Column] = {
         "example and method": lambda r: f"{r['example']}: {LABELS[r['method']]}, k = {r['k']} of {r['n']}",
@@ -257,7 +258,7 @@ SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "exampl
 
 
 def keep_solved(jobs: Iterable[Job], store: Store) -> None:
-    """Solve what such jobs ask for and the store does not have, and keep it there: the report then runs nothing."""
+    """Solve what these jobs need and the store lacks, and keep it there; the report then computes nothing."""
     for job in jobs:
         steps = job.options.max_iter or job.target.max_iter
         if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:

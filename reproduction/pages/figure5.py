@@ -43,7 +43,9 @@ def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row
 
 
 def standard_error(values: Array) -> float:
-    """Of a mean over splits of one data set; given the data, splits are independent draws. NaN for one split.
+    """Standard error of a mean over splits of one data set; given the data, splits are independent draws.
+
+    NaN for one split.
 
     Examples
     --------
@@ -69,7 +71,7 @@ def majority(size: Size, contamination: str, level: int) -> float:
 
 
 def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
-    """Accuracies of the five methods at every level, and that of always saying the larger class."""
+    """Accuracies of the five methods at every level, and of always predicting the larger class."""
     mine = [record for record in records if record["loss"] == loss]
     rows = []
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
@@ -81,7 +83,7 @@ def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Tab
 
 
 def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
-    """What close-k gains over average where most is added, and at how many levels it is ahead."""
+    """The gain of close-k over average at the highest level, and at how many levels it is ahead."""
     names = list(dict.fromkeys(row["contamination"] for row in records))
     rows = []
     for loss in dict.fromkeys(row["loss"] for row in records):
@@ -91,8 +93,8 @@ def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
                 found = _most([row for row in mine if row["contamination"] == name])
                 rows += [(f"{LABELS[method]}, {loss}, {name}", *found)] if found else []
     notes = (
-        "Points of test accuracy over average where most is added, with the standard error of the paired differences "
-        "over the splits; then at how many of the levels the method is ahead at all.",
+        "Gain in test accuracy over average at the highest level, in points, with the standard error of the paired "
+        "differences over the splits; then the number of levels at which the method is ahead.",
         *_outlier_notes(records),
     )
     heading = f"Figure 5, gain over average: {records[0]['model']}, protocol {records[0]['protocol']}"
@@ -112,7 +114,7 @@ CLAIMED_DROP = 20
 
 
 def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
-    """What the paper says the other methods lose to outliers, and what they lose here."""
+    """The losses of the other methods to outliers according to the paper, and here."""
     accuracy = {
         (row["loss"], row["method"], row["level"]): row["accuracy"]
         for row in records
@@ -130,10 +132,10 @@ def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
     words = [f"{LABELS[method]} {drop:.1f} ({loss})" for (loss, method), drop in others.items()]
     yield (
         f"The paper says that with outliers all methods but close-k lose more than {CLAIMED_DROP} points. "
-        f"Lost here, from none to {most}: {', '.join(words)}."
+        f"Losses here, from none to {most}: {', '.join(words)}."
     )
     if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in others.items()):
         yield (
-            "Top looks at the k-th largest loss alone: where validation chooses a k above the number of outliers in "
-            "the training part, it does not see them."
+            "Top uses only the k-th largest loss: if validation chooses a k above the number of outliers in the "
+            "training part, it ignores them."
         )

@@ -67,7 +67,7 @@ def _points(points: Sequence[Row]) -> Any:
 
 
 def _rules(lines: Sequence[Row]) -> list[Any]:
-    """A faint line across for each boundary, and a strong piece of it in a lane of its own: none hides another."""
+    """A faint line for each boundary, with a strong segment in its own lane, so none hides another."""
     lane = 2 / len(METHODS)
     records = [
         {
@@ -179,8 +179,11 @@ _DASHES = {"close": [1, 0], "close_decay": [7, 2], "atk": [1, 0], "average": [4,
 
 
 def _simulation(records: Sequence[Row]) -> Any:
-    """One panel. The levels stand at equal distances, each with its name; colour, dash and mark tell lines apart that
-    lie on each other, the wider ones being drawn first."""
+    """One panel of Figure 5.
+
+    The levels are equally spaced and labelled; colour, dash and mark distinguish overlapping lines, and wider ones are
+    drawn first.
+    """
     shown = [{**record, "method": LABELS[record["method"]]} for record in records]
     shown += [
         {"method": MAJORITY, "level": record["level"], "accuracy": record["majority"]}
@@ -211,11 +214,11 @@ def _look(channel: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
 
 
 def critical_difference(scores: Scores, loss: str) -> Any:
-    """Average ranks of the five methods; bars join those that cannot be told apart (Nemenyi, 0.05)."""
+    """Average ranks of the five methods; bars join those that do not differ significantly (Nemenyi, 0.05)."""
     ranks = stats.average_ranks(scores.test(loss).mean(axis=-1))
     distance = stats.critical_difference(len(METHODS), len(scores.datasets))
     order = np.argsort(ranks, kind="stable")
-    # A row for each method, so that equal ranks do not hide each other; the bars of the groups lie below.
+    # A row for each method, so equal ranks do not hide each other; the bars of the groups are below.
     records = [{"method": LABELS[METHODS[i]], "rank": ranks[i], "row": -row} for row, i in enumerate(order)]
     groups = [
         {"rank": min(ranks[list(group)]), "high": max(ranks[list(group)]), "row": -len(METHODS) - 0.5 * place}
@@ -254,7 +257,7 @@ def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
 
 
 def accuracies(scores: Scores, loss: str) -> Any:
-    """Mean test accuracy of each method on each data set; a click on the legend leaves one method bright."""
+    """Mean test accuracy of each method on each data set; a click on the legend highlights one method."""
     means = 100 * scores.test(loss).mean(axis=-1)
     records = [
         {

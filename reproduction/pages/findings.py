@@ -1,4 +1,4 @@
-"""Scores -> what won, by how much and how sure: in sentences, row by row, and as the numbers quoted elsewhere."""
+"""Scores -> which method won, by how much and how certainly: in sentences, row by row, and as quoted numbers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
     "level": "No clear difference between close decay and average over all data sets",
-    "lifted": "Close decay gains on average, but a few data sets carry the gain",
-    "pulled": "Close decay loses on average, but a few data sets carry the loss",
+    "lifted": "Close decay gains on average, but the gain comes from a few data sets",
+    "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "Too few data sets for a verdict",
 }
 
@@ -103,11 +103,11 @@ def _heading(suite: str, scores: Scores) -> str:
 
 
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
-    """What won, by how much, how sure.
+    """Which method won, by how much and how certainly.
 
     The outcome is that of Wilcoxon's test over the data sets, if there are enough of them, mean and median gain agree
-    on the sign and the interval of the mean does not hold zero. Where only the interval is away from zero, the mean is
-    carried by a few data sets, and is said to be; everything else is called no clear difference.
+    on the sign and the interval of the mean excludes zero. If only the interval excludes zero, the gain comes from a
+    few data sets, and the text says so; everything else is called no clear difference.
     """
     pair = scores.pairs(loss)
     means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
@@ -169,7 +169,7 @@ def _best(scores: Scores, loss: str) -> str:
     named = [f"{LABELS[scores.methods[i]]} {means[i]:.2f}%" for i in order[:SHOWN]]
     place = order.tolist().index(scores.methods.index("close_decay")) + 1
     return (
-        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay is number {place} "
+        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay ranks {place} "
         f"({means[order[place - 1]]:.2f}%)."
     )
 
@@ -187,7 +187,7 @@ def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterat
 
 
 def _beside(means: Array, errors: Sequence[float | None]) -> dict[str, float | None]:
-    """Accuracies of the five methods, those of the pair first with the paper's beside them."""
+    """Accuracies of the five methods, those of the pair first, with the paper's values."""
     ours = {LABELS[method]: float(value) for method, value in zip(METHODS, means, strict=True)}
     beside: dict[str, float | None] = {}
     for method, error in zip(PAIR, errors, strict=True):
@@ -197,7 +197,7 @@ def _beside(means: Array, errors: Sequence[float | None]) -> dict[str, float | N
 
 
 def result_rows(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[dict[str, Any]]:
-    """One flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3 beside it."""
+    """One flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3."""
     rows = []
     for _, scores, _ in _distinct(parts):
         for loss in LOSSES:
@@ -279,9 +279,9 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
     header = ("protocol", "splits", "test", "model", "loss", "better", "worse", "paper")
     notes = (
         "Data sets on which close decay is significantly better or worse than average (p < 0.05), with exact 95 % "
-        "intervals that take the data sets as independent (some are versions of one another). The paper's test "
-        "takes the splits for independent samples; the sound test does not, and is "
-        "corrected for the number of data sets.",
+        "intervals that treat the data sets as independent (some are versions of one another). The paper's test "
+        "treats the splits as independent samples; the sound test does not, and is corrected for the number of data "
+        "sets.",
     )
     return Table(f"headline-{suite}", heading, header, shown, tuple(mine), notes)
 
@@ -297,7 +297,7 @@ def _papers_pair(pair: dict[str, Row]) -> str:
 
 
 def shortfalls(rows: Sequence[Row]) -> list[str]:
-    """What falls short of the paper on PMLB under its own protocol and test, in sentences; empty if nothing does."""
+    """Results that fall short of the paper on PMLB under its own protocol and test, in sentences."""
     found = []
     for row in rows:
         place = (row["suite"], row["model"], row["protocol"], row["test"], row["criterion"])

@@ -1,4 +1,4 @@
-"""The front page of the results: what came out, what it cost, what is missing, how it was made."""
+"""The front page of the results: the outcome, the cost, what is missing and how it was made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ GROUPS = {
         "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
     ),
     "When does it help?": (
-        "when", "beyond-family", "beyond-contamination", "beyond-strength", "beyond-level",
+        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-strength",
+        "beyond-level",
         "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (
@@ -77,7 +78,9 @@ def index_page(
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}
         blocks += [Heading(group), Items(tuple(Link(titles[file], file) for file in files))]
-    blocks += [Tabled(headline_table(first, suite)) for suite in dict.fromkeys(row["suite"] for row in first)]
+    blocks.append(Heading("Close decay against average"))
+    for suite in dict.fromkeys(row["suite"] for row in first):
+        blocks += [Heading(f"On {suite}", 3), Tabled(headline_table(first, suite), titled=False)]
     blocks += _findings(sections)
     if agreement.rows:
         blocks.append(Tabled(agreement))
@@ -96,13 +99,13 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
     if left:
         missing = sum(row["cells"] - row["cells_done"] for row in left)
         yield Paragraph(
-            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells are "
-            "still to be run. Every table counts the data sets whose splits are all there, and says how many."
+            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells have "
+            "not been run yet. Every table uses the data sets with all their splits, and says how many there are."
         )
 
 
 def _lead(first: Sequence[Row]) -> Iterator[Block]:
-    """The one comparison that the paper is about: PMLB, linear, each protocol by its own test."""
+    """The main comparison of the paper: PMLB, linear models, each protocol with its own test."""
     sentences = []
     for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
         place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
@@ -115,8 +118,8 @@ def _lead(first: Sequence[Row]) -> Iterator[Block]:
             )
     if sentences:
         yield Paragraph(
-            "Close decay against the average loss: significant differences on the PMLB sets that are complete, linear "
-            "models, exact 95 % intervals (which treat the data sets as independent).",
+            "Close decay against the average loss: significant differences on the complete PMLB sets, for linear "
+            "models, with exact 95 % intervals (which treat the data sets as independent).",
             strong=True,
         )
         yield Items(tuple(sentences))
@@ -125,7 +128,7 @@ def _lead(first: Sequence[Row]) -> Iterator[Block]:
 def _findings(sections: Sequence[Section]) -> Iterator[Block]:
     found = findings(parts_of(section for section in sections if section.name.startswith(("overview", "table"))))
     if found:
-        yield Heading("In words")
+        yield Heading("In words", 3)
     for finding in found:
         texts = [
             f"{verdict.loss} loss: {verdict.headline}. {' '.join(verdict.sentences)}" for verdict in finding.verdicts
@@ -134,7 +137,7 @@ def _findings(sections: Sequence[Section]) -> Iterator[Block]:
 
 
 def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
-    """What was planned and what is done; the data sets that are not complete yet, each list behind its title."""
+    """What was planned and done, and the incomplete data sets, each list behind its title."""
     if covered:
         yield Tabled(coverage_table(covered))
     for row in covered:
@@ -174,7 +177,7 @@ def _cost(campaign: Campaign) -> Iterator[Block]:
         }  # fmt: skip
         notes = (
             "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
-            "baselines. Seconds are those in the worker, one core each.",
+            "baselines. Seconds are measured in the worker, on one core.",
         )
         yield Tabled(table_of("cost", "What it cost", columns, rows, notes))
 
@@ -198,8 +201,8 @@ def _made(campaign: Campaign) -> Iterator[Block]:
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
     yield Paragraph(
         f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
-        "these pages are the CSV files beside them, the cells those in cells/; `closecall import` puts them into a "
-        "store, so that no finished cell is run again.",
+        "these pages are in the CSV files next to them, the cells in cells/; `closecall import` adds them to a "
+        "store, so no finished cell is run again.",
         code=True,
     )
 

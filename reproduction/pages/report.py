@@ -1,4 +1,4 @@
-"""Sections -> files beside each other and one self-contained page, all offline."""
+"""Sections -> separate files and one self-contained page, all offline."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .sections import Section, build, commands_of, folded, notes_of, parts_of
 
 
 def stored_jobs(store: Store) -> list[Job]:
-    """The jobs that were ever asked of this store, in the order of the paper.
+    """All jobs ever requested of this store, in the order of the paper.
 
-    A job is left out if another one of its name has all its cells and has them finished as far.
+    A job is left out if another one with its name contains all its cells and has finished as many of them.
     """
     jobs: dict[tuple[str, Any], Job] = {}
     with store.understood():
@@ -81,7 +81,7 @@ def write_report(
 
 
 def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
-    """Each job, and in words the options by which it differs from others of its name."""
+    """Each job, and in words the options that distinguish it from others with its name."""
     for job in jobs:
         columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
         yield job, [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
@@ -123,13 +123,13 @@ _PARTS = {
 
 
 def first_of(charts: Iterable[Chart]) -> Chart | None:
-    """The picture that stands before all numbers: of the sound protocol, as the first of them are, if there is one."""
+    """The opening picture: for the sound protocol if there is one, to match the first numbers."""
     gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
     return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
 
 
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
-    """The whole report as one page without any reference to the outside; the pictures are those already written."""
+    """The whole report as one page without external references; the pictures are those already written."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
     first = first_of(chart for each in charts.values() for chart in each)
     parts = parts_of(sections)
@@ -193,11 +193,11 @@ def _holes(notes: Sequence[str]) -> Iterator[Block]:
         count = f"{len(notes)} {'note' if len(notes) == 1 else 'notes'}"
         yield Fold(f"{count} on what is missing", (Items(tuple(notes)),), opened=len(notes) <= 8)
     else:
-        yield Paragraph("Nothing is missing: every cell that was asked for is there.")
+        yield Paragraph("Nothing is missing: every requested cell is there.")
 
 
 def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:
-    """The charts of a section but for the one that stands first on the page."""
+    """The charts of a section, except for the one that opens the page."""
     if charts:
         yield Heading(section.title, 3)
     yield from (Picture(chart.caption, chart=chart) for chart in charts if chart is not first)
@@ -210,7 +210,7 @@ def _tables(section: Section) -> Iterator[Block]:
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
-    """The columns in which there is something; protocol and model only where there are several."""
+    """The non-empty columns; protocol and model only if there are several."""
     values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
     alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
     return [name for name, found in values.items() if found != {None} and name not in alone]

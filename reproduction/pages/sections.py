@@ -1,4 +1,4 @@
-"""A job and its records -> one section of the report: tables and charts, holes stated."""
+"""A job and its records -> one section of the report: tables and charts, with gaps stated."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Section:
     ----------
     name, title : str
     suite : str
-        What its data sets are called together.
+        The name for its data sets.
     tables : list of Table
     charts : dict
         File stem -> what Vega-Lite draws, as plain values.
@@ -69,7 +69,7 @@ def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTa
 
 
 def notes_of(sections: Iterable[Section]) -> list[str]:
-    """What the sections say is missing, each once."""
+    """What is missing according to the sections, without repetition."""
     return list(dict.fromkeys(note for section in sections for note in section.notes))
 
 
@@ -84,7 +84,7 @@ def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
 
 
 def build(job: Job, results: Results | Archive) -> Section:
-    """The section of a job, from what there is so far."""
+    """The section of a job, from the results so far."""
     archive = results if isinstance(results, Archive) else Archive(results)
     section = Section(job.name, job.target.title, " and ".join(job.suites))
     if job.target.protocols and not job.target.simulations and not job.target.model:
@@ -98,7 +98,7 @@ def build(job: Job, results: Results | Archive) -> Section:
 
 
 def _gather(section: Section, job: Job, archive: Archive) -> None:
-    """The scores that have at least one complete data set; the notes say what is missing."""
+    """The scores with at least one complete data set; the notes say what is missing."""
     found = archive.gather(job.cells(), job.holes)
     for scores in found:
         missing = [hole for hole in scores.holes if hole not in job.holes]
@@ -140,13 +140,13 @@ def _suite_charts(section: Section, scores: Scores) -> None:
         section.draw(
             f"ranks-{stem}",
             charts.side_by_side([figures.critical_difference(scores, loss) for loss in LOSSES]),
-            f"Average rank of each method over the data sets, further left is better ({where}). Grey bars join methods "
-            "whose ranks cannot be told apart (Nemenyi, 0.05).",
+            f"Average rank of each method over the data sets; further left is better ({where}). Grey bars join methods "
+            "whose ranks do not differ significantly (Nemenyi, 0.05).",
         )
 
 
 def _start_tables(job: Job, archive: Archive, scores: Scores) -> list[Table]:
-    """How much the start matters, wherever the same cells are there from another start, on the splits they have."""
+    """How much the start matters, if the same cells were also run from another start, on their common splits."""
     if scores.model != "linear":
         return []
     mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
@@ -190,7 +190,7 @@ def _chosen(section: Section, job: Job, archive: Archive) -> None:
         section.draw(
             f"chosen-k-{scores.protocol}-{scores.model}",
             figures.chosen_k(scores),
-            f"(a) Which share k*/n of the training examples validation chose for close decay, and (b) the gain over "
+            f"(a) The share k*/n of the training examples that validation chose for close decay, and (b) the gain over "
             f"average against that share ({_where(scores)}).",
         )
         section.tables.append(_chosen_table(scores))
@@ -230,15 +230,15 @@ def _figure1(section: Section, job: Job, archive: Archive) -> None:
     section.draw(
         "figure1",
         figures.boundaries(points, lines),
-        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best place is 0 in all "
-        f"four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
-        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k of the fewest training errors. Each method has a lane of its "
-        "own, so that equal boundaries show; one beyond -1 or 1 is not in the picture.",
+        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best position is 0 in "
+        f"all four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
+        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k that gives the fewest training errors. Each method has its "
+        "own lane, so equal boundaries remain visible; boundaries beyond -1 or 1 are not shown.",
     )
 
 
 _WAYS = (
-    f"First row: the descent by which the paper's picture was drawn (no penalty, from zero, rate {figure1.RATE:g}, "
+    f"First row: the descent used for the paper's figure (no penalty, from zero, rate {figure1.RATE:g}, "
     f"k = {figure1.DESCENT_K}), which ends before average is trained. Second row:"
 )
 
@@ -265,7 +265,7 @@ def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Fo
 
 
 def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
-    """What was solved for a target without cells: kept by the run, or solved here where nothing is kept."""
+    """The results for a target without cells: stored by the run, or computed here."""
     name, steps = job.target.name, job.options.max_iter or job.target.max_iter
     content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
     if content is None:
@@ -281,9 +281,7 @@ def _figure2(section: Section, job: Job, archive: Archive) -> None:
     if not records:
         section.notes.append("None of the data sets is available locally.")
         return
-    section.draw(
-        "figure2", figures.sizes(records), "Examples and features of the data sets that were available, on log scales."
-    )
+    section.draw("figure2", figures.sizes(records), "Examples and features of the available data sets, on log scales.")
     rows = []
     for suite in job.suites:
         chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
@@ -309,7 +307,7 @@ def _figure5(section: Section, job: Job, archive: Archive) -> None:
                     stem,
                     figures.simulations(records),
                     f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
-                    f"({model} model, {protocol} protocol); the levels are at equal distances. Dotted: always saying "
+                    f"({model} model, {protocol} protocol); the levels are equally spaced. Dotted: always predicting "
                     "the larger class.",
                 )
                 note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."

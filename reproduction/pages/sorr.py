@@ -1,4 +1,4 @@
-"""The sum of ranked ranges on its paper's four sets: test errors over splits beside the published ones.
+"""The sum of ranked ranges on its paper's four sets: test errors over splits compared with the published ones.
 
 Published figures: Hu, Ying, Wang and Lyu, "Learning by Minimizing the Sum of Ranked Range" (NeurIPS 2020), Table 1:
 mean test errors in percent of linear models, half of the rows for training and a quarter each for validation and test,
@@ -64,7 +64,7 @@ def _record(name: str, place: tuple[str, str], errors: Sequence[float]) -> Row:
 
 
 def sorr_shown(found: Found, max_iter: int) -> Table:
-    """The errors as a table, the published figure beside each, and a sentence where the two differ."""
+    """The errors as a table, each with the published figure, and a sentence if the two differ."""
     records = sorr_records(found)
     columns: dict[str, Column] = {
         "set": "{set}",
@@ -77,12 +77,12 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
         "difference": lambda r: "" if r["published"] is None else f"{r['difference']:+.2f}{'*' * r['differs']}",
     }
     notes = (
-        f"Means over {max(r['splits'] for r in records)} splits by class, half for training, a quarter each for "
-        f"validation, which chooses, and test; {max_iter} steps. Alphas {_listed(RANGE_ALPHAS)}; k of "
-        f"{_listed(RANGE_KS)} of the training rows; ranked ranges with m of {_listed(RANGE_MS)} and k of 0.5 or 1. The "
-        "paper's steps, grids and divisions are others; its ranked ranges are below its other figures on all four "
-        "sets. Intervals are corrected for splits that share rows; a star is a difference of more than two standard "
-        "errors over our splits, the paper's own spread left aside.",
+        f"Means over {max(r['splits'] for r in records)} stratified splits: half for training, a quarter for "
+        f"validation and a quarter for testing; {max_iter} steps. Alphas {_listed(RANGE_ALPHAS)}; k of "
+        f"{_listed(RANGE_KS)} of the training rows; ranked ranges with m of {_listed(RANGE_MS)} and k of 0.5 or 1. "
+        "The paper uses other steps, grids and splits; its ranked ranges have the lowest errors on all four sets. "
+        "Intervals are corrected for overlapping splits; a star marks a difference of more than two standard errors "
+        "over our splits, ignoring the paper's own spread.",
         *_sentences(records),
     )
     return table_of("sorr", "Ranked ranges and their relatives: test errors", columns, records, notes)

@@ -1,4 +1,4 @@
-"""Scores -> tables beside the published numbers."""
+"""Scores -> tables, with the published numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "jo
 
 
 def notes_on(scores: Scores) -> tuple[str, ...]:
-    """How the numbers came about and which data sets are missing."""
+    """How the numbers were computed and which data sets are missing."""
     notes = [
         f"{len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, {scores.model} model, "
         f"protocol {scores.protocol}."
@@ -41,7 +41,7 @@ def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """A table about one loss: its name and heading say whose, its records too."""
+    """A table for one loss, which its name, heading and records state."""
     name, where = f"{kind}-{scores.protocol}-{scores.model}-{loss}", f"{scores.model}, {loss}, protocol"
     placed = [scores.where(loss) | record for record in records]
     return table_of(name, f"{heading}: {where} {scores.protocol}", columns, placed, (*notes, *notes_on(scores)))
@@ -57,7 +57,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     criterion : str
         ``significant``, ``points`` or ``joint``.
     published : PairTable, optional
-        The table to set beside; each cell then shows ours and, in brackets, its number.
+        The table to compare with; each cell then shows our number and, in brackets, the published one.
     """
     fractions = scores.fractions(loss, criterion)
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
@@ -66,7 +66,9 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     notes = ["Fraction of data sets on which the column's method beats the row's."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
-        notes.append(f"In brackets: the paper's {published.name} (which fits {denominators} data sets).")
+        notes.append(
+            f"In brackets: the values of the paper's {published.name} (consistent with {denominators} data sets)."
+        )
     table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [
         (LABELS[method], *map(_beside, fractions[i], theirs[i]))
@@ -142,7 +144,7 @@ _CLAIM = ("atk", "close_decay")
 
 
 def _claim(scores: Scores, loss: str) -> str:
-    """What the paper says of close decay and average top-k on these sets, and what is so here."""
+    """The paper's claim about close decay and average top-k on these sets, and our result."""
     pair = scores.pairs(loss)[_CLAIM]
     found: dict[str, list[str]] = {"better": [], "worse": [], "equal": []}
     for name, gain, p in zip(map(title, scores.datasets), pair.gains, pair.p, strict=True):
@@ -152,7 +154,7 @@ def _claim(scores: Scores, loss: str) -> str:
             found["equal"].append(name)
     words = [f"{outcome} on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
     return (
-        "The mark + says that close decay differs from atk. The paper: equal on six sets, better on two, on monk by "
+        "A + marks errors where close decay differs from atk. The paper: equal on six sets, better on two, on monk by "
         "more than 6 points. "
         f"Here: {'; '.join(words)}."
     )
@@ -207,7 +209,7 @@ def method_table(scores: Scores, loss: str) -> Table:
     notes = [
         "Accuracy: mean over data sets, in percent. Gap: training minus test accuracy, in points. Wins-losses are data "
         "sets against average: p < 0.05, then also at least 2 points.",
-        f"Ranks that differ by less than {distance:.2f} cannot be told apart (Nemenyi, 0.05).",
+        f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi, 0.05).",
     ]
     return _table("methods", "All methods", scores, loss, columns, records, notes)
 
@@ -242,7 +244,7 @@ def start_table(scores: Scores, other: Scores, names: tuple[str, str], loss: str
     scores, other : Scores
         The two starts; compared on the data sets that both have.
     names : tuple of str
-        What the starts are called.
+        The names of the starts.
     """
     common = [name for name in scores.datasets if name in other.datasets]
     first, second = (

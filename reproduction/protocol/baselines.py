@@ -1,10 +1,10 @@
-"""What a careful reader would ask for beside the paper's methods, on the same parts.
+"""Baselines besides the paper's methods, on the same parts.
 
 ``average_exact_intercept`` moves the threshold of every `average` solution to the exact minimum of the training 0-1
 error. The other three are scikit-learn's, trained on the training part with C = 1/alpha from the same grid chosen on
 the validation part. ``tuned_threshold`` is TunedThresholdClassifierCV over the LogisticRegression that validation
-chooses: one cross-validation instead of eleven, and the question it answers is what moving the threshold adds to it.
-Where there is nothing to cross-validate (a class of one, constant predictions) it is that LogisticRegression itself.
+chooses: one cross-validation instead of eleven, which measures what moving the threshold adds. If there is nothing to
+cross-validate (a class with one row, constant predictions), it is that LogisticRegression itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cells of other papers: what a cell of the ranked ranges and of the exact 0-1 minima computes, by its model's name.
+"""Cells of other papers: what a cell of the ranked ranges or the exact 0-1 minima computes.
 
 ``ranges``: Hu, Ying, Wang and Lyu's linear models, half of the rows for training and a quarter each for validation and
-test, by class. ``exact``: He and Little's question, the fewest training errors. All rows of the set, standardised, are
-then training, validation and test part at once, so that "the best on validation" is the one of fewest training errors.
+test, by class. ``exact``: He and Little's question, the fewest training errors. All rows of the set, standardised,
+serve as training, validation and test part, so "the best on validation" has the fewest training errors.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def whole(data: Dataset) -> Division:
 
 
 def _solved(division: Division, problems: list[Problem], steps: int, dtype: type) -> tuple[Array, Array]:
-    """Rows of the problems with their scores, and the slopes (problems, features); k is how much is looked at."""
+    """Rows of the problems with their scores, and the slopes (problems, features); k is the selected mass."""
     found = solve(division.X[0], division.y[0], problems, max_iter=steps, dtype=dtype)
     n = division.sizes[0]
     rows = rows_of(problems)
@@ -104,7 +104,7 @@ def _exact_problems() -> list[Problem]:
 
 
 def _exact_rows(division: Division, steps: int) -> Array:
-    """Every contender, the exact minimum from the best of their slopes, and what is proven of it."""
+    """Every contender, the exact minimum starting from the best of their slopes, and what is proven."""
     rows, coef = _solved(division, _exact_problems(), steps, np.float64)
     n = division.sizes[0]
     exact = minimum_errors(division.X[0], division.y[0], time_limit=SECONDS, start=coef[int(rows["train"].argmax())])

@@ -1,7 +1,7 @@
 """One data set: a matrix of numbers and codes, class codes, and where they come from.
 
-Nothing but NumPy lives here, so that a data set crosses to a worker process without pandas: a nominal column is kept
-as the codes of its ``categories`` (the strings), a missing value is NaN.
+Only NumPy is used here, so a data set can be sent to a worker process without pandas: a nominal column holds codes of
+its ``categories`` (the strings), and a missing value is NaN.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ class Dataset:
     Parameters
     ----------
     name, source, version : str
-        What it is called, where it comes from (``embedded``, ``pmlb``, ``openml``, ``fan8``, ``file``) and in which
-        edition.
+        Its name, where it comes from (``embedded``, ``pmlb``, ``openml``, ``fan8``, ``file``) and in which edition.
     X : array of shape (samples, features)
         Numbers; a nominal column holds codes into its categories; NaN is missing.
     y : array of shape (samples,)
@@ -85,7 +84,7 @@ class Dataset:
         if len(counts) != len(self.classes) or not counts.all():
             return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
         if len(self.classes) < 2:
-            return f"the target has one class only ({self.classes[0]!r}); a classifier needs two"
+            return f"the targethas only one class ({self.classes[0]!r}); a classifier needs two"
         # fmax and fmin pass over NaN without nanmax's warning; an all-missing column says as little as a constant one.
         if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
             return "every feature is constant: there is nothing to learn from; check the columns"
@@ -97,7 +96,7 @@ class Dataset:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of the content (values, categories, labels), whatever the file and the columns' names."""
+        """SHA-256 of the content (values, categories, labels), independent of the file and the column names."""
         head = [self.X.shape, self.classes, self.categories]
         digest = hashlib.sha256(json.dumps(head).encode())
         # Adding zero turns -0.0 into 0.0, and one NaN stands for all of them.
@@ -132,15 +131,15 @@ class Dataset:
         return self.X[:, complete]
 
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
-        """Matrices of the given rows, one-hot encoded and imputed by what the training rows show.
+        """Matrices of the given rows, one-hot encoded and imputed from the training rows.
 
-        A missing number becomes the training mean, a missing category the most frequent training one. A category that
-        the training rows do not have is all zeros. Two categories share one column, more have one each.
+        A missing number becomes the training mean, a missing category the most frequent training one. A category absent
+        from the training rows becomes all zeros. Two categories share one column, more have one each.
 
         Parameters
         ----------
         train, *others : arrays of int (or of bool, shape (samples,))
-            Rows; the first ones are those that may be looked at.
+            Rows; the first argument holds the training rows.
 
         Returns
         -------

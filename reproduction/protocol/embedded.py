@@ -1,9 +1,9 @@
-"""Benchmark sets that need no download: their definition generates them, or scikit-learn ships them.
+"""Benchmark sets that need no download: generated from their definition, or shipped with scikit-learn.
 
 Each has the size and the codes of the PMLB set of the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
 ``ringnorm`` have 2,000 rows instead of 7,400). Codes are numbers, as PMLB has them: their order is part of the
-benchmark. Where the published set is a random draw from its rule, the draw here is another one, made the same way
-from a fixed stream of random numbers that bears the set's name; ``EMBEDDED[name].drawn`` says what is drawn.
+benchmark. If the published set is a random draw from its rule, ours is a different draw, made the same way from a fixed
+random stream named after the set; ``EMBEDDED[name].drawn`` says what is drawn.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _wdbc() -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """How to make a set, what its features are called, and what of it is a draw of our own ("" if nothing is)."""
+    """How to make a set, the names of its features, and which part is our own draw ("" if none is)."""
 
     make: Callable[[], tuple[Array, Array]]
     features: str

@@ -40,7 +40,7 @@ def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
 
 
 def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: Collection[str]) -> Any:
-    """A table's bytes as a pandas frame, with an error for whatever pandas would quietly repair."""
+    """A table's bytes as a pandas frame, with an error for anything pandas would silently repair."""
     pd = need_pandas()
     try:
         first = io.StringIO(raw[:MAX_HEADER].decode("utf-8-sig", errors="ignore"), newline="")
@@ -48,7 +48,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
         text = {name: str for name in header if name == target or name in nominal}
         twice = [name for name, count in Counter(header).items() if count > 1]
         if twice:
-            raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
+            raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
         check_columns(len(header), what)
         # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
         exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
@@ -62,7 +62,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{what} is not a table of equal rows in UTF-8 ({str(error).strip()})") from error
+        raise DataError(f"{what} is not a UTF-8 table with rows of equal length ({str(error).strip()})") from error
 
 
 def _version(pd: Any) -> tuple[int, int]:
@@ -125,7 +125,7 @@ def _codes(column: Any, pd: Any) -> tuple[Any, tuple[str, ...]]:
 
 @contextmanager
 def staged(final: Path) -> Iterator[Path]:
-    """A path to write to, moved to ``final`` at the end; after an error or a crash ``final`` is as it was before.
+    """A path to write to, moved to ``final`` at the end; after an error or a crash ``final`` is unchanged.
 
     The temporary name begins with a dot, which no data set's name does, so a half-written one is never read.
     """
@@ -180,5 +180,5 @@ def from_sheet(sheet: Sheet) -> Dataset:
             X[:, j] = numbers(values, column)
             categories.append(None)
     y, classes = codes_of(need_pandas().Series(sheet.labels))
-    features = tuple(column.name for column in sheet.columns)
+    features = tuple(column.label for column in sheet.columns)
     return Dataset(sheet.name, "file", "", X, y, classes, features, tuple(categories))

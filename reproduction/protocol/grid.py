@@ -1,4 +1,4 @@
-"""The grid: which k and alpha are tried, the rows that say how each did, and the row that validation chooses."""
+"""The grid: which k and alpha are tried, the results of each, and the row that validation chooses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRIMS = (0.01, 0.1)
 
 
 def grid(n: int, methods: Sequence[str], losses: Sequence[str]) -> list[Problem]:
-    """Every (loss, method, k, alpha) for n training rows: k of :func:`k_grid` where the aggregate takes one.
+    """Every (loss, method, k, alpha) for n training rows, with k from :func:`k_grid` if the aggregate has one.
 
     Examples
     --------
@@ -82,14 +82,14 @@ BASELINES = {
 }
 #: ``average`` with as many random starts of its network as ``close_decay`` has settings.
 EQUAL_STARTS = "average_equal_starts"
-#: What a reader sees for every method, wherever it is shown.
+#: The display name of every method.
 LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
 
 
 def choose(rows: Array, protocol: str) -> Array:
     """The row that validation chooses for each (loss, method).
 
-    Most correct on the validation part; equals go to the larger alpha, then the larger k under ``paper`` (the released
+    Most correct on the validation part; ties go to the larger alpha, then the larger k under ``paper`` (the released
     code's order), to the larger k, then the larger alpha under ``sound``.
 
     Parameters

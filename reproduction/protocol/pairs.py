@@ -22,7 +22,7 @@ class Pair:
     gains : array (datasets,)
         Mean accuracy of ``better`` minus that of ``base``.
     p : array (datasets,)
-        As the protocol tests, Holm-adjusted over the data sets under ``sound``.
+        From the protocol's test, Holm-adjusted over the data sets under ``sound``.
     """
 
     base: str
@@ -56,7 +56,7 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
         Test accuracies.
     methods : tuple of str
     protocol : str
-        ``"paper"`` or ``"sound"``, which says the test.
+        ``"paper"`` or ``"sound"``, which determines the test.
 
     Examples
     --------

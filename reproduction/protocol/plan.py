@@ -1,8 +1,9 @@
 """Cells: what there is to compute, each with a content key; targets -> cells.
 
-A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that decides
-its result, so that resuming is a set difference and a changed data file, step count or recipe is a different cell. The
-suite is how the worker finds the data; it is not part of the key, so two suites that share a set share its cells.
+A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that
+determines its result, so resuming is a set difference, and a changed data file, step count or recipe makes a different
+cell. The suite is how the worker finds the data; it is not part of the key, so two suites that share a set share its
+cells.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 
 def from_plain(kind: type[T], content: Any) -> T:
-    """A dataclass from JSON of a stranger; other fields, or other types of text and whole numbers, raise ``TypeError``.
+    """A dataclass from untrusted JSON; unexpected fields or types raise ``TypeError``.
 
     Examples
     --------
@@ -79,7 +80,7 @@ class Cell:
     max_iter : int
         Steps of each solve.
     start : str
-        Where the linear solves start; ``"zeros"`` and ``"random"`` are there for the sensitivity to it.
+        Where the linear solves start; ``"zeros"`` and ``"random"`` serve to measure the sensitivity to it.
     contamination, level : str, int
         What Figure 5 adds to the data and how many of them; "" and 0 for the data as they are.
     recipe : int
@@ -111,7 +112,7 @@ class Cell:
 
     @property
     def group(self) -> Cell:
-        """The cell's first sibling: cells that differ in the split alone have the same group."""
+        """The cell's first sibling: cells that differ only in the split have the same group."""
         return replace(self, split=0)
 
 
@@ -119,7 +120,7 @@ def rng_for(cell: Cell, stream: str) -> np.random.Generator:
     """The cell's random stream of that name.
 
     It depends on the data set, the split and the protocol only: models, starts, step counts and contamination levels
-    see the same division, whichever worker runs them and in whatever order.
+    see the same split, whichever worker runs them and in whatever order.
 
     Examples
     --------
@@ -142,7 +143,7 @@ class Task:
 
 
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
-    """Seconds that a cell takes on one core, roughly: for the order of the cells and the time left.
+    """A rough estimate of the seconds a cell takes on one core, for the order of the cells and the remaining time.
 
     Fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core of a two-core AVX2
     machine: each step of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds for the
@@ -166,25 +167,25 @@ def predicted_cost(cell: Cell, rows: int, features: int) -> float:
 
 @dataclass(frozen=True)
 class Target:
-    """What can be asked for by name.
+    """A target that can be requested by name.
 
     Parameters
     ----------
     name, title : str
     suites : tuple of str
-        Whose data sets it is about.
+        The suite of its data sets.
     protocols : tuple of str
-        Run unless others are asked for; none for targets that need no cells.
+        Run by default; none for targets that need no cells.
     simulations : bool
         Whether its cells are Figure 5's contaminations of one data set.
     max_iter : int
         Steps by default. The overview takes fewer: it is the first thing a user runs, and test errors are flat from
         about 150 steps on.
     model : str
-        Of another paper: the kind of its cells (:mod:`reproduction.protocol.beyond`), whatever models and protocols
-        are asked for. It is not part of ``all``.
+        For another paper: the kind of its cells (:mod:`reproduction.protocol.beyond`), whatever models and protocols
+        are requested. It is not part of ``all``.
     most_splits : int
-        More are not run, however many are asked for.
+        More are never run, even if requested.
     """
 
     name: str
@@ -238,7 +239,7 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
 
 
 def usual_splits(suites: Iterable[str]) -> int:
-    """How many splits there are by default: the paper's 25, fewer on nothing but the embedded suite.
+    """The default number of splits: the paper's 25, fewer on the embedded suite alone.
 
     Examples
     --------
@@ -250,7 +251,7 @@ def usual_splits(suites: Iterable[str]) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """What a plan and its report need to know of an available data set."""
+    """What a plan and its report need to know about an available data set."""
 
     suite: str
     name: str
@@ -264,7 +265,7 @@ class Size:
 class RunOptions:
     """What the user may change: splits, steps (None: the target's own), protocols (None: likewise), models, start.
 
-    The recipe is that of the networks; requests of before had none, which is the first.
+    The recipe is that of the networks; older requests have none, which means the first.
     """
 
     splits: int = SPLITS
@@ -277,7 +278,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         lookup(dict.fromkeys(map(str, NETWORK_RATES)), str(self.recipe), "recipe")
         if self.splits > MAX_SPLITS:
-            raise ValueError(f"splits={self.splits} is too many; {MAX_SPLITS} are the most")
+            raise ValueError(f"splits={self.splits} is too many; at most {MAX_SPLITS} are allowed")
         if self.splits < 1 or (self.max_iter is not None and self.max_iter < 1):
             raise ValueError(f"splits={self.splits} and max_iter={self.max_iter} must be at least 1")
         for name in self.protocols or ():
@@ -288,7 +289,7 @@ class RunOptions:
 
 
 def steps_for(target: Target, options: RunOptions, model: str) -> int:
-    """The steps of a target's cells of a model: those asked for, else the networks' or the target's own.
+    """The steps of a target's cells for a model: the requested number, or the default of the networks or the target.
 
     Examples
     --------
@@ -301,7 +302,7 @@ def steps_for(target: Target, options: RunOptions, model: str) -> int:
 
 
 def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
-    """The recipe of a cell: that of the networks asked for, as far as the protocol has new starts.
+    """The recipe of a cell: that of the requested networks, if the protocol has new starts.
 
     Examples
     --------
@@ -314,7 +315,7 @@ def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
 
 
 def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
-    """The models of a target's cells: its own kind if it has one, else those asked for."""
+    """The models of a target's cells: its own kind if it has one, otherwise those requested."""
     return (target.model,) if target.model else options.models
 
 
@@ -348,7 +349,7 @@ def cells_for(
     )
     count = len(sizes) * len(protocols) * len(models) * len(variants) * splits
     if count > MAX_CELLS:
-        raise ValueError(f"{count} cells are too many; {MAX_CELLS} are the most: ask for fewer data sets or splits")
+        raise ValueError(f"{count} cells are too many; at most {MAX_CELLS} are allowed: use fewer data sets or splits")
     tasks = [
         Task(cell, predicted_cost(cell, size.rows, size.features))
         for size in sizes

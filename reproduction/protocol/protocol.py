@@ -1,6 +1,6 @@
 """The two protocols, each one object: how to divide, scale, penalise, stop, choose and test.
 
-They differ in the order of things and in what may be looked at; ``paper`` does what the paper did, ``sound`` fits
+They differ in the order of steps and in which data each step may use; ``paper`` does what the paper did, ``sound`` fits
 everything on the training part.
 """
 
@@ -39,13 +39,13 @@ class Protocol:
     tolerance : float
         When a row may stop before its last step.
     ties : tuple of str
-        The order in which equals on the validation part are decided, most important first; larger wins.
+        How ties on the validation part are broken, most important criterion first; larger wins.
     test : callable
         The test of two methods on one data set.
     corrected : bool
         Whether Holm's correction over the data sets follows.
     new_starts : bool
-        Whether every setting of a network has a random start of its own, as in the released experiments.
+        Whether every setting of a network has its own random start, as in the released experiments.
     """
 
     name: str

@@ -23,7 +23,7 @@ TIMEOUT = 60
 
 
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
-    """The error of a machine that has no such file: what to fetch, where to put it, what works without."""
+    """The error for a missing file: what to fetch, where to put it, and what works without it."""
     return NotAtHandError(
         f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
         "CLOSECALL_DATA). The suite 'embedded' works without any download."
@@ -36,7 +36,7 @@ def http_get(url: str) -> bytes | None:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             raw = read_bounded(answer, url, LIMIT)
             if answer.length:  # read in pieces, a connection that breaks off looks like the end
-                raise OSError(f"the download broke off, {answer.length} bytes are missing")
+                raise OSError(f"the download was interrupted; {answer.length} bytes are missing")
             return raw
     except urllib.error.HTTPError as error:
         error.close()
@@ -44,7 +44,7 @@ def http_get(url: str) -> bytes | None:
             return None
         raise
     except http.client.HTTPException as error:
-        raise OSError(f"the server's answer makes no sense ({error!r})") from error
+        raise OSError(f"the server's response is invalid ({error!r})") from error
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
@@ -52,7 +52,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"
-        raise not_at_hand(what, f"{PMLB_GONE[name]}, so that today's PMLB cannot stand in for it", history, place)
+        raise not_at_hand(what, f"{PMLB_GONE[name]}, so today's PMLB cannot replace it", history, place)
     try:
         from pmlb.pmlb import GITHUB_URL, suffix
     except ImportError as error:
@@ -74,7 +74,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
 
 
 def read_pmlb(name: str, path: Path) -> Dataset:
-    """Read a PMLB file, its size being what it is known to be; the version says whether it is the edition of 2017."""
+    """Read a PMLB file and check its size; the version says whether it is the edition of 2017."""
     data = from_frame(read_table(path, "target"), "target", name=name, source="pmlb", version="unlisted")
     expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
     found = data.X.shape
@@ -90,7 +90,7 @@ def read_pmlb(name: str, path: Path) -> Dataset:
 
 
 def _summary(name: str) -> tuple[int, int] | None:
-    """Rows and features that the installed pmlb package states for a set, None if it does not know it."""
+    """Rows and features of a set according to the installed pmlb package; None if it does not know the set."""
     try:
         from pmlb.dataset_lists import df_summary
     except ImportError:

@@ -65,8 +65,8 @@ def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Append copies of random negatives with a positive label, each negative at most once.
 
-    Without replacement, so that each pair is right once and wrong once whatever the classifier says. Parameters and
-    return values are those of `outliers`.
+    Without replacement: each pair is right once and wrong once for every classifier. Parameters and return values are
+    those of `outliers`.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
     _check(X, y, count)
     negatives = np.flatnonzero(y == -1)
     if count > len(negatives):
-        raise DataError(f"{count} ambiguous copies asked for, but there are only {len(negatives)} negatives to copy")
+        raise DataError(f"{count} ambiguous copies requested, but there are only {len(negatives)} negatives to copy")
     rows = rng.choice(negatives, count, replace=False)
     return np.concatenate([X, X[rows]]), np.concatenate([y, -y[rows]])
 
@@ -85,7 +85,7 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def _check(X: Array, y: Array, count: int) -> None:
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise DataError(
-            f"X of shape {X.shape} and y of shape {y.shape} do not fit; give (samples, features), (samples,)"
+            f"X of shape {X.shape} and y of shape {y.shape}do not match; pass (samples, features) and (samples,)"
         )
     if set(np.unique(y).tolist()) != {-1, 1}:
         raise DataError(f"the labels must be -1 and +1, both present; got {np.unique(y)[:5].tolist()}")

@@ -43,7 +43,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a loader is given beside the name."""
+    """What a loader receives besides the name."""
 
     directory: Path
     target: str
@@ -131,7 +131,7 @@ def load_dataset(
 
 
 def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether loading that name would need no download (the file is there; it is not read)."""
+    """Whether that name can be loaded without a download (the file exists; it is not read)."""
     source, rest = resolve(name)
     if source in ("embedded", "file"):
         return source == "embedded" or Path(rest).is_file()
@@ -139,7 +139,7 @@ def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
 
 
 def _place(source: str, name: str, directory: Path) -> Path:
-    """Where a set lies, or, if it is nowhere, where a download of it goes."""
+    """Where a set is stored, or where a download of it would be."""
     if source == "pmlb":  # today's package keeps its cache under today's spelling
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
@@ -158,14 +158,14 @@ def _place(source: str, name: str, directory: Path) -> Path:
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
-    """The suite's task id (None if it is no task of the suite) and OpenML's data set id."""
+    """The suite's task id (None if it is not in the suite) and OpenML's data set id."""
     if source == "openml":
         if not name.isascii() or not name.isdigit():
             raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")
         return _TASKS_BY_DATA_ID.get(int(name)), int(name)
     task = int(name) if name.isascii() and name.isdigit() else _TASKS_BY_NAME.get(name, -1)
     if task not in OPENML100:
-        raise DataError(f"{name!r} is none of the 54 binary tasks of OpenML100; give an id or name of the suite")
+        raise DataError(f"{name!r} is not one of the 54 binary tasks of OpenML100; pass an id or name from that suite")
     return task, OPENML100[task][0]
 
 
@@ -213,7 +213,7 @@ def _read_task(task: int, data_id: int, path: Path) -> Dataset:
     frame = read_table(path, "target", nominal)
     strange = sorted({row["feature"] for row in types} - set(map(str, frame.columns)))
     if strange:
-        raise DataError(f"{path}: feature_types.csv names columns that are not there: {', '.join(strange[:5])}")
+        raise DataError(f"{path}: feature_types.csv names columns that do not exist: {', '.join(strange[:5])}")
     for row in _rows_of(path.parent / "index.csv", task):
         if str(len(frame)) != row["n"]:
             raise DataError(f"{path} has {len(frame)} rows but index.csv says {row['n']}; fetch it again")
@@ -221,7 +221,7 @@ def _read_task(task: int, data_id: int, path: Path) -> Dataset:
 
 
 def _rows_of(path: Path, task: int) -> list[dict[str, str]]:
-    """The lines of a side table that belong to a task; none if the table is not there."""
+    """The lines of a side table that belong to a task; none if there is no such table."""
     if not path.exists():
         return []
     lines = read_bytes(path).decode("utf-8", errors="replace").splitlines()
@@ -240,7 +240,7 @@ def _read_meta(place: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{place} is damaged ({error}); delete it and load the data set again") from error
     if not whole:
-        raise DataError(f"{place} is not what was downloaded; delete it and load the data set again")
+        raise DataError(f"{place} differs from the download; delete it and load the data set again")
     return meta
 
 

@@ -44,7 +44,7 @@ def paper_test(first: Array, second: Array) -> Array:
 def wilcoxon(first: Array, second: Array) -> float:
     """Two-sided p of Wilcoxon's signed-rank test over data sets; zero differences are split, as Demsar (2006) does.
 
-    By the normal approximation, as his. SciPy's test of that kind warns about few data sets in some versions.
+    Uses the normal approximation, as Demsar does. (Some versions of SciPy's test warn about few data sets.)
 
     Parameters
     ----------
@@ -160,7 +160,8 @@ MANY = 30
 def mean_interval(values: Array) -> tuple[float, float, float]:
     """A mean over data sets and its 95 % interval: percentile bootstrap from :data:`MANY` on, below it Student's t.
 
-    The generator is fixed, so that the same numbers always read the same. One value has no interval: both ends are NaN.
+    The generator is fixed, so the same numbers always give the same interval. One value has no interval: both ends are
+    NaN.
 
     Examples
     --------

@@ -33,7 +33,7 @@ class Availability(NamedTuple):
 
 
 def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
-    """Which members of a suite are available locally, and what to do about the holes. Nothing is read or downloaded.
+    """Which members of a suite are available locally, and how to get the missing ones. Nothing is read or downloaded.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Runs: cells, engines, the store, what is exported, and the scores that are read from it."""
+"""Runs: cells, engines, the store, exports, and scores read from the store."""

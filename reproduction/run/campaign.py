@@ -1,4 +1,4 @@
-"""Exported files -> what was run: the jobs that the paper's targets make of them, what is missing, what it cost."""
+"""Exported files -> what was run: the jobs of the paper's targets, what is missing and what it cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEARLY = 0.8
 
 @dataclass(frozen=True)
 class Campaign:
-    """The cells and runs of a folder of exported files; to the tables it is what a store is.
+    """The cells and runs in a folder of exported files, used by the tables in place of a store.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Campaign:
     runs : sequence of dict
         As :func:`reproduction.run.exchange.read_folder` gives them.
     failed : dict
-        Key -> why, of cells that failed.
+        Key -> reason, for failed cells.
     """
 
     lines: dict[str, Line]
@@ -59,7 +59,7 @@ class Campaign:
         return set(self.lines)
 
     def failures(self) -> dict[str, str]:
-        """Key -> why, of the cells that failed."""
+        """Key -> reason, for failed cells."""
         return self.failed
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
@@ -89,8 +89,8 @@ class _Variant:
 def jobs_of(campaign: Campaign) -> list[Job]:
     """A job for every target, model and way of running that the campaign has cells or data sets for.
 
-    Targets share cells: a run of ``table1`` is all that Table 4 and the PMLB half of Figures 2, 3 and 4 need. Where a
-    suite was run in several ways (fewer steps to try it out, say), one way counts: see :func:`_best`.
+    Targets share cells: Table 4 and the PMLB half of Figures 2, 3 and 4 need only a run of ``table1``. If a suite was
+    run in several ways (for example with fewer steps as a trial), one way counts: see :func:`_best`.
     """
     asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     variants = _variants(campaign, asked, _at_hand(asked)[0])
@@ -102,7 +102,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 
 
 def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
-    """As :func:`_at_hand`, less what every run of this model left out, by a rule for its cost for example."""
+    """As :func:`_at_hand`, without the sets that every run of this model left out, for example for their cost."""
     sizes, holes = _at_hand(asked)
     mine = [job for job in asked if model in job.models]
     had = {(size.suite, size.name) for job in mine for size in job.sizes}
@@ -116,7 +116,7 @@ def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Siz
 
 
 def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
-    """Suite -> its data sets that any run had, and those in none, in the order of the suite."""
+    """Suite -> its data sets that some run had, and those that none had, in the order of the suite."""
     sizes: dict[str, dict[str, Size]] = {}
     holes: dict[str, dict[str, Hole]] = {}
     for job in asked:
@@ -160,15 +160,15 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
 
 
 def _options(way: _Variant, protocols: Sequence[str], model: str) -> RunOptions:
-    """The request for cells of a model; a target's own kind of cells is not asked for by name."""
+    """The request for cells of a model; a target's own kind of cells is not named."""
     models = (model,) if model in MODELS else MODELS[:1]
     return RunOptions(way.splits, way.max_iter, tuple(protocols), models, recipe=way.recipe)
 
 
 def _best(complete: dict[_Variant, int]) -> _Variant:
-    """Of the ways in which nearly as many data sets are complete as in any, that of most splits, then newest recipe.
+    """Among the ways with nearly the most complete data sets, the one with the most splits, then the newest recipe.
 
-    A few large sets that are still to run do not hide 25 splits of all others, and are named as missing.
+    A few large sets not yet run do not hide 25 splits of all others, and are listed as missing.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
 
 
 def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
-    """The available data sets that the target looks at; of a simulation's suite, only the one that was contaminated."""
+    """The available data sets that the target uses; for a simulation, only the contaminated one."""
     return tuple(
         size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == FIGURE5_SET
     )
@@ -242,7 +242,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
 
 
 def _starts(job: Job, model: str, protocol: str) -> str:
-    """What networks begin at; nothing for other models."""
+    """How networks start; empty for other models."""
     each = recipe_for(job.options, model, protocol) >= NEW_STARTS
     return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
 

@@ -1,7 +1,7 @@
 """One cell -> one record: divide, scale, solve the whole grid, score every row on every part.
 
-Which row of the grid counts is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so every
-question can be asked again without running again.
+The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so new questions need
+no new run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ grid = partial(grid_of, methods=METHODS, losses=LOSSES)
 
 
 def divide(data: Dataset, cell: Cell) -> Division:
-    """Divide and scale a data set as the cell's protocol says.
+    """Split and scale a data set according to the cell's protocol.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def divide(data: Dataset, cell: Cell) -> Division:
     if min(division.sizes) == 0:
         raise ValueError(f"{len(data.y)} rows are too few to divide into three parts")
     if len(np.unique(division.y[0])) < 2:
-        raise ValueError(f"the training part of split {cell.split} has one class only")
+        raise ValueError(f"the training part of split {cell.split} has only one class")
     return division
 
 
@@ -66,7 +66,7 @@ def run_cell(cell: Cell, data_dir: str | None = None) -> Record:
     ----------
     cell : Cell
     data_dir : str, optional
-        Where data sets are kept; nothing is downloaded here.
+        The folder of the data sets; nothing is downloaded here.
     """
     began = time.perf_counter()
     data = _load(cell.dataset, data_dir)
@@ -117,7 +117,7 @@ def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    """One network for each problem; with new starts also ``average`` as often as ``close_decay`` has settings."""
+    """One network for each problem; with new starts, as many for ``average`` as for ``close_decay``."""
     from closecall.network.grid import train_grid
 
     problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
@@ -145,7 +145,7 @@ def _network_rows(division: Division, cell: Cell) -> Array:
 
 
 def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
-    """The seed of each problem's start, from a stream of its own; the n-th time that a problem occurs is draw n."""
+    """The seed of each problem's start, from its own stream; the n-th occurrence of a problem is draw n."""
     draws = Counter[Problem]()
     seeds = []
     for each in problems:

@@ -1,7 +1,8 @@
-"""Cells in compact form: what validation chose, one line of CSV a cell.
+"""Cells in compact form: the rows that validation chose, one CSV line per cell.
 
-A record keeps its whole grid, some seven kilobytes a cell. Every table and figure needs only the row that validation
-chose for each (loss, method): about a hundred bytes a cell, in a file that any tool reads. Objectives are left out.
+A record keeps its whole grid, about seven kilobytes per cell. Tables and figures need only the row that validation
+chose for each (loss, method): about a hundred bytes per cell, in a file that any tool can read. Objectives are left
+out.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ _PLACES = {
 
 
 def kind_of(cell: Cell) -> str:
-    """What shares a file: cells of one model, and networks with a start for every setting by themselves."""
+    """What shares a file: cells of one model; networks with a start for every setting have their own."""
     return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
 
 
 def header_of(kind: str) -> tuple[str, ...]:
-    """The first line of a file of cells of that kind."""
+    """The header of a file of such cells."""
     chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[kind] for name in _CHOSEN)
     return (*_CELL, *_FACTS, *chosen)
 
@@ -64,7 +65,7 @@ HEADER = header_of(MODELS[0])
 
 
 class CompactError(ValueError):
-    """What was read is no compact result of this project; the message says where and why."""
+    """The input is not a compact result of this project; the message says where and why."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,14 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Text that a spreadsheet takes for text and that stays on its line; :func:`unspell` reads it back.
+    r"""Text that a spreadsheet treats as text and that stays on one line; :func:`unspell` reverses it.
 
     Examples
     --------
     >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"))
     monk3 '=cmd 'a\nb
     """
-    plain = text.isascii() and text.isprintable()  # nearly always so, and told at once
+    plain = text.isascii() and text.isprintable()  # nearly always, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
         # A semicolon is spelt out too: spreadsheets that split there would begin a cell after it.
@@ -175,6 +176,11 @@ def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
         raise ValueError(f"run {run} of {runs}")
     train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
     rows = np.array([row for place in _PLACES[kind] if (row := _read_row(values, place))], ROW)
+    needed = [(loss, method) for loss in LOSSES for method in METHODS] if kind in MODELS else _PLACES[kind]
+    there = {(row["loss"], row["method"]) for row in rows}
+    missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
+    if missing:
+        raise ValueError(f"no chosen row for {', '.join(missing)}")
     notes = tuple(map(str, json.loads(unspell(values["notes"]) or "[]")))
     features, seconds = int(values["features"]), float(values["seconds"])
     sizes = (train, validation, test)
@@ -197,7 +203,7 @@ def _order(line: Line) -> tuple[object, ...]:
 def in_files(lines: Iterable[Line]) -> dict[str, list[Line]]:
     """The cells by the file they belong in, each file in a fixed order.
 
-    One file for each (suite, protocol, model, contaminated or not): a file whose cells are all done changes no more.
+    One file for each (suite, protocol, model, contaminated or not): a file whose cells are all done no longer changes.
     """
     files: dict[str, list[Line]] = {}
     for line in lines:

@@ -1,9 +1,9 @@
-"""Run tasks in local processes or on Dask, behind one small interface: tasks in, happenings out.
+"""Run tasks in local processes or on Dask, behind one small interface: tasks in, events out.
 
 An engine is a function ``engine(tasks, work) -> iterator of Happening``. ``work(cell) -> Record`` runs in a worker
-process with one BLAS thread. An exception in it is a failed record. A worker that dies takes only its own cell with
-it: the cell is run again, and recorded as failed when it has cost ``ATTEMPTS`` workers their life. A Dask scheduler
-that goes away is waited for; what it had not delivered is handed to it again when it is back.
+process with one BLAS thread. An exception in it becomes a failed record. A worker that dies affects only its own cell,
+which is run again, and recorded as failed once it has killed ``ATTEMPTS`` workers. If a Dask scheduler disappears, the
+engine waits for it and resubmits what it had not delivered.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Work = Callable[[Cell], Record]
 
 
 class EngineError(RunError):
-    """The engine cannot go on; the message says why and what to do. What is finished is kept."""
+    """The engine cannot continue; the message says why and what to do. Finished work is kept."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ Engine = Callable[[Sequence[Task], Work], Generator[Happening, None, None]]
 
 
 def guarded(work: Work, cell: Cell) -> Record:
-    """Run a cell; whatever it raises becomes a failed record."""
+    """Run a cell; any exception becomes a failed record."""
     from threadpoolctl import threadpool_limits
 
     try:
@@ -110,7 +110,7 @@ def _serve(connection: Connection, work: Work) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     parent = multiprocessing.parent_process()
     if parent is not None:
-        # A driver that was killed cannot say goodbye: do not finish a long cell for nobody.
+        # A killed driver cannot say so: do not finish a long cell for no one.
         threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the driver has ended
         while True:
@@ -240,7 +240,7 @@ class Dask:
             before = len(todo)
             with contextlib.nullcontext(self.address) if self.address else self._cluster(distributed) as where:
                 client = _connect(distributed, where, patience)
-                # Elsewhere workers may come later; here nobody else will start any.
+                # On a remote cluster workers may come later; here no one else will start any.
                 alone = math.inf if self.address else DESERTED
                 with client, contextlib.suppress(_SchedulerGone):
                     for happening in _stream(distributed, client, list(todo.values()), work, alone):
@@ -322,7 +322,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, al
 def _submit(
     distributed: Any, client: Any, tasks: Sequence[Task], work: Work, alone: float
 ) -> Iterator[tuple[Task, Record | Exception]]:
-    """Records as they come; an exception for a task that Dask could not bring to its end."""
+    """Records as they arrive; an exception for a task that Dask could not finish."""
     run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
     futures: dict[Any, Task] = {}
@@ -367,7 +367,7 @@ def _ends(client: Any, seconds: float = 2.0) -> bool:
 
 
 def _next(ready: queue.SimpleQueue[Any], client: Any, alone: float) -> Any:
-    """The next future that is done; a scheduler that says goodbye leaves its futures pending, so look at it too."""
+    """The next future that is done; a scheduler that shuts down leaves its futures pending, so it is checked too."""
     last = time.monotonic()
     while True:
         with contextlib.suppress(queue.Empty):

@@ -1,7 +1,7 @@
-"""Stores <-> folders of compact files: what is finished travels, what is finished is never run twice.
+"""Stores <-> folders of compact files: finished cells can be shared and are never run twice.
 
-A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`) and ``runs.json``: what was asked for,
-where it ran, which data sets were available, and how many cells each file has. The same store makes the same bytes.
+A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`) and ``runs.json``: the requests, where
+they ran, which data sets were available, and how many cells each file has. The same store always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Run = dict[str, Any]
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did: cells put into the store, cells that were there already."""
+    """The result of an import: cells added to the store, and cells already there."""
 
     added: int
     known: int
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
-    """A run's arguments without what concerns its machine alone.
+    """A run's arguments without those specific to its machine.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
 
 
 def without_folders(text: str) -> str:
-    """A message with absolute paths cut to their last two names: nobody else has those folders.
+    """A message with absolute paths shortened to their last two parts, since others do not have those folders.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def without_folders(text: str) -> str:
 def export_store(store: Store, folder: Path) -> list[Path]:
     """Write the finished cells of a store; return the paths.
 
-    A folder that holds cells which the store does not have is left alone: exporting would lose them.
+    A folder with cells that the store does not have is left alone: exporting would lose them.
     """
     runs = _public_runs(store)
     place = {run: i for i, entry in enumerate(runs) for run in entry["ids"]}
@@ -100,7 +100,7 @@ def _keep_what_is_there(folder: Path, keys: set[str]) -> None:
 
 
 def _public_runs(store: Store) -> list[Run]:
-    """The runs as others may see them, in the order of their start; an imported run is the run that it came from."""
+    """The runs as shown to others, in the order of their start; an imported run counts as the original."""
     found: dict[str, Run] = {}
     for run in store.runs():
         request = run["request"]
@@ -124,7 +124,7 @@ def _public_job(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, str]) -> str:
-    """Jobs, data sets and holes are written once and pointed to: a campaign's runs ask for the same again and again."""
+    """Jobs, data sets and gaps are written once and referred to, because the runs of a campaign repeat them."""
     shared: dict[str, dict[str, int]] = {"jobs": {}, "sizes": {}, "holes": {}}
 
     def point(kind: str, content: Any) -> int:
@@ -201,9 +201,9 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
 
 
 def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lambda line: None) -> Imported:
-    """Put the cells of a folder into a store as finished records, all of them or none.
+    """Add the cells of a folder to a store as finished records, all of them or none.
 
-    A cell that the store has finished is left as it is, whether compact or whole; a failed one gives way.
+    Cells already finished in the store are left alone, whether compact or complete; failed ones are replaced.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for lev
 
 @dataclass(frozen=True)
 class Job:
-    """One target on the data sets available locally, with the holes named.
+    """One target on the data sets available locally, with the missing ones named.
 
     Parameters
     ----------
@@ -70,22 +70,22 @@ class Job:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Those asked for, or the target's own; none if the target solves nothing."""
+        """Those requested, or the target's own; none if the target solves nothing."""
         asked = None if self.target.model else self.options.protocols
         return asked or self.target.protocols if self.target.protocols else ()
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Those asked for, or the target's own kind of cells."""
+        """Those requested, or the target's own kind of cells."""
         return models_of(self.target, self.options)
 
     @property
     def splits(self) -> int:
-        """Those asked for, as far as the target has so many."""
+        """Those requested, up to the target's maximum."""
         return min(self.options.splits, self.target.most_splits)
 
     def described(self) -> tuple[str, ...]:
-        """Its options in words, each in its place."""
+        """Its options in words, in a fixed order."""
         given = self.options
         steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in self.models))
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
@@ -95,7 +95,7 @@ class Job:
         return (f"{self.splits} splits", f"{steps} steps{rate}", *words)
 
     def contains(self, other: Job) -> bool:
-        """Whether every cell of another job of its name is one of this job's too."""
+        """Whether this job contains every cell of another job with its name."""
         steps, start = self.described()[1], self.options.start
         return (
             (self.name, steps, start) == (other.name, other.described()[1], other.options.start)
@@ -127,7 +127,7 @@ class Job:
 
 
 def from_json(content: dict[str, Any]) -> Job:
-    """The job that :meth:`Job.as_json` described; what is none raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+    """The job described by :meth:`Job.as_json`; invalid input raises ``ValueError``, ``TypeError`` or ``KeyError``."""
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in content["options"].items()
     }
@@ -159,15 +159,15 @@ def prepare(
     targets : iterable of str
     options : RunOptions
     suite : str, optional
-        Instead of the targets' own suites.
+        The suite to use instead of the targets' own.
     only : sequence of str
-        Restrict the suites to data sets of these names or titles; a name with a source or a path that is in no suite
-        is added.
+        Restrict the suites to data sets with these names or titles; a name with a source, or a path, that is in no
+        suite is added.
     data_dir : str, optional
     download : bool
         Whether missing sets may be fetched.
     tell : callable
-        Receives the name of each data set before it is looked at.
+        Receives the name of each data set before it is read.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str
     known = {name for member in chosen for name in (member[0], title(member[0]))}
     added = [name for name in wanted if name not in known]
     for name in added:
-        resolve(name)  # a name that nobody knows is a mistake in the request, not a hole
+        resolve(name)  # an unknown name is a mistake in the request, not a missing set
     return chosen + [(name, members[0][1]) for name in added]
 
 

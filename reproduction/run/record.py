@@ -1,4 +1,4 @@
-"""What a cell leaves behind: every row of its grid, in counts, packed without pickle."""
+"""The result of a cell: every row of its grid, as counts, packed without pickle."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Record:
     notes : tuple of str
         What a reader should know, such as columns that were dropped.
     compact : bool
-        Whether ``rows`` holds only what validation chose, not the whole grid.
+        Whether ``rows`` holds only the chosen rows, not the whole grid.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Record:
 
 
 def pack(rows: Array) -> bytes:
-    """Rows as the bytes of a compressed npz: about 20 bytes a row.
+    """Rows as the bytes of a compressed npz: about 20 bytes per row.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The driver: plan minus store is what is left to do; records go in as they come, progress comes out as events."""
+"""The driver: runs what the plan has and the store lacks; stores records as they arrive and yields progress events."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def drive(
     work : callable
         ``cell -> Record``; picklable.
     request : dict
-        What was asked for, kept with the run.
+        The request, stored with the run.
     """
     unique = list({task.cell.key: task for task in tasks}.values())
     finished = store.done()

@@ -1,7 +1,7 @@
-"""The tables of a result store: how they are made and brought up to date, and that a file has these and nothing else.
+"""The tables of a result store: how they are created and upgraded, and a check that a file has nothing else.
 
-A stranger's file may hold triggers, views, generated columns and checks that act when it is read or written. Its whole
-schema is therefore compared with the known ones before anything else is asked of it.
+An untrusted file may contain triggers, views, generated columns and checks that act when it is read or written. Its
+whole schema is therefore compared with the known ones before any other query.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
     ----------
     path : path
     mode : {"ro", "rwc", "immutable"}
-        To read, to read and write (made if need be), or to read where nothing can be written and nobody writes.
+        To read, to read and write (created if necessary), or to read a file that nothing can write.
     timeout : float
-        Seconds to wait for somebody who writes.
+        Seconds to wait for another writer.
     """
     how = "immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
@@ -72,7 +72,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
 
 
 def objects(connection: sqlite3.Connection) -> Objects:
-    """Everything that a file's schema holds: kind, name, and the statement that made it, blanks aside."""
+    """Everything in a file's schema: kind, name, and the statement that created it, ignoring blanks."""
     found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master")
     return frozenset((str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in found)
 

@@ -1,4 +1,4 @@
-"""From records to arrays: what validation chose on every split of every complete data set, and what is missing."""
+"""From records to arrays: the rows chosen on every split of every complete data set, and what is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .record import Record
 
 
 def title(dataset: str) -> str:
-    """What a data set is called, without its source.
+    """The name of a data set, without its source.
 
     Examples
     --------
@@ -45,7 +45,7 @@ PAIR = ("average", "close_decay")
 
 
 class Results(Protocol):
-    """Where finished records are found: a store, or the files that were exported from one."""
+    """A source of finished records: a store, or files exported from one."""
 
     def done(self) -> set[str]: ...
 
@@ -67,7 +67,7 @@ class Hole:
 
     @property
     def because(self) -> str:
-        """What it shares with others that are left out for the same reason.
+        """The part of the reason it shares with others.
 
         Examples
         --------
@@ -83,13 +83,13 @@ class Hole:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The chosen rows of one (protocol, model), over the data sets whose splits are all there.
+    """The chosen rows of one (protocol, model), over the data sets with all their splits.
 
     Parameters
     ----------
     protocol, model : str
     datasets : tuple of str
-        Names as :func:`reproduction.protocol.load_dataset` takes them.
+        Names as accepted by :func:`reproduction.protocol.load_dataset`.
     sizes : array (datasets, 2)
         Rows and encoded features.
     methods : tuple of str
@@ -146,7 +146,7 @@ class Scores:
 
 
 class Archive:
-    """Finished results, each record unpacked once and the same cells gathered once, however many sections ask."""
+    """Finished results; each record is unpacked once, and the same cells are gathered once for all sections."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.done, self.failures = results, results.done(), results.failures()
@@ -171,7 +171,7 @@ class Archive:
         cells : sequence of Cell
             Of one start and one contamination; data sets with a missing or failed cell become holes.
         holes : sequence of Hole
-            Data sets that could not even be planned.
+            Data sets that could not be planned.
         """
         key = tuple(cells), tuple(holes)
         if key not in self._gathered:

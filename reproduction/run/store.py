@@ -1,10 +1,10 @@
-"""The result store: one SQLite file that says what is done, exactly once.
+"""The result store: one SQLite file that records each finished cell exactly once.
 
-Only the driver writes, one transaction for each record, so a driver killed at any moment leaves a store in which every
-finished cell is whole and no other cell is there. Readers (status, report) may look at any time: the file is in WAL
-mode. A second driver is refused: the lock is a second, empty database held in an exclusive transaction, which the
-operating system releases however the driver ends. Every record and run carries a digest of its content, so that a byte
-that a disk changed is noticed when the store is opened.
+Only the driver writes, one transaction for each record, so a driver killed at any moment leaves a store with every
+finished cell complete and no other cells. Readers (status, report) can work at any time: the file is in WAL mode. A
+second driver is rejected: the lock is a second, empty database held in an exclusive transaction, which the operating
+system releases however the driver ends. Every record and run carries a digest of its content, so damage is detected
+when the store is opened.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_REQUEST = 1 << 22
 #: SQLite's primary error codes -> what happened and what to do; ``{path}`` and ``{folder}`` are filled in.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
-    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: look at it, make room",
+    sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: check it or make room",
     sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
     sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or its folder one that can be read and written",
     sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
@@ -75,7 +75,7 @@ class Store:
     Parameters
     ----------
     path : path
-        The file; it and its directory are made when opened for writing.
+        The file; it and its directory are created when opened for writing.
     write : bool
         Whether this is the driver. A reader needs an existing store.
 
@@ -128,7 +128,7 @@ class Store:
                 upgrade(self._connection, version)
                 self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [_identity()])
         else:
-            if version < SCHEMA_VERSION:  # a reader leaves the file as it is and looks at a new copy of it
+            if version < SCHEMA_VERSION:  # a reader leaves the file unchanged and upgrades a copy of it
                 old, self._connection = self._connection, sqlite3.connect(":memory:", isolation_level=None)
                 with contextlib.closing(old):
                     old.backup(self._connection)
@@ -137,7 +137,7 @@ class Store:
         self._check()
 
     def _version(self) -> int:
-        """The schema of the file, before anything else is asked of it; a driver may begin an empty one."""
+        """The schema of the file, checked before any other query; a driver may start with an empty file."""
         try:
             found = version_of(self._connection)
         except sqlite3.OperationalError as error:
@@ -179,7 +179,7 @@ class Store:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """What a store says is whatever the writer of the file wanted: what closecall did not write is refused."""
+        """A store may have been forged: anything that closecall did not write is rejected."""
         try:
             yield
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -209,7 +209,7 @@ class Store:
             raise
 
     def begin_run(self, request: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Note what was asked for and where it runs; the records written from now on point to it."""
+        """Record the request and where it runs; records written from now on refer to it."""
         content = [json.dumps(request, sort_keys=True), json.dumps(environment, sort_keys=True)]
         with self.transaction():
             cursor = self._connection.execute(
@@ -219,7 +219,7 @@ class Store:
         self._run = cursor.lastrowid
 
     def finish_run(self) -> None:
-        """Note that the run came to its end."""
+        """Record the end of the run."""
         with self.transaction():
             self._connection.execute("UPDATE runs SET finished = ? WHERE id = ?", [time.time(), self._run])
 
@@ -242,13 +242,13 @@ class Store:
             self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
 
     def keep(self, name: str, steps: int, content: Any) -> None:
-        """Keep what was solved at once, without cells, such as Figure 1."""
+        """Store results that have no cells, such as Figure 1."""
         with self.transaction():
             values = [f"solved {name} {steps}", json.dumps(content)]
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
     def kept(self, name: str, steps: int) -> Any:
-        """What :meth:`keep` kept, or None."""
+        """What :meth:`keep` stored, or None."""
         found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
         with self.understood():
             return json.loads(found[0][0]) if found else None
@@ -258,7 +258,7 @@ class Store:
         return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}
 
     def failures(self) -> dict[str, str]:
-        """Key -> why, of the cells that failed."""
+        """Key -> reason, for failed cells."""
         return dict(self._rows("SELECT key, error FROM records WHERE status = 'failed'"))
 
     def cells(self) -> list[Cell]:
@@ -285,11 +285,11 @@ class Store:
         return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
 
     def compact_runs(self) -> set[int]:
-        """The runs that were imported: their records hold what validation chose, not the whole grid."""
+        """The runs that were imported: their records hold the chosen rows, not the whole grid."""
         return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
 
     def runs(self) -> list[dict[str, Any]]:
-        """Every run: when, what was asked for, where, and how many records it wrote."""
+        """Every run: when, what was requested, where, and how many records it wrote."""
         query = """SELECT id, started, finished, request, environment,
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")
@@ -335,7 +335,7 @@ def _explain(error: Exception, path: Path) -> str:
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
-    """Whether a disk that is full or fails is behind an error; SQLite does not say so if a new file has no room."""
+    """Whether an error was caused by a full or failing disk; SQLite does not say so if a new file has no room."""
     if _code(error) != sqlite3.SQLITE_CANTOPEN:
         return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
     found = os.statvfs(folder) if hasattr(os, "statvfs") else None

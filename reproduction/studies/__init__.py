@@ -1,6 +1,6 @@
 """Experiments beyond the paper's tables: ``python -m reproduction.studies NAME`` from the project's root.
 
-Each is resumable: what it has run is in a store of its own (``--raw FOLDER``), the benchmark's own kind of store. From
-that it writes one small CSV, and from that CSV alone its page and its figure, so that a page never says more than its
-table. ``--page`` makes the page again without running anything.
+Each can be resumed: its results are in its own store (``--raw FOLDER``), of the same kind as the benchmark's. From that
+it writes one small CSV, and from the CSV alone its page and figure, so a page never says more than its table.
+``--page`` regenerates the page without running anything.
 """

@@ -13,7 +13,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from .common import Experiment, Settings, read_csv, write_csv
 
-NAMES = ("referee", "network-starts", "level", "strength")
+NAMES = ("referee", "network-starts", "level", "strength", "dirt", "check")
 
 
 def experiment(name: str) -> Experiment:
@@ -22,7 +22,7 @@ def experiment(name: str) -> Experiment:
 
 
 def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:
-    """Write the table (unless it is there and only the page is asked for), and from the table the figure and page."""
+    """Write the table (unless only the page is requested), and from the table the figure and page."""
     folder = settings.out / "beyond"
     csv = folder / f"{found.name}.csv"
     if not page_only:

@@ -34,7 +34,7 @@ Array = np.ndarray
 
 @dataclass
 class Settings:
-    """What the command line says.
+    """The settings from the command line.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Settings:
     sets : list of str
         Only these data sets; all of the experiment's own if empty.
     seconds : float
-        Stop after this time; the next run goes on.
+        Stop after this time; the next run continues.
     max_values : int
         The largest rows x columns of a data set.
     workers : int
@@ -84,7 +84,7 @@ class Experiment:
 def resume(
     settings: Settings, name: str, keys: Iterable[Row], work: Callable[[Row], Row], engine: Engine | None = None
 ) -> int:
-    """Run ``work(key)`` for every key that the study's store does not have yet; how many were done.
+    """Run ``work(key)`` for every key that the study's store does not have yet; returns how many were done.
 
     The store and its driver are those of the benchmark: a key is the name of a cell, its result is the record's note.
     A key that fails is reported and tried again the next time.
@@ -105,7 +105,7 @@ def resume(
 
 
 def lines_of(settings: Settings, name: str) -> list[Row]:
-    """Key and result of all that was run, in the order in which it was asked for."""
+    """Keys and results of everything that was run, in the order requested."""
     path = store_path(settings, name)
     if not path.exists():
         return []
@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
-    """Records of the data sets that have enough splits: as many as are wanted, or as three in four sets have so far.
+    """Records of the data sets with enough splits: the requested number, or what three sets in four have so far.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def division(name: str, split: int, protocol: str = "sound") -> Division:
 
 
 def at_hand(suites: Sequence[str], max_values: int, only: Sequence[str] | None = None) -> list[str]:
-    """Names of the locally available data sets of at most so many values, smallest first; a title occurs once."""
+    """Names of the locally available data sets up to the given size, smallest first, without repeated titles."""
     sizes: dict[str, tuple[int, str]] = {}
     for suite in suites:
         for member in available(suite):
@@ -220,7 +220,7 @@ def _number(text: str) -> Any:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table of cells that may have markup of their own."""
+    """A Markdown table of cells that may contain markup."""
     return markdown_rows([[str(cell).replace("|", r"\|") for cell in row] for row in (header, *rows)], WIDE)
 
 
@@ -244,7 +244,7 @@ def of_sets(count: float, total: float) -> str:
 
 
 def save_chart(chart: Any, path: Path) -> None:
-    """Save an Altair chart as SVG on white, so that it can be read on a dark page too."""
+    """Save an Altair chart as SVG on white, which is readable on a dark page too."""
     from closecall.report.charts import draw, slim, specification
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -270,5 +270,5 @@ def made_by(name: str, extra: str = "") -> str:
     """The last line of a page: how it was made, and from what."""
     return (
         f"\n---\n\nMade by `python -m reproduction.studies {name}{extra}` from "
-        f"[beyond/{name}.csv](beyond/{name}.csv); `--page` makes this page again from that table alone.\n"
+        f"[beyond/{name}.csv](beyond/{name}.csv); `--page` regenerates the page from that table.\n"
     )

@@ -1,4 +1,4 @@
-"""Methods on the same splits: accuracies -> one row for each (data set, method) -> what holds over all sets."""
+"""Methods on the same splits: accuracies -> one row for each (data set, method) -> summaries over all sets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_ov
     Returns
     -------
     rows : list of dict
-        Accuracies and gains in percent with their standard errors over the splits, and the uncorrected-for-many p.
+        Accuracies and gains in percent with their standard errors over the splits, and p-values not corrected for
+        multiple tests.
 
     Examples
     --------
@@ -89,7 +90,7 @@ def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_ov
 
 
 def overall(rows: Sequence[Row], base: str) -> list[Row]:
-    """What holds over the data sets: one row for each method, in the order in which they first occur.
+    """Summaries over the data sets: one row for each method, in order of first occurrence.
 
     ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its interval over the sets; ``better``
     and ``worse`` count sets (Nadeau & Bengio's test, Holm over the sets); ``up`` and ``down`` those of a point or more.
@@ -140,7 +141,7 @@ def overall_table(found: Sequence[Row], labels: dict[str, str], base: str, *, ti
 
 
 def per_set_table(rows: Sequence[Row], methods: Sequence[str], labels: dict[str, str], base: str) -> str:
-    """Accuracy of the base with its standard error, and everyone's gain over it, for each data set."""
+    """Accuracy of the base with its standard error, and the gain of every other method, for each data set."""
     at = {(row["set"], row["method"]): row for row in rows}
     others = [method for method in methods if method != base]
     lines = []

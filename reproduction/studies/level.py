@@ -1,7 +1,7 @@
-"""How often a guard leaves its baseline where there is nothing to gain, and what gain it reports there.
+"""How often a guard leaves its baseline when there is nothing to gain, and what gain it then reports.
 
 Labels are noise: in every case they have no relation to the columns. Challengers are premade rules (the sign of a
-column, so that nothing is learnt and the true gain is exactly 0), classifiers that learn, thresholds, and close-k. Rows
+column, which learns nothing and has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows
 are independent, or depend on each other through groups, time, copies, or two kinds of groups at once.
 """
 
@@ -40,7 +40,7 @@ Runs = list[list[list[Any]]]
 
 
 class Rule(ClassifierMixin, BaseEstimator):
-    """Says the sign of a column, whatever it is trained on."""
+    """Predicts the sign of a column, whatever it is trained on."""
 
     def __init__(self, column: int = 0) -> None:
         self.column = column
@@ -109,7 +109,7 @@ def panel(rng: np.random.Generator, columns: int) -> Data:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Twenty users by twenty items, or members by times with shocks that all share: effects of both, both are given."""
+    """Twenty users by twenty items, or members by times with common shocks: both have effects, and both are given."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
@@ -140,7 +140,7 @@ def close_k(cv: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """Data, who decides, and in words both."""
+    """The data, the method that decides, and both in words."""
 
     rows: str
     decides: str
@@ -186,7 +186,7 @@ CASES = _cases()
 
 
 def run_one(key: Row) -> Row:
-    """Of a batch of runs the guard's comparisons: gain, standard error, its degrees of freedom, and what it is over."""
+    """The guard's comparisons in a batch of runs: gain, standard error, degrees of freedom and units."""
     case, found = CASES[key["case"]], []
     for seed in range(BATCH * key["batch"], BATCH * (key["batch"] + 1)):
         rng = np.random.default_rng([seed, zlib.crc32(key["case"].encode())])

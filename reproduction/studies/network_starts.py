@@ -1,4 +1,4 @@
-"""Networks with a new start for every setting, and average with as many: what of close decay's gain is the draws?"""
+"""Networks with a new start for every setting, and average with as many: how much of the gain is due to the draws?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .released import train_released
 
 
 def run_one(key: Row) -> Row:
-    """Test accuracies of what validation chooses on one split of the tables, by the released descent."""
+    """Test accuracies of the validated choice on one split of the tables, with the released descent."""
     data = dataset(key["name"])
     cell = Cell("beyond", key["name"], data.checksum, key["split"], "network", "paper", key["steps"], recipe=NEW_STARTS)
     parts = divide(data, cell)

@@ -106,7 +106,7 @@ def page(rows: list[Row], figure: Path) -> str:
 
 
 def _counted(found: Counts) -> list[Row]:
-    """What is quoted elsewhere, a row for each way, suite, loss and pair; names without spaces."""
+    """Numbers quoted elsewhere: a row for each way, suite, loss and pair; names without spaces."""
     return [
         {"way": re.sub(r"[ ,]+", "_", way), "suite": suite, "loss": loss, "pair": stem, **vars(each)}
         for (way, suite, loss, stem), each in found.items()
@@ -115,7 +115,7 @@ def _counted(found: Counts) -> list[Row]:
 
 
 def _answer(found: Counts) -> str:
-    """Two sentences: whether close decay helps, and what of its gain the number of starts is; all suites together."""
+    """Two sentences: whether close decay helps, and how much of its gain is due to the number of starts."""
     left, counted, given = (
         [found[NEW, ALL, loss, stem] for loss in LOSSES] for stem in ("equal", "released", "starts")
     )

@@ -84,7 +84,7 @@ def contenders() -> tuple[Any, dict[str, Any]]:
 
 
 def spread(names: list[str], count: int = SETS) -> list[str]:
-    """So many of the names, evenly spread over their order.
+    """The given number of names, evenly spread over their order.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def noise(seed: int) -> tuple[Array, Array]:
 
 
 def run_one(key: Row) -> Row:
-    """Test accuracies of everyone, and the guard's comparison; of noise, the comparison.
+    """Test accuracies of all methods, and the guard's comparison; for noise, only the comparison.
 
     Every fit is repeatable, so the guarded choice is the contender of that name: it is not fitted once more.
     """
@@ -184,13 +184,13 @@ def page(rows: list[Row], figure: Path) -> str:
             f"{of_sets(choice['up'], choice['sets'])} sets and a point or more worse on "
             f"{of_sets(choice['down'], choice['sets'])}.** Its mean accuracy is {abs(ahead):.2f} points "
             f"{'above' if ahead >= 0 else 'below'} that of {LABELS[best['method']]}, the best single contender. "
-            f"Where labels are pure noise ({SHAPE[0]} rows, {SHAPE[1]} columns) it left the baseline in "
+            f"If the labels are pure noise ({SHAPE[0]} rows, {SHAPE[1]} columns) it left the baseline in "
             f"{_often(of_noise[CHOICE])}.\n",
             f"That is with the default guard of {default:g} standard errors. "
             + " ".join(
                 f"With {guard:g}, counted from the same comparisons, it is a point better on "
                 f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
-                f"{of_sets(at[name]['down'], at[name]['sets'])}, and noise takes it from the baseline in "
+                f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it leaves the baseline in "
                 f"{_often(of_noise[name])}."
                 for name, guard in OTHERS.items()
             )
@@ -203,8 +203,8 @@ def page(rows: list[Row], figure: Path) -> str:
             f"`GuardedClassifierCV` with LogisticRegressionCV as baseline and three tuned challengers, everything else "
             f"at its default, on {found[0]['sets']:.0f} PMLB sets spread over their sizes, "
             f"{int(min(row['splits'] for row in rows))} or more splits of 75/25. The searches are tuned inside the "
-            f"folds: the baseline chooses among {len(ALPHAS)} strengths of the penalty, the forest (out of bag) and "
-            "boosting among four settings each, close-k as it comes.\n",
+            f"folds: the baseline chooses among {len(ALPHAS)} penalties, the forest (out of bag) and "
+            "boosting among four settings each, and close-k has its defaults.\n",
             made_by("referee"),
         ]
     )

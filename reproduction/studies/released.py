@@ -1,8 +1,8 @@
 """The descent of the paper's released experiments, for its networks: momentum, and a rate that halves.
 
-What its authors' code does (github.com/bryan-he/closek, ``experiments``), as far as it bears on the result, is said in
-``src/closecall/network/released.h``, which takes the steps. Two differences: examples that are tied at the k-th place
-share it here, and draws are our own.
+``src/closecall/network/released.h``, which takes the steps, describes the parts of the authors' code
+(github.com/bryan-he/closek, ``experiments``) that affect the result. Two differences: examples that are tied at the
+k-th place share it here, and draws are our own.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def train_released(X: Array, y: Array, problems: Sequence[Problem], seeds: Seque
     X : array (samples, features)
     y : array (samples,) in {-1, +1}
     problems : sequence of Problem
-        With losses and aggregates that the compiled kernel knows.
+        With losses and aggregates that the compiled kernel supports.
     seeds : sequence of int
     steps : int
-        The most that a network takes; all but those of a decay end early when they hardly move.
+        The maximum number of steps of a network; all but decay runs end early when they hardly move.
 
     Returns
     -------

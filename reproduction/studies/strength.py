@@ -1,9 +1,8 @@
 """How strong a guard should be: the largest mean gain with at most one set in a hundred a point worse.
 
-Asked of the search and of the referee alike, on generated tables, clean and dirty, and on half of the PMLB sets: those
-whose name's SHA-256 begins with an even byte, with splits of their own. The other half is left to the pages on what the
-guards are worth. Noise is the other side of the bargain: what passes a guard where it is passed most often, of all that
-the study of the level has, is in the same table.
+Measured for the search and the referee, on generated tables, clean and dirty, and on half of the PMLB sets (those whose
+name has a SHA-256 that begins with an even byte), with separate splits. The other half is left to the pages on what the
+guards are worth. The same table shows how much noise passes a guard, in the worst case of the study of the level.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ Parts = tuple[Array, Array, Array, Array]
 
 
 def generated(seed: int) -> Parts:
-    """A table of 120 to 600 rows and 3000 to test on; three in four have dirt in what is trained on."""
+    """A table of 120 to 600 rows and 3000 test rows; three in four have dirty training rows."""
     rng = np.random.default_rng([seed, TESTS])
     rows, trouble = int(rng.choice([120, 200, 350, 600])), TROUBLES[seed % 4]
     total, seeds = rows + TESTS, int(rng.integers(1 << 31))
@@ -100,7 +99,7 @@ def table_of(key: Row) -> Parts:
 
 
 def run_one(key: Row) -> Row:
-    """What is gained over the baseline on the test rows, in points, guard by guard."""
+    """The gain over the baseline on the test rows, in points, for each guard."""
     X, y, unseen, truth = table_of(key)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -114,15 +114,9 @@ def test_files_of_another_kind_are_refused() -> None:
     head, row = text.splitlines()
     assert head.split(",") == list(header_of("ranges"))
     values = dict(zip(head.split(","), row.split(","), strict=True))
-    for name, value, message in (
-        ("model", "linear", "unknown model 'linear'"),
-        ("logistic.atk.k", "278", "k = 278 is not in the grid"),
-        ("logistic.atk.alpha", "0.3", "alpha 0.3"),
-        ("hinge.maximal.test", "999", "999] correct"),
-    ):
-        broken = ",".join({**values, name: value}.values())
-        with pytest.raises(CompactError, match="line 2.*" + message.replace("]", r"\]")):
-            list(from_text(f"{head}\n{broken}\n", 1))
+    broken = ",".join({**values, "model": "linear"}.values())
+    with pytest.raises(CompactError, match=r"line 2.*unknown model 'linear'"):
+        list(from_text(f"{head}\n{broken}\n", 1))
     blank = {key: "" if key.startswith("hinge.atk.") else value for key, value in values.items()}
     with pytest.raises(CompactError, match=r"no chosen row for hinge\.atk"):
         list(from_text(f"{head}\n{','.join(blank.values())}\n", 1))

@@ -133,7 +133,7 @@ def test_signs() -> None:
         ({"feature_names": ("u",)}, "1 names"),
         ({"X": np.full((40, 4), np.inf)}, "infinite values in 'u', 'v'"),
         ({"categories": (None, None, ("no", "yes"), ("a", "b", "c"))}, "codes beyond its categories"),
-        ({"y": np.zeros(40), "classes": ("a",)}, "one class only"),
+        ({"y": np.zeros(40), "classes": ("a",)}, "only one class"),
         ({"y": np.zeros(40)}, "do not fit the classes"),
         ({"y": np.full(40, -1)}, "do not fit the classes"),
         ({"X": np.tile([1, 2, np.nan, 0], (40, 1))}, "every feature is constant"),

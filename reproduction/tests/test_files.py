@@ -80,7 +80,7 @@ def test_a_file_is_the_same_to_the_protocols_and_to_compare(seed: int) -> None:
     assert data.feature_names == tuple(column.name for column in table.columns)
     assert {"number", "comma", "name", "two", "day", "flag", "text", "zip"} == set(data.feature_names)
     assert [data.classes[code] for code in data.y] == table.labels.tolist()
-    recipe = Preprocessor.fit(table.frame, table.columns)
+    recipe = Preprocessor.fit(table.frame, table.columns, squashed=False)
     whole = recipe.matrix(table.frame) * recipe.scale + recipe.mean
     np.testing.assert_allclose(data.encode(np.arange(n))[0], whole, atol=1e-9)
 
@@ -98,18 +98,18 @@ def test_three_classes_load_but_are_not_binary(tmp_path: Path) -> None:
         ("", "is empty"),
         ("\n\n", "is empty|no target column"),
         ("a,b,target\n", "has a header line but no rows"),
-        ("a,target\n1,2,3\n1,2,3\n", "not a table of equal rows"),
-        ("a,b,target\n1,2,0\n1,2,0,5,6\n", "not a table of equal rows"),
-        ("a,a,target\n1,2,0\n3,4,1\n", "'a' appear twice"),
-        ("a,target,target\n1,0,0\n3,1,1\n", "'target' appear twice"),
-        ("target\n0\n1\n", "no usable column beside the target"),
+        ("a,target\n1,2,3\n1,2,3\n", "not a table with rows of equal length"),
+        ("a,b,target\n1,2,0\n1,2,0,5,6\n", "not a table with rows of equal length"),
+        ("a,a,target\n1,2,0\n3,4,1\n", "'a' appear more than once"),
+        ("a,target,target\n1,0,0\n3,1,1\n", "'target' appear more than once"),
+        ("target\n0\n1\n", "no usable column besides the target"),
         ("a,target\n1,\n2,\n3,\n", "'target' is empty in every row"),
-        ("a,target\n1,0\n2,0\n", "one class only"),
-        ("a,target\n1,0\n1,1\n", "'a' is left out: it has one value only"),
+        ("a,target\n1,0\n2,0\n", "only one class"),
+        ("a,target\n1,0\n1,1\n", "'a' is left out: it has only one value"),
         ("a,target\ninf,0\ninf,1\n", "'a' is left out"),
         ("a,target\n" + "".join(f"{i},{i / 7}\n" for i in range(20)), "20 classes in 20 rows"),
         (b"a,target\n\xff\xfe,0\n1,1\n", "UTF-8"),
-        ('a,target\n"1,0\n2,1\n', "not a table of equal rows"),
+        ('a,target\n"1,0\n2,1\n', "not a table with rows of equal length"),
     ],
 )
 def test_bad_tables_get_a_clear_error(text: str | bytes, match: str, tmp_path: Path) -> None:

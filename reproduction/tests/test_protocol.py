@@ -125,7 +125,7 @@ def test_one_class_or_too_few_rows_is_a_clear_error() -> None:
     lonely = numbered(rows=40, positives=1)
     where = [int(np.argmax(rng_for(cell_of(lonely, "paper", s), "split").permutation(40) == 0)) for s in range(20)]
     outside = next(split for split, place in enumerate(where) if place >= 20)
-    with pytest.raises(ValueError, match=f"training part of split {outside} has one class only"):
+    with pytest.raises(ValueError, match=f"training part of split {outside} has only one class"):
         divide(lonely, cell_of(lonely, "paper", split=outside))
     assert (divide(lonely, cell_of(lonely, "sound")).y[0] > 0).sum() == 1
     tiny = numbered(rows=2, positives=1)

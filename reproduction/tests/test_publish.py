@@ -202,7 +202,7 @@ def test_pages_say_how_they_came_about_and_what_is_missing(site: Path) -> None:
     assert "Not available locally: titanic." in page
     assert re.search(r"pmlb94, sound, linear *\| *2 of 94 \| *6 of 9 ", page)
     index = (site / "index.md").read_text()
-    assert "3 of 18 planned cells are still to be run" in " ".join(index.split())
+    assert "3 of 18 planned cells have not been run yet" in " ".join(index.split())
     assert index.index("(reading.md)") < index.index("(table1.md)")
     assert "closecall reproduce table1\n" in index  # without --out
     assert "/else" not in index

@@ -60,7 +60,7 @@ def test_unknown_names_get_advice() -> None:
         load_dataset("zzzzzz")
     with pytest.raises(DataError, match="takes a data set id"):
         load_dataset("openml:credit-g")
-    with pytest.raises(DataError, match="none of the 54 binary tasks"):
+    with pytest.raises(DataError, match="not one of the 54 binary tasks"):
         load_dataset("openml100:4")
     with pytest.raises(ValueError, match="unknown set of Fan et al"):
         load_dataset("fan8:monk3")
@@ -228,7 +228,7 @@ def test_openml_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.
     assert asked == [77]
     kept = tmp_path / "openml" / "77" / "data.csv.gz"
     write(kept, SMALL)
-    with pytest.raises(DataError, match="not what was downloaded; delete it"):
+    with pytest.raises(DataError, match="differs from the download; delete it"):
         load_dataset("openml:77")
     write(kept.with_name("meta.json"), "{")
     with pytest.raises(DataError, match="is damaged"):
@@ -253,7 +253,7 @@ def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has 3 rows but index.csv says 4"):
         load_dataset("openml100:31")
     write(directory / "feature_types.csv", "task_id,feature,type\n31,z,nominal\n")
-    with pytest.raises(DataError, match="names columns that are not there: z"):
+    with pytest.raises(DataError, match="names columns that do not exist: z"):
         load_dataset("openml100:31")
 
 

@@ -49,7 +49,7 @@ def test_demsar_ranks_friedman_and_critical_difference() -> None:
     assert reference.f.isf(p, 3, 39) == pytest.approx(13 * chi_square / (14 * 3 - chi_square))
     assert stats.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
     assert stats.critical_difference(4, 14, level=0.10) == pytest.approx(1.12, abs=0.005)
-    # Its conclusion at 0.10: C4.5 is worse than C4.5+m and C4.5+m+cf, the rest cannot be told apart.
+    # Its conclusion at 0.10: C4.5 is worse than C4.5+m and C4.5+m+cf, the rest do not differ significantly.
     groups = stats.rank_groups(stats.average_ranks(DEMSAR), stats.critical_difference(4, 14, level=0.10))
     assert groups == [(3, 1, 2), (2, 0)]
 

@@ -123,8 +123,8 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
     assert "is 1.50 points below that of tuned RandomForest" in page
     assert "left the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
     assert "With 1.25, counted from the same comparisons, it is a point better on 2 of 4 sets" in page
-    assert "noise takes it from the baseline in 5 of 20 runs" in page
-    assert "chooses among 11 strengths" in page
+    assert "on noise it leaves the baseline in 5 of 20 runs" in page
+    assert "chooses among 11 penalties" in page
 
 
 def test_the_level_on_noise(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_contamination_refuses_nonsense(name: str) -> None:
     X, y, rng = base(0)
     contaminate = SIMULATIONS[name].contaminate
     for bad_X, bad_y, count, match in [
-        (X[:5], y, 1, "do not fit"),
+        (X[:5], y, 1, "do not match"),
         (X, (y + 1) / 2, 1, "must be -1 and"),
         (X, np.ones(30), 1, "both present"),
         (X, y, -1, "0 or more"),

@@ -1,4 +1,4 @@
-"""The command ``closecall``: what must be in place before anything large is loaded, then :mod:`closecall.cli`."""
+"""The command ``closecall``: set up signals and limits before loading anything large, then run :mod:`closecall.cli`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADDRESS_SPACE = 3 << 29
 
 
 def main() -> None:
-    """Answer signals from now on, look at the limits, run the command."""
+    """Handle signals, check the limits and run the command."""
     _signals.answer()
     if sys.stderr is None:  # closed, as by `2>&-`: what is said goes nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process

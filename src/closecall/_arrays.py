@@ -1,4 +1,4 @@
-"""Reading an npz archive of a stranger: nothing is unpickled and nothing unpacks to more than a budget."""
+"""Reading an untrusted npz archive: nothing is unpickled, and nothing unpacks to more than a budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ArchiveError(ValueError):
 
 
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
-    """The arrays of an npz archive by name; whatever is wrong with it raises ``ArchiveError``.
+    """The arrays of an npz archive by name; any defect raises ``ArchiveError``.
 
     Parameters
     ----------
@@ -48,28 +48,28 @@ def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Arra
             members = archive.infolist()
             names = [member.filename.removesuffix(".npy") for member in members]
             if len(set(names)) < len(names):
-                raise ArchiveError("it holds two arrays of one name")
+                raise ArchiveError("it has two arrays with the same name")
             return {name: read_member(archive, member, budget) for name, member in zip(names, members, strict=True)}
     except (ArchiveError, MemoryError):
         raise
     except Exception as error:  # zip, zlib, NumPy and struct each complain in their own way; all mean one thing
-        raise ArchiveError(f"it is truncated, damaged or no archive of arrays ({error})") from error
+        raise ArchiveError(f"it is truncated, damaged or not an archive of arrays ({error})") from error
 
 
 def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
-    """Refuse an archive of too many members before ``zipfile`` makes an object of each."""
+    """Reject an archive with too many members before ``zipfile`` creates an object for each."""
     mark, count, last = b"PK\x01\x02", 0, b""  # the head of a member's entry in the directory
     file.seek(0)
     while piece := file.read(PIECE):
         count += (last + piece).count(mark)
         last = piece[-3:]
         if count > most:
-            raise ArchiveError(f"it holds too many arrays; {most} are the most")
+            raise ArchiveError(f"it has too many arrays; at most {most} are allowed")
     file.seek(0)
 
 
 class _Counted:
-    """A member of the archive; NumPy asks for as much at once as a header says, and gets a piece."""
+    """A member of the archive; NumPy requests as much as the header claims, and gets it in pieces."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -83,13 +83,13 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """An array of an archive, of the type that is ``expected``, or of numbers or text."""
+    """An array of an archive, of the ``expected`` type, or of numbers or text."""
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     if member.compress_type not in METHODS:
-        raise ArchiveError(f"{member.filename!r} is packed in a way that save does not use")
+        raise ArchiveError(f"{member.filename!r} uses a compression that save does not use")
     with archive.open(member) as opened:
         raw = _Counted(opened, budget)
         shape, fortran, dtype = headers[np.lib.format.read_magic(raw)](raw)
@@ -98,20 +98,20 @@ def read_member(
         size = math.prod(shape) * dtype.itemsize
         # NumPy would allocate what the header promises before it looks for the bytes.
         if min(shape, default=0) < 0 or math.prod(shape) > member.file_size or size > member.file_size:
-            raise ArchiveError(f"{member.filename!r} promises more numbers than it holds")
+            raise ArchiveError(f"{member.filename!r}claims more numbers than it has")
         data = bytearray()
         while len(data) < size and (piece := raw.read(size - len(data))):
             data += piece
         if len(data) < size or raw.read(1):  # reading to the end also checks the archive's own checksum
-            raise ArchiveError(f"{member.filename!r} does not hold what its header says")
+            raise ArchiveError(f"{member.filename!r}does not match its header")
     flat = np.frombuffer(data, dtype=dtype) if size else np.empty(math.prod(shape), dtype)
     _check_text(flat, member.filename)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def _check_text(flat: Array, name: str) -> None:
-    """Numbers above the last code point raise wherever they are looked at as text."""
+    """Numbers above the last code point raise when they are read as text."""
     if flat.dtype.kind == "U" and flat.size:
         codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if codes.max() > sys.maxunicode:
-            raise ArchiveError(f"{name!r} holds what is no text")
+            raise ArchiveError(f"{name!r} is not text")

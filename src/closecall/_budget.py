@@ -1,8 +1,7 @@
-"""A budget of memory for whatever a stranger's file becomes: counted while it is unpacked, before it is kept.
+"""A memory budget for untrusted files, counted during unpacking, before anything is kept.
 
-A small file can unpack to all the memory there is, and a few bytes of text can become large objects. Every reader of
-the project therefore spends from one budget for each call: the bytes that come out of an archive, and what is built
-from them.
+A small file can unpack to all the memory there is, and a few bytes of text can become large objects. Every reader
+therefore has one budget per call, for the bytes that come out of an archive and for what is built from them.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ JSON_PARTS = {"{": 240, "[": 72, ",": 104, ":": 104}
 JSON_CHARACTER = 4
 #: A string among others in an array of objects: its head and the pointer to it.
 TEXT_OBJECT = 64
-#: Bytes that are asked for at a time.
+#: Bytes to read at a time.
 PIECE = 1 << 20
 
 
 class BudgetError(ValueError):
-    """A file that becomes more than a call may take."""
+    """A file that needs more memory than a call may use."""
 
 
 class Readable(Protocol):
-    """A binary file, a packed one or an answer from the network."""
+    """A binary file, a compressed one or a network response."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -55,13 +54,13 @@ class Budget:
         self.limit = self.left = limit
 
     def spend(self, count: int) -> None:
-        """Take ``count`` bytes, or raise before anybody has made them."""
+        """Spend ``count`` bytes, or raise before they are allocated."""
         self.left -= count
         if self.left < 0:
             raise BudgetError(f"it takes more than {self.limit} bytes unpacked; refused")
 
     def read(self, file: Readable) -> bytes:
-        """Everything that a file has, counted piece by piece.
+        """The whole content of a file, counted piece by piece.
 
         Examples
         --------
@@ -76,7 +75,7 @@ class Budget:
         return bytes(whole)
 
     def parse(self, text: str | bytes, *, finite: bool = False) -> Any:
-        """JSON as objects, which are counted before they are made; ``finite`` refuses NaN and infinite numbers.
+        """JSON as objects, counted before they are built; ``finite`` rejects NaN and infinite numbers.
 
         Examples
         --------
@@ -96,7 +95,7 @@ def _refuse(name: str) -> Any:
 
 
 def address_space() -> int | None:
-    """The limit of this process (``ulimit -v``), None if there is none or the system knows no such thing."""
+    """The address space limit of this process (``ulimit -v``); None if there is none."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""Files that are whole or as they were before; their mode is what the umask gives, whatever is written."""
+"""Files that are written completely or not at all; their mode follows the umask."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to that takes its name once it is complete; after an error nothing of it is left.
+    """A file to write to that gets its name once it is complete; an error leaves nothing behind.
 
-    What is no plain file, such as a pipe or a device, is written to directly.
+    Pipes and devices are written to directly.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What many modules need: arrays, the look-up of a name in a table, how estimators keep their arguments, hashes."""
+"""Shared helpers: array types, looking up a name in a table, storing estimator arguments, hashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lookup(table: Mapping[str, T], name: str, kind: str) -> T:
 
 
 def keep(estimator: object, arguments: Mapping[str, Any]) -> None:
-    """Keep every argument of an ``__init__`` under its own name, as scikit-learn asks: ``keep(self, locals())``."""
+    """Store every argument of an ``__init__`` under its own name, as scikit-learn requires."""
     for name, value in arguments.items():
         if name not in ("self", "__class__"):
             setattr(estimator, name, value)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: one answer from the first line of the program on; only the standard library is needed."""
+"""Ctrl-C, SIGTERM and SIGHUP: the same response from the first line of the program on; standard library only."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ INCOMPLETE, BAD_REQUEST = 2, 3
 
 
 class RunError(RuntimeError):
-    """What ends a run that the same command continues; the message says why and what to do."""
+    """Raised to end a run that the same command can continue; the message says why and what to do."""
 
 
 #: Commands that keep each finished part; of all others nothing is kept.
 RESUMABLE = ("reproduce",)
 KEPT = "what is finished is kept, the same command resumes"
-AGAIN = "the same command begins anew"
+AGAIN = "the same command starts over"
 
 
 def going_on() -> str:
-    """How to go on after the command that was given has ended early.
+    """How to continue after the command has ended early.
 
     Examples
     --------
@@ -49,20 +49,20 @@ def _numbers() -> list[signal.Signals]:
 
 
 def answer() -> None:
-    """End with a message and the exit code 2 on any of the signals, until :func:`stoppable` takes over."""
+    """End with a message and exit code 2 on any of the signals, until :func:`stoppable` takes over."""
     for number in _numbers():
         signal.signal(number, _say_and_end)
 
 
 def ignore() -> None:
-    """Ignore the signals: the command has ended, and while Python ends one would kill it with a code of its own."""
+    """Ignore the signals: the command has finished, and a signal during shutdown would change the exit code."""
     for number in _numbers():
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn the signals into ``KeyboardInterrupt``: a command ends its workers, keeps what is finished, says so."""
+    """Turn the signals into ``KeyboardInterrupt``: a command stops its workers, keeps finished work and says so."""
     kept = {number: signal.signal(number, _interrupt) for number in _numbers()}
     try:
         yield

@@ -3,8 +3,8 @@
 Every aggregate is a weight vector over the examples: its value is ``weights . losses`` (plus a constant for
 ``close``, see :func:`closecall.objective.aggregate_value`) and its gradient holds the same weights fixed.
 
-Three laws hold throughout. *Ties share*: where the k-th place is tied, the tied examples share what remains in
-proportion to their mass. *Sample weights are mass*: an example of mass 2 is two examples. *Order is irrelevant*.
+Three laws hold throughout. *Ties share*: if the k-th place is tied, the tied examples share the remaining mass in
+proportion to their own. *Sample weights are mass*: an example of mass 2 counts as two. *Order is irrelevant*.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
     total : float
         The mass of all examples.
     name : str
-        What to call it in the message.
+        The name to use in messages.
     low : float
         The smallest count allowed.
 
@@ -65,7 +65,7 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
 
 
 def warn_of_one(aggregate: str, *counts: Count, depth: int = 3) -> None:
-    """Say that k=1.0 is all examples, where no other fraction among the counts shows that it is meant as one."""
+    """Warn that k=1.0 means all examples, unless another fraction among the counts shows that this is intended."""
     alone = {count for count in counts if isinstance(count, Real) and not isinstance(count, Integral)} == {1.0}
     if alone and "k" in get_aggregate(aggregate).takes:
         warnings.warn(
@@ -84,7 +84,7 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     mass : array (samples,) or (problems, samples)
         Non-negative.
     k : float or array (problems,)
-        How much mass to take; all of it where it reaches the total.
+        How much mass to select; at most the total.
 
     Returns
     -------
@@ -156,25 +156,25 @@ class Aggregate:
     Parameters
     ----------
     name : str
-        The word by which it is asked for.
+        Its name.
     weigh : callable
         ``(losses, mass, threshold, k, m) -> weights``, all with ``k`` and ``m`` already resolved to masses.
     takes : tuple of str
-        Which of the counts ``k`` and ``m`` it looks at.
+        Which of the counts ``k`` and ``m`` it uses.
     decays : bool
         Whether its k falls over the run as in Algorithm 1.
     convex : bool
         Whether it keeps a convex loss convex: then ``weights . losses`` at any losses is at most its value there.
     full : bool
-        Whether its weights are the masses, whatever the losses, once k is all of the mass and m is 0: `average`.
+        Whether its weights equal the masses, whatever the losses, if k is the total mass and m is 0 (`average`).
     sums_to : float, optional
-        What its weights sum to, if not k - m; the k of an aggregate that takes none.
+        What its weights sum to, if not k - m; this serves as k for an aggregate without one.
     close : bool
-        Whether it looks at the threshold and charges M for what lies outside and is misclassified.
+        Whether it uses the threshold and charges M for misclassified examples outside the selection.
     bounded : bool
         Whether its weights are never above the masses.
     excess : callable, optional
-        ``(weights, mass) -> (problems,)``: what its value is above ``weights . losses``, where it is.
+        ``(weights, mass) -> (problems,)``: how far its value exceeds ``weights . losses``, if it does.
     """
 
     name: str
@@ -190,7 +190,7 @@ class Aggregate:
 
     @property
     def plain(self) -> bool:
-        """Whether it takes everything and has no count to change that: `average`, whatever its name."""
+        """Whether it uses all examples and has no count to change that: `average`, under any name."""
         return self.full and not self.takes
 
     def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
@@ -198,7 +198,9 @@ class Aggregate:
         k_mass = resolve_count(k, total) if "k" in self.takes else min(float(self.sums_to or total), float(total))
         m_mass = resolve_count(0 if m is None else m, total, name="m", low=0) if "m" in self.takes else 0.0
         if "m" in self.takes and m_mass >= k_mass:
-            raise ValueError(f"m={m!r} leaves nothing: it must be below {'k' if 'k' in self.takes else 'n'}={k_mass:g}")
+            raise ValueError(
+                f"m={m!r} leaves no examples: it must be below {'k' if 'k' in self.takes else 'n'}={k_mass:g}"
+            )
         return k_mass, m_mass
 
     def is_average(self, k: float, m: float, total: float) -> bool:
@@ -212,7 +214,7 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """What its value is above ``weights . losses`` with weights (problems, samples): its excess, mostly zero."""
+        """How far its value exceeds ``weights . losses`` with weights (problems, samples); usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
@@ -234,11 +236,11 @@ class Aggregate:
         ----------
         losses : array (samples,) or (problems, samples)
         threshold : float
-            T of the individual loss; only the close aggregates look at it.
+            T of the individual loss; only used by the close aggregates.
         k, m : int, float or None
             Counts or fractions of the mass.
         mass : array (samples,), optional
-            Sample weights; one each by default.
+            Sample weights; default: one each.
 
         Returns
         -------
@@ -287,17 +289,17 @@ def _aggregate_of(name: str, member: Weighing) -> Aggregate:
 
 
 def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
-    """An aggregate that weighs losses by their rank alone; its weights sum to the mass.
+    """An aggregate that weights losses only by rank; its weights sum to the mass.
 
     Parameters
     ----------
     name : str
-        To be asked for by it, put the aggregate into :data:`AGGREGATES` under this name.
+        To use it by name, add the aggregate to :data:`AGGREGATES` under this name.
     cumulative : callable
-        From a share of the mass, counted from the largest loss down, to the share of the weight that it carries: an
-        array of numbers in [0, 1] to one that grows from 0 to 1. ``lambda u: u`` is `average`.
+        Maps a share of the mass, counted from the largest loss down, to its share of the weight: a function on [0, 1]
+        that increases from 0 to 1. ``lambda u: u`` is `average`.
     convex : bool
-        Whether it is concave, so that larger losses never count less: then the aggregate is convex.
+        Whether it is concave, in which case larger losses never count less and the aggregate is convex.
 
     Examples
     --------
@@ -310,7 +312,7 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
 
 @lru_cache(maxsize=512)
 def _member(name: str) -> Aggregate:
-    """The member of a family, of a name such as ``tilted(-2)``; ``KeyError`` if it is none."""
+    """The member of a family with a name such as ``tilted(-2)``; ``KeyError`` if there is none."""
     if name in FAMILIES:
         raise ValueError(f"{name!r} is a family of aggregates; name a member, such as {FAMILIES[name].grid[0]!r}")
     parts = re.fullmatch(r"(\w+)\(([^()]*)\)", name)
@@ -320,11 +322,11 @@ def _member(name: str) -> Aggregate:
     try:
         return _aggregate_of(name, family.make(*map(float, parts[2].split(","))))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name!r} is no member of its family, such as {family.grid[0]!r}: {error}") from None
+        raise ValueError(f"{name!r} is not a member of its family, such as {family.grid[0]!r}: {error}") from None
 
 
 class _Aggregates(dict[str, Aggregate]):
-    """Every aggregate by name; members of families are made when they are asked for, and not listed."""
+    """Every aggregate by name; members of families are created on demand and not listed."""
 
     def __missing__(self, name: str) -> Aggregate:
         return _member(name)
@@ -354,7 +356,7 @@ AGGREGATES: dict[str, Aggregate] = _Aggregates(
 
 
 def get_aggregate(name: str) -> Aggregate:
-    """Return the aggregate of that name; an unknown name raises ``ValueError`` listing the known ones.
+    """Return the aggregate with that name; an unknown name raises a ``ValueError`` that lists the known ones.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Families of aggregates: members that differ in numbers, asked for by name and numbers, such as ``tilted(-2)``.
+"""Families of aggregates: members have parameters and are named with them, such as ``tilted(-2)``.
 
-Their weights sum to the mass, so that alpha means the same as for `average`, and may exceed an example's mass. Where
-the value is not ``weights . losses``, the ``excess`` is the difference, and the weights are the value's gradient.
+Their weights sum to the mass, so alpha means the same as for `average`, but may exceed an example's mass. If the value
+is not ``weights . losses``, the ``excess`` is the difference, and the weights are the gradient of the value.
 
 - ``tilted(t)``: n / t * log(mean(exp(t * loss))). Above 0 towards the largest loss, convex; below 0 away from outliers.
 - ``superquantile(level, width)``: the mean of the largest 1 - level of the losses, smoothed over the width. Without
@@ -44,13 +44,13 @@ def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
 
 
 def tilted_excess(weights: Array, mass: Array, t: float) -> Array:
-    """What n / t * log(mean(exp(t * losses))) is above ``weights . losses``, (problems,)."""
+    """How far n / t * log(mean(exp(t * losses))) exceeds ``weights . losses``, (problems,)."""
     mass = np.broadcast_to(mass, weights.shape)
     return -xlogy(weights, weights / np.where(mass > 0, mass, 1.0)).sum(axis=1) / t
 
 
 def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Array:
-    """The weight of a group of equal losses is what the cumulative gains over the group; equal losses share by mass.
+    """The weight of a group of equal losses is the increase of the cumulative weight; equal losses share by mass.
 
     Examples
     --------
@@ -106,14 +106,14 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
 
 
 def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
-    """What the smoothed value is above ``weights . losses``, (problems,): never positive."""
+    """How far the smoothed value exceeds ``weights . losses``, (problems,); never positive."""
     mass = np.broadcast_to(mass, weights.shape)
     shares = weights / np.where(mass > 0, mass, 1.0)
     return -width / 2 * (mass * np.square(shares - 1)).sum(axis=1)
 
 
 def prospect(turn: float, least: float) -> Cumulative:
-    """Of the human-aligned risk: both ends count more than the middle (Leqi, Prasad and Ravikumar 2019).
+    """Cumulative weight of the human-aligned risk of Leqi, Prasad and Ravikumar (2019): both ends count more.
 
     Their polynomial of F, the share of the losses that are smaller, has the density ``least`` at F = (turn + 1) / 3,
     its minimum. Here it is counted from the largest loss down.
@@ -128,7 +128,7 @@ def prospect(turn: float, least: float) -> Cumulative:
 
 
 class Weighing(NamedTuple):
-    """What a member does: (losses, mass) -> weights, whether it is convex, (weights, mass) -> excess (problems,)."""
+    """A member's behaviour: (losses, mass) -> weights, whether it is convex, (weights, mass) -> excess (problems,)."""
 
     weigh: Callable[[Array, Array], Array]
     convex: bool
@@ -137,16 +137,16 @@ class Weighing(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Aggregates that differ in numbers.
+    """Aggregates that differ only in their parameters.
 
     Parameters
     ----------
     make : callable
         Numbers -> Weighing.
     grid : tuple of str
-        The members that a search tries when it is given the name alone.
+        The members that a search tries when given only the family's name.
     label, what : str
-        Its name and one line about it, wherever a person reads them.
+        Its name and one line about it, for display.
     """
 
     make: Callable[..., Weighing]
@@ -205,7 +205,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(name: str) -> Family | None:
-    """The family of that name or of that member, None if there is none.
+    """The family with that name or member; None if there is none.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def family_of(name: str) -> Family | None:
 
 
 def expand(name: str) -> tuple[str, ...]:
-    """The members that a search tries for a name: a family's grid, or the name alone.
+    """The members that a search tries for a name: a family's grid, or just that aggregate.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Individual losses: margin -> value, slope, threshold.
 
 A loss is a function of the margin ``m = y * f(x)``. Its *threshold* ``T = l(0)`` is the loss of an example on the
-decision boundary (the paper's T); an aggregate such as close-k looks at the examples whose loss is nearest T.
-To add a loss, write its value and slope and add one line to the table ``LOSSES``.
+decision boundary (the paper's T); an aggregate such as close-k uses the examples whose loss is nearest T. To add a
+loss, write its value and slope and add one line to the table ``LOSSES``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Loss:
     Parameters
     ----------
     name : str
-        The word by which it is asked for.
+        Its name.
     value : callable
         Margins of any shape -> losses of the same shape.
     slope : callable
@@ -42,16 +42,16 @@ class Loss:
     convex : bool
         Whether the loss is a convex function of the margin.
     falls : (float, float), optional
-        The loss falls strictly between these margins and is constant outside, so that margins rank it; without it
-        its values do.
+        The loss falls strictly between these margins and is constant outside, which allows ranking by margins; without
+        it, losses are ranked by value.
     kinks : tuple of float
         Margins at which the slope jumps.
     bend : callable, optional
-        Slopes -> second derivatives; without it, differences of slopes are taken.
+        Slopes -> second derivatives; without it, finite differences are used.
     inverse : callable, optional
-        A loss -> its margin; without it, it is searched for.
+        A loss -> its margin; without it, the margin is found numerically.
     likelihood : bool
-        Whether its average is logistic regression, the scores of which are log-odds.
+        Whether its average is logistic regression, whose scores are log-odds.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class _Losses(dict[str, Loss]):
     def __missing__(self, name: str) -> Loss:
         if name != "generalized_ce":
             raise KeyError(name)
-        message = "the loss 'generalized_ce' is now called 'generalized_cross_entropy'; the old name will be refused"
+        message = "the loss 'generalized_ce' is now called 'generalized_cross_entropy'; the old name will stop working"
         warnings.warn(message, FutureWarning, stacklevel=4)
         return self["generalized_cross_entropy"]
 
@@ -208,7 +208,7 @@ LOSSES: dict[str, Loss] = _Losses(
 
 
 def get_loss(name: str) -> Loss:
-    """Return the loss of that name; an unknown name raises ``ValueError`` listing the known ones.
+    """Return the loss with that name; an unknown name raises a ``ValueError`` that lists the known ones.
 
     Examples
     --------

@@ -33,9 +33,9 @@ class Problem:
     aggregate : str
         A name in :data:`closecall.aggregates.AGGREGATES`.
     k : int, float or None
-        How many examples the aggregate looks at: a count, a fraction in (0, 1] or None for all.
+        How many examples the aggregate uses: a count, a fraction in (0, 1] or None for all.
     alpha : float
-        The L2 strength, >= 0.
+        Strength of the L2 penalty, >= 0.
     m : int, float or None
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out.
 
@@ -92,7 +92,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
         raise ValueError(f"y has shape {y.shape}; expected ({X.shape[0]},), one label for each row of X")
     labels = np.unique(y)
     if labels.size == 1:
-        raise ValueError(f"y contains one class only ({labels[0]!r}); a classifier needs two")
+        raise ValueError(f"y contains only one class ({labels[0]!r}); a classifier needs two")
     if not np.array_equal(labels, [-1, 1]):
         shown = ", ".join(repr(label) for label in labels[:5].tolist())
         raise ValueError(f"labels must be -1 and +1, but y contains {shown}{' ...' if labels.size > 5 else ''}")
@@ -122,7 +122,7 @@ def aggregate_value(
     Parameters
     ----------
     problem : Problem
-        Its alpha plays no part here.
+        Its alpha is ignored here.
     margins : array (samples,)
     mass : array (samples,), optional
     constant : float, optional

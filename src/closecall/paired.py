@@ -1,14 +1,15 @@
-"""Paired gains: who is asked about whom, the mean gain, its standard error, and the verdict.
+"""Paired gains: which rows judge which challenger, the mean gain, its standard error, and the verdict.
 
 A gain is that of a challenger over a reference on one row: +1 where only the challenger is right, -1 where only the
-reference is. Three rules make its standard error honest, for every search and referee alike:
+reference is. Three rules make its standard error honest, for every search and referee:
 
-- **No row chooses what it is asked about.** Rows are visited block by block; each block is asked about the challenger
-  that the blocks *before* it prefer (:func:`in_turn`). Given the past its gain has mean zero where there is nothing to
-  gain, so that gains add up without bias and without covariance, among one challenger or a hundred.
-- **The error is over what is independent** (:class:`Units`): rows, equal rows counted once, groups, or blocks of time.
-  Few units, or few that differ, need more (:meth:`Gain.needed`): the quantile is Student's.
-- **The unit of a weight does not matter.** A weight is a share of the mean; weights all 20 are weights all 1.
+- **No row helps to choose what it judges.** Rows are visited block by block; each block judges the challenger that the
+  *earlier* blocks prefer (:func:`in_turn`). If there is nothing to gain, its gain has mean zero whatever was chosen
+  before, so gains add up without bias and without covariance, for one challenger or a hundred.
+- **The error is computed over independent units** (:class:`Units`): rows, equal rows counted once, groups, or blocks of
+  time. Few units, or few that differ, need more (:meth:`Gain.needed`): the quantile is Student's.
+- **The scale of the weights does not matter.** A weight is a share of the mean; multiplying all weights by 20 changes
+  nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _LARGEST = 8.0  # standard errors, beyond which a tail probability is below the 
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean gain, its standard error, and what that is over.
+    """A mean gain, its standard error, and the units of that error.
 
     Parameters
     ----------
     mean, standard_error : float
     degrees : float
-        Of freedom, of the standard error.
+        Degrees of freedom of the standard error.
     count : int
         Independent units.
     unit : str
@@ -81,7 +82,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A challenger against the one that holds the place, both by name or as a setting of a search."""
+    """A challenger and the current reference, both by name or as a setting of a search."""
 
     challenger: Any
     reference: Any
@@ -95,7 +96,7 @@ class Comparison:
 
     def __str__(self) -> str:
         said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
-        verdict = f"{self.challenger} is taken" if self.taken else f"{self.reference} is kept"
+        verdict = f"{self.challenger} is chosen" if self.taken else f"{self.reference} is kept"
         if not np.isfinite(self.needed):
             return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
         error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
@@ -103,12 +104,12 @@ class Comparison:
 
 
 def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Comparison:
-    """Whether the challenger takes the place: its gain must be positive and above ``guard`` standard errors.
+    """Whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
     Examples
     --------
     >>> str(compare("forest", "baseline", Gain(0.02, 0.01, np.inf, 500), 1.5))
-    'forest against baseline: gain +2.00 points, standard error 1.00 over 500 rows, needed 1.50: forest is taken'
+    'forest against baseline: gain +2.00 points, standard error 1.00 over 500 rows, needed 1.50: forest is chosen'
     >>> str(compare("forest", "baseline", Gain(0.02, 0.01, 4, 5, "groups"), 1.5))
     'forest against baseline: gain +2.00 points, over 5 groups, too few for a standard error: baseline is kept'
     """
@@ -127,11 +128,11 @@ class Units:
     codes : array (samples,)
         Rows of one code are one unit; with ``time``, the order of the rows.
     name : str
-        What the units are called.
+        The name of the units.
     time : bool
-        Whether rows depend on those near them.
+        Whether rows depend on their neighbours.
     other : array (samples,), optional
-        Of groups that cross the first ones: users and items.
+        Codes of groups that cross the first ones, such as users and items.
     """
 
     codes: Array
@@ -140,7 +141,7 @@ class Units:
     other: Array | None = None
 
     def among(self, rows: Array) -> list[Array]:
-        """Units (rows,) of some rows as 0, 1, ..., in each way; of time, so many runs of the same length."""
+        """Units (rows,) of some rows as 0, 1, ..., in each way; for time, the given number of runs of equal length."""
         ways = [_numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
         if self.time:
             places = np.argsort(np.argsort(self.codes[rows], kind="stable"), kind="stable")
@@ -149,17 +150,17 @@ class Units:
 
     @property
     def gap(self) -> int:
-        """How many blocks lie between one that is asked and those that choose for it: near in time is not apart."""
+        """How many blocks separate one that judges from those that choose for it: neighbours in time are dependent."""
         return int(self.time)
 
     @property
     def sides(self) -> Array:
-        """The part (samples,) of the other groups that each row is in: rows of one part do not choose for it."""
+        """The part (samples,) of the other groups that each row is in: rows of the same part do not choose for it."""
         return np.zeros(len(self.codes), dtype=int) if self.other is None else _dealt(_numbered(self.other))
 
 
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
-    """Which rows depend on each other: those of a group, those near in time, or those that are equal.
+    """Which rows depend on each other: those of a group, those close in time, or equal rows.
 
     Time divides the rows where every pair trains on rows that come before those it tests; groups then cross it.
 
@@ -192,7 +193,7 @@ def _numbered(values: Array) -> Array:
 
 
 def _dealt(codes: Array) -> Array:
-    """Parts (rows,) of about the same size that keep rows of one code together: the largest are dealt first."""
+    """Parts (rows,) of about the same size that keep rows of one code together; the largest are assigned first."""
     ranks = np.argsort(np.argsort(-np.bincount(codes), kind="stable"), kind="stable")
     return ranks[codes] % DEALT
 
@@ -205,19 +206,19 @@ def apart(samples: int) -> Units:
 def paired(gains: Array, weights: Array, units: Units | None = None, spread: Array | None = None) -> Gain:
     """The mean gain over the rows, and its standard error over the units.
 
-    The error is the jackknife's over the units: for rows of equal weight the usual one of a mean, else that of a ratio
-    of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)`` with
-    their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). Where few rows differ,
-    these are about twice as many as differ, and the verdict is that of McNemar's mid-p test. Groups that cross count
-    both ways, less what they have in common (Cameron, Gelbach & Miller 2011).
+    The error is a jackknife over the units: for rows of equal weight the usual error of a mean, otherwise that of a
+    ratio of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)``
+    with their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). If few rows differ,
+    there are about twice as many degrees of freedom as differing rows, and the verdict is that of McNemar's mid-p test.
+    Groups that cross count both ways, minus their overlap (Cameron, Gelbach & Miller 2011).
 
-    Rows that were tested several times have steadier gains, but no smaller error: rows learn from each other, so that
-    the gains of those that learn vary together, and the more so the less steady they are.
+    Rows tested several times have more stable gains, but no smaller error: models trained on overlapping rows make the
+    gains vary together, and the more so the less stable they are.
 
     Parameters
     ----------
     gains : array (samples,)
-        Means over repeated tests; NaN for rows that were not asked.
+        Means over repeated tests; NaN for rows that did not judge.
     weights : array (samples,)
     units : Units, optional
         Each row is one unless given.
@@ -247,7 +248,7 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
 def _crossed(
     found: list[tuple[float, float]], ways: list[Array], parts: tuple[Array, Array, Array]
 ) -> tuple[float, float]:
-    """The error of groups that cross, and its degrees: no less than either way alone says."""
+    """The error of groups that cross, and its degrees of freedom; never below that of either kind alone."""
     both = _numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
     common = _error(*(np.bincount(both, part) for part in parts))[0]
     squares = sum(error**2 for error, _ in found) - common**2
@@ -256,7 +257,7 @@ def _crossed(
 
 
 def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
-    """Standard error of a mean by the jackknife, of the units' sums of deviations and shares, and its degrees."""
+    """Jackknife standard error of a mean, from the units' sums of deviations and shares, and its degrees of freedom."""
     count = len(sums)
     if count < 2 or shares.max() > 1 - 1e-12:  # one unit, or nothing beside it but rounding
         return np.inf, 0.0
@@ -283,7 +284,7 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
-    """As :func:`paired`, of many rows of which only sums are known, each row a unit.
+    """As :func:`paired`, for many rows of which only sums are known, with each row a unit.
 
     Parameters
     ----------
@@ -319,7 +320,7 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
     share : float
         Test rows for each training row.
     units : Units, optional
-        Of the rows: folds of few groups are no better than few groups.
+        Units of the rows: folds of few groups are no better than few groups.
 
     Examples
     --------
@@ -337,9 +338,10 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
 
 
 def blocks_of(tests: Sequence[Array], units: Units) -> Array:
-    """The block (samples,) of each row: the first of the test sets that has it; -1 for rows in none.
+    """The block (samples,) of each row: the first test set that contains it; -1 for rows in none.
 
-    A unit is in one block. Where the test sets part one, or there is one set only, the units are dealt instead.
+    A unit is in one block. If the test sets split a unit, or there is only one set, the units are assigned to blocks
+    instead.
 
     Examples
     --------
@@ -363,13 +365,13 @@ def blocks_of(tests: Sequence[Array], units: Units) -> Array:
 
 
 def _before(values: Array, gap: int) -> Array:
-    """Sums over the blocks (..., blocks) before each, less so many just before it."""
+    """Sums over the blocks (..., blocks) before each, except the given number just before it."""
     sums = np.concatenate([np.zeros((*values.shape[:-1], 1 + gap)), np.cumsum(values, axis=-1)], axis=-1)
     return sums[..., : values.shape[-1]]
 
 
 def asked(sizes: Array, gap: int = 0) -> Array:
-    """Whether each block (blocks,) of so much weight is asked: the first ones only choose.
+    """Whether each block (blocks,) with the given weight judges: the first ones only choose.
 
     Examples
     --------
@@ -392,9 +394,9 @@ def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argma
     sizes : array (blocks,)
         Sums of the weights.
     choose : callable
-        Means (candidates,) -> place of the best; the first of equals unless given.
+        Means (candidates,) -> position of the best; default: the first of several equal ones.
     gap : int
-        Blocks just before one that have no say in what it is asked about.
+        How many blocks just before one take no part in its choice.
 
     Examples
     --------

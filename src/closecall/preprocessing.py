@@ -1,4 +1,4 @@
-"""Scaling that a few wild cells cannot spoil: :class:`SquashingScaler`, and the functions that it is made of."""
+"""Scaling that is robust to outliers: :class:`SquashingScaler` and its functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def squash(z: Array, bound: float = BOUND) -> Array:
 
 
 def unsquash(z: Array, bound: float = BOUND) -> Array:
-    """The inverse of :func:`squash`; what is at ``bound + ROOM`` or beyond was infinitely far out.
+    """The inverse of :func:`squash`; values at ``bound + ROOM`` or beyond become infinite.
 
     Examples
     --------
@@ -55,9 +55,9 @@ def robust_scale(X: Array) -> tuple[Array, Array]:
     """Centre and scale (features,) of the finite cells of X (samples, features).
 
     The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
-    deviation. Where more than half of the cells are equal it is the range between the quarters, then the standard
-    deviation. A column of two values is centred between them and scaled so that they become -1 and 1, however rare one
-    of them is; a column of one value keeps its scale.
+    deviation. If more than half of the cells are equal, it is the interquartile range, or else the standard deviation.
+    A column of two values is centred between them and scaled to -1 and 1, however rare one of them is; a constant
+    column keeps its scale.
 
     Examples
     --------
@@ -91,12 +91,12 @@ def _robust(known: Array) -> tuple[float, float]:
 
 
 class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Scale every column by its median and robust deviation, and pull in softly what is far out.
+    """Scale every column by its median and robust deviation, and squash outliers.
 
-    A mean and a standard deviation are spoiled by a handful of wild cells: all other rows are squeezed together, and
-    the wild ones decide. Here they can do neither. Within ``bound`` robust deviations of the median a cell is merely
-    scaled; beyond, it is squashed towards ``bound + 0.25``, and its order is kept. skrub's class of the same name has
-    the same idea; it bends the whole column, where this one leaves the ordinary cells on a straight line.
+    A handful of extreme cells can ruin a mean and a standard deviation: all other rows are squeezed together, and the
+    extreme ones dominate. Here they cannot. Within ``bound`` robust deviations of the median a cell is merely scaled;
+    beyond, it is squashed towards ``bound + 0.25``, which preserves the order. skrub's class of the same name is based
+    on the same idea, but bends the whole column, whereas this one scales ordinary cells linearly.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
         return squash(z, self.bound).astype(z.dtype, copy=False)
 
     def inverse_transform(self, X: Any) -> Array:
-        """Undo :meth:`transform`; the farther out a cell was, the fewer of its digits come back."""
+        """Undo :meth:`transform`; the more extreme a cell was, the less precisely it is recovered."""
         check_is_fitted(self)
         z = self._checked(X)
         with np.errstate(over="ignore"):

@@ -1,6 +1,6 @@
 """Schedules: step -> k.
 
-What varies over a run is a function of the step. Steps are numbered 1..E as in the paper's Algorithm 1.
+Quantities that vary over a run, as functions of the step. Steps are numbered 1..E as in the paper's Algorithm 1.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def decay(k_star: float, n: float, steps: int) -> Schedule:
     Returns
     -------
     schedule : callable
-        ``step -> k`` for steps 1..E. Exact integer arithmetic with halves to even where n and k* are whole,
-        not rounded otherwise.
+        ``step -> k`` for steps 1..E. Exact integer arithmetic with halves rounded to even if n and k* are whole;
+        otherwise not rounded.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Comparing methods: on one data set over its splits, and across data sets.
 
-Scores are accuracies, higher is better. On one data set a test sees the accuracies of two methods on the same splits;
-across data sets it sees one mean accuracy for each set and method.
+Scores are accuracies, higher is better. On one data set a test compares the accuracies of two methods on the same
+splits; across data sets it uses one mean accuracy for each set and method.
 
 The paper tests 25 overlapping random splits as if they were independent samples. They are not: the splits share
 examples, and both methods see the same ones. The study
@@ -33,7 +33,7 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
     first, second : array (..., splits)
         Accuracies on the same splits.
     test_over_train : float
-        Size of the test part over the size of what was trained and chosen on; 0 gives the plain paired t-test.
+        Size of the test part divided by that of the training and validation parts; 0 gives the plain paired t-test.
 
     Returns
     -------
@@ -61,14 +61,14 @@ def check_pair(first: Array, second: Array) -> tuple[Array, Array]:
     if first.shape != second.shape or first.ndim == 0:
         raise ValueError(f"both methods need scores on the same splits, not shapes {first.shape} and {second.shape}")
     if first.shape[-1] < 2:
-        raise ValueError(f"a test needs at least two splits, not {first.shape[-1]}")
+        raise ValueError(f"a test needs at least two splits, got {first.shape[-1]}")
     if np.isnan(first).any() or np.isnan(second).any():
-        raise ValueError("the scores contain NaN; compare only data sets whose splits are all there")
+        raise ValueError("the scores contain NaN; compare only data sets with complete splits")
     return first, second
 
 
 def holm(p: Array) -> Array:
-    """Holm's step-down adjusted p-values; compare them with the level that the whole family may have.
+    """Holm's step-down adjusted p-values; compare them with the level for the whole family.
 
     Examples
     --------

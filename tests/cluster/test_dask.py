@@ -170,13 +170,13 @@ def test_what_cannot_be_fitted_is_refused_with_a_reason(client: Any) -> None:
         DaskCloseKClassifier().fit(*table(4))
     with pytest.raises(TypeError, match="y is a ndarray"):
         DaskCloseKClassifier().fit(X, table(4)[1])
-    with pytest.raises(ValueError, match=r"give .* the same"):
+    with pytest.raises(ValueError, match=r"must have the same number|the same partitions"):
         DaskCloseKClassifier().fit(X, y[:-1])
     with pytest.raises(ValueError, match="contains NaN"):
         DaskCloseKClassifier().fit(da.where(X > 1, np.nan, X), y)
     with pytest.raises(ValueError, match="negative"):
         DaskCloseKClassifier().fit(X, y, -mass)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         DaskCloseKClassifier().fit(X, da.zeros(len(y), chunks=y.chunks))
     with pytest.raises(ValueError, match="raise max_gathered"):
         DaskAggregateLossClassifier(aggregate="trimmed", m=5, max_gathered=0).fit(X, y)

@@ -207,7 +207,7 @@ def _rows(model: Any) -> np.ndarray:
 def test_groups_that_nothing_looks_at_are_an_error(cv: Any) -> None:
     X, y = plain(80)
     cv = folds_of(y) if cv == "pairs" else cv
-    with pytest.raises(ValueError, match="does not look at them"):
+    with pytest.raises(ValueError, match="ignores them"):
         CloseKClassifierCV(cv=cv, **QUICK).fit(X, y, groups=np.arange(80) // 8)
 
 
@@ -307,7 +307,7 @@ def test_an_average_that_is_taken_is_certified() -> None:
 def test_a_fit_that_ran_off_to_one_class_names_it() -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 2)), np.where(rng.random(1000) < 0.3, "yes", "no")
-    with pytest.warns(ConvergenceWarning, match="carry weight are of class no, .* no best intercept. Raise k"):
+    with pytest.warns(ConvergenceWarning, match="only examples of class no carry weight.* Increase k"):
         model = CloseKClassifier(k=0.3).fit(X, y)
     assert set(y[model.support_]) == set(model.predict(X)) == {"no"}
     assert not model.converged_

@@ -310,7 +310,7 @@ def test_warm_start_goes_on_and_init_is_checked() -> None:
         ({"calibration": "beta"}, "unknown calibration 'beta'"),
         ({"class_weight": {7: 2}}, r"classes that y does not contain: \[7\]"),
         ({"class_weight": "even"}, "must be 'balanced', a dict"),
-        ({"class_weight": {0: 0}}, "gives a class the weight 0"),
+        ({"class_weight": {0: 0}}, "gives a class weight 0"),
         ({"max_iter": 0}, "max_iter=0 must be a whole number >= 1"),
         ({"exact_intercept": True, "fit_intercept": False}, "needs fit_intercept=True"),
         ({"init": "ones"}, "unknown init 'ones'"),
@@ -324,7 +324,7 @@ def test_bad_parameters_say_what_to_do(params: dict[str, Any], words: str) -> No
 
 def test_bad_data_says_what_to_do() -> None:
     X, y = easy()
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         CloseKClassifier().fit(X, np.zeros(120))
     with pytest.raises(ValueError, match="NaN"):
         CloseKClassifier().fit(np.where(X > 1, np.nan, X), y)

@@ -76,7 +76,7 @@ def test_a_truncated_file_says_so(kept: float, tmp_path: Path) -> None:
     CloseKClassifier(max_iter=60).fit(X, y).save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(kept * len(whole)) if 0 < kept < 1 else int(kept)])
-    with pytest.raises(ValueError, match="save it anew"):
+    with pytest.raises(ValueError, match="save it again"):
         load_model(path)
 
 
@@ -97,7 +97,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
         except ValueError as error:
             told = str(error)
             noticed += 1
-        assert "save it anew" in told or np.array_equal(again.coef_, model.coef_)
+        assert "save it again" in told or np.array_equal(again.coef_, model.coef_)
     assert noticed > 20
 
 

@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_the_core(name: str, batch: Any) -> No
     weights = None if mass is None else torch.tensor(mass)
     try:
         expected = core.weights(losses, threshold=THRESHOLD, mass=mass, **counts)
-    except ValueError as error:  # m leaves nothing: the same message here, unless it is the batch that is too small
+    except ValueError as error:  # m leaves no examples: the same message here, unless it is the batch that is too small
         small = isinstance(counts["m"], int) and not isinstance(counts["k"], int)
         with contextlib.nullcontext() if small else pytest.raises(ValueError, match=str(error)[:12]):
             assert functional.aggregate(name, leaf, threshold=THRESHOLD, mass=weights, **counts).item() == 0

@@ -58,7 +58,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: nn.Average(3), "Average takes no k"),
     (lambda: nn.CloseK(1.5), r"k=1\.5 is not a fraction"),
     (lambda: nn.CloseKLoss("hinge", k=-1), "k=-1 is too small"),
-    (lambda: nn.RankedRange(3, 4), "m=4 leaves nothing"),
+    (lambda: nn.RankedRange(3, 4), "m=4 leaves no examples"),
     (lambda: nn.Maximal(reduction="median"), "reduction='median'"),
     (lambda: nn.CloseKLoss("square", k=1), "choose one of"),
     (lambda: nn.CloseK(0.1, memory="local"), "memory='local'"),

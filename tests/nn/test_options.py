@@ -293,7 +293,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: nn.AverageTopK(1, temperature=0.0), "temperature=0"),
     (lambda: nn.Maximal(temperature=0.1), "Maximal has no setting temperature"),
     (lambda: nn.AverageTopK(min_loss=math.nan), "min_loss=nan"),
-    (lambda: nn.CloseK(0.1, dim=1, memory="global"), "leave dim and temperature out"),
+    (lambda: nn.CloseK(0.1, dim=1, memory="global"), "omit dim and temperature"),
     (lambda: nn.HardNegatives()(ROWS, positives=torch.ones(3, 4)), "positives must be boolean"),
     (lambda: nn.AverageLoss("cross_entropy", pos_weight=torch.tensor(2.0))(ROWS, THREE), "takes no pos_weight"),
     (lambda: nn.AverageLoss("hinge", weight=torch.ones(3))(ROWS[:, 0], THREE > 0), r"weight needs shape \(2,\)"),

@@ -75,3 +75,15 @@ def test_compare_knows_no_reproduction(tmp_path: Path) -> None:
     argv = ["compare", str(table), "--splits", "2", "--only", "close-k", "--no-report", "--jobs", "1"]
     run = f"from closecall.cli.main import built; built()({argv}, standalone_mode=False)"
     assert loaded(run, "reproduction") == "[]"
+
+
+def test_the_installed_command_says_how_to_get_the_reproduction(tmp_path: Path) -> None:
+    pytest.importorskip("typer", reason="install closecall[bench]")
+    code = "import os, sys; sys.argv = ['closecall', 'reproduce']; "
+    code += "sys.path = [each for each in sys.path if not os.path.isdir(os.path.join(each, 'reproduction'))]; "
+    code += "from closecall.__main__ import main; main()"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "git clone https://github.com/closecall/closecall, and there make demo" in done.stderr

@@ -180,7 +180,7 @@ def test_nan_and_infinity_are_refused(value: float, storage: Any) -> None:
 
 def test_a_fold_of_one_class_is_refused() -> None:
     X, y = data()
-    with pytest.raises(ValueError, match="fold 1 has one class"):
+    with pytest.raises(ValueError, match="fold 1 has only one class"):
         solve(X, y, [Problem(), Problem()], folds=np.stack([np.ones(80), y > 0]), fold_of=[0, 1])
 
 

@@ -43,7 +43,7 @@ def test_every_family_takes_part_when_asked(run: Run) -> None:
 
 
 def test_a_member_that_is_none_is_refused_before_the_table_is_read(run: Run) -> None:
-    for name, message in (("tilted(x)", "no member of its family"), ("nobody(2)", "no family of aggregates")):
+    for name, message in (("tilted(x)", "not a member of its family"), ("nobody(2)", "not a family of aggregates")):
         assert run("compare", "absent.csv", *QUICK, "--with", name) == cli.BAD_REQUEST
         assert message in run.err
     assert run("fit", "absent.csv", "--out", "m", "--model", "tilted(nan)") == cli.BAD_REQUEST
@@ -68,7 +68,7 @@ def test_compare_is_a_plain_loop_over_the_settings(run: Run, many: bool) -> None
     table = read(written(rows))
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     plan = ComparePlan(2, extra=("tilted",) if many else tuple(FAMILIES), only=("logistic_regression",),
-                       aggregates=False, jobs=1)  # fmt: skip
+                       aggregates=False, jobs=1, squashed=False)  # fmt: skip
     split, (train, validation, test) = next(zip(run_splits(table, plan), Order().divisions(codes, 2, 0), strict=True))
     known = np.concatenate([train, validation])
     frame = table.frame[[column.name for column in table.columns]].astype(float).to_numpy()

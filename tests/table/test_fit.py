@@ -147,7 +147,7 @@ def test_a_column_of_numbers_that_holds_none_is_an_error(run: Run) -> None:
     lines = customers(60).splitlines()
     wrong = [lines[0], *(";".join([*line.split(";")[:1], "alt", *line.split(";")[2:]]) for line in lines[1:])]
     assert run("predict", "m", "-", "--out", "p.csv", stdin="\n".join(wrong).encode()) == cli.BAD_REQUEST
-    assert "'Alter' was numbers in training and holds none here, such as 'alt'" in run.err
+    assert "'Alter' was numbers in training and contains none here, such as 'alt'" in run.err
     assert not Path("p.csv").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_model_of_an_earlier_release_is_read(run: Run) -> None:
     assert len(predictions(run, "m", "c.csv")) == 60
     assert "no estimate" not in run.err
     assert run("predict", "m", "c.csv", "--probabilities") == cli.BAD_REQUEST
-    assert "fit it anew" in run.err
+    assert "fit it again" in run.err
 
 
 def test_the_pipeline_is_scikit_learns(run: Run) -> None:

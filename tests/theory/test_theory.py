@@ -261,7 +261,7 @@ BAD = [
     (lambda: best_intercept([0.0, np.nan], [-1, 1]), "NaN or infinite"),
     (lambda: best_intercept(np.zeros((1, 2, 2)), [-1, 1]), "shape"),
     (lambda: best_intercept([0.0, 1.0], [-1, 1, 1]), "y has shape"),
-    (lambda: best_intercept([0.0, 1.0], [1, 1]), "one class only"),
+    (lambda: best_intercept([0.0, 1.0], [1, 1]), "only one class"),
     (lambda: best_intercept([0.0, 1.0], [-1, 1], [0.0, 0.0]), "zero everywhere"),
     (lambda: best_intercept([[0.0, 1.0]], [-1, 1], [[1.0, 1.0], [1.0, 1.0]]), "one row for each problem"),
     (lambda: minimum_errors([[0.0], [np.inf]], [-1, 1]), "NaN or infinite"),

@@ -1,4 +1,4 @@
-"""What is said on a terminal: consoles, names that stay text, tables; and the options that commands share."""
+"""Terminal output (consoles, escaped names, tables) and the options that commands share."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from closecall.report.formats import Row, Table
 from closecall.report.text import shown
 
 RESULTS = Path("closecall-results")
-Out = Annotated[Path, typer.Option("--out", help="Folder of the result store, the tables, figures and the report.")]
-DataDir = Annotated[str | None, typer.Option(help="Data directory; else CLOSECALL_DATA, else the user's cache.")]
-Json = Annotated[bool, typer.Option("--json", help="Events or results as JSON lines on standard output.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
+DataDir = Annotated[str | None, typer.Option(help="Data directory; default: CLOSECALL_DATA, or the user's cache.")]
+Json = Annotated[bool, typer.Option("--json", help="Write events or results to standard output as JSON lines.")]
 
 
 class Console(RichConsole):
-    """Rich's console without pictures for ``:names:``; a reader that goes away is a ``BrokenPipeError``."""
+    """Rich's console without emoji; a closed pipe raises ``BrokenPipeError``."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Let the command say what it means; Rich would end it with the exit code 1."""
+        """Let the command handle it; Rich would exit with code 1."""
         raise BrokenPipeError
 
 
@@ -37,12 +37,12 @@ out, err = Console(), Console(stderr=True)
 
 
 def plain(value: object) -> str:
-    """A name or message as plain text for a console: neither its markup nor its control characters act."""
+    """A name or message as plain text for a console: markup and control characters have no effect."""
     return escape(shown(value))
 
 
 def words(text: str) -> tuple[str, ...]:
-    """What stands between commas that are not in brackets.
+    """Split at commas that are not inside brackets.
 
     Examples
     --------
@@ -80,6 +80,6 @@ def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """What the user should know."""
+    """A note to the user."""
     for note in notes:
         console.print(f"note: {plain(note)}", style="yellow")

@@ -1,4 +1,4 @@
-"""What ends a command early -> a message that says how to go on, and an exit code.
+"""Errors that end a command -> a message that says how to continue, and an exit code.
 
 0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
 """
@@ -25,14 +25,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """A message and an exit code for what a command raised; no command ends in a traceback.
+    """A message and an exit code for an exception; no command ends in a traceback.
 
-    What nobody expected says so; with the environment variable ``CLOSECALL_TRACEBACK`` set, its traceback is shown too.
+    An unexpected error is reported as such; if the environment variable ``CLOSECALL_TRACEBACK`` is set, its traceback
+    is shown too.
 
     Examples
     --------
     >>> explain(KeyboardInterrupt())
-    ('interrupted; the same command begins anew', 2)
+    ('interrupted; the same command starts over', 2)
     >>> explain(ValueError("no such target"))
     ('closecall: no such target', 3)
     """
@@ -61,7 +62,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether a full disk is behind an error, whoever has put it into words."""
+    """Whether an error was caused by a full disk, however it is worded."""
     full = isinstance(error, OSError) and error.errno in _FULL
     return full or (error is not None and _is_full(error.__cause__))
 

@@ -22,7 +22,7 @@ app = typer.Typer(
     epilog=f"In a clone of the project, the reproduction of the paper as well: {', '.join(REPRODUCTION)}.",
     add_completion=False,
 )
-for _command in (tables.compare, models.fit, models.predict, models.explain):
+for _command in (tables.compare, tables.check, models.fit, models.predict, models.explain):
     app.command(_command.__name__)(_command)
 
 
@@ -42,12 +42,12 @@ def _common(
 
 @cache
 def built() -> Any:
-    """The application as it is called: read once from the annotations of all commands, which takes a while."""
+    """The application, built once from the annotations of all commands, which takes a while."""
     return typer.main.get_command(app)
 
 
 def command_of(arguments: list[str]) -> Any:
-    """The application that has the command which is asked for."""
+    """The application that has the requested command."""
     if arguments[:1] and arguments[0] in REPRODUCTION:
         try:
             return import_module("reproduction.app").built()
@@ -62,7 +62,7 @@ def command_of(arguments: list[str]) -> Any:
 
 
 def main() -> None:
-    """The entry point: runs the command and turns what went wrong into a message and an exit code."""
+    """The entry point: runs the command and turns errors into a message and an exit code."""
     with stoppable():
         try:
             arguments = streams.with_values(sys.argv[1:]) or ["--help"]

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,19 +28,19 @@ from .tables import (
     Metric,
     Multiclass,
     Nominal,
+    NoSquash,
     Numeric,
     Seed,
     Sep,
     Target,
     Time,
     counted,
-    facts_of,
     print_facts,
     reading_of,
 )
 
-ModelFile = Annotated[str, typer.Argument(help="A file that closecall fit wrote.")]
-Trust = Annotated[list[str] | None, typer.Option(help="A type of another package that the model file may hold.")]
+ModelFile = Annotated[str, typer.Argument(help="A file written by closecall fit.")]
+Trust = Annotated[list[str] | None, typer.Option(help="A type from another package to allow in the model file.")]
 #: Coefficients that fit prints.
 LARGEST = 5
 #: Rows in memory at a time, and scores: rows times classes.
@@ -55,24 +56,25 @@ def fit(
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
     multiclass: Multiclass = "top_two",
     metric: Metric = "accuracy",
-    splits: Annotated[int, typer.Option(help="Random divisions for the estimate; 0 for none.", min=0)] = 5,
+    splits: Annotated[int, typer.Option(help="Random splits for the estimate; 0 for none.", min=0)] = 5,
     groups: Groups = "",
     time: Time = "",
-    rows: Annotated[int, typer.Option(help="Learn from at most this many rows; 0 for all.", min=0)] = 50_000,
+    rows: Annotated[int, typer.Option(help="Train on at most this many rows; 0 for all.", min=0)] = 50_000,
     drop: Drop = None,
     keep: Keep = None,
     numeric: Numeric = None,
     nominal: Nominal = None,
+    no_squash: NoSquash = False,
     sep: Sep = "",
     encoding: Encoding = "",
     seed: Seed = 0,
-    onnx: Annotated[Path | None, typer.Option(help="Write the model as ONNX, too.", show_default=False)] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Also write the model as ONNX.", show_default=False)] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; so are several, "
                                          "a folder, and what is too large for memory.")] = False,
     cluster: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help="Fit Parquet files on this Dask scheduler; "
                                                 "without an address, on Dask workers started here.",
                                                 show_default=False)] = None,
-    jobs: Annotated[int, typer.Option(help="Processes that read Parquet files in passes.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes for reading Parquet files in passes.", min=1)] = 1,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -98,16 +100,20 @@ def fit(
     if are_streamed(data, stream, cluster):
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
         fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
-                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json, refused=refused)  # fmt: skip
+                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json,
+                  squashed=not no_squash, refused=refused)  # fmt: skip
         return
     table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
-    fitted = TableModel.fit(table, model, loss=loss, multiclass=multiclass, metric=metric, order=order)
+    fitted = TableModel.fit(
+        table, model, loss=loss, multiclass=multiclass, metric=metric, order=order, squashed=not no_squash
+    )
+    table = replace(table, notes=(*table.notes, *fitted.recipe.notes(table.frame)))
     fitted.save(str(output))
     if onnx:
         write_onnx(fitted, onnx)
-    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed)
+    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed, not no_squash)
     why = chosen_words(fitted.classifier, model, METRICS[metric])
     if as_json:
         say(_record(fitted, output, model, why, tried, table))
@@ -130,6 +136,8 @@ def _of(each: dict[str, Any], fitted: Any) -> str:
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
+    from closecall.table.report import facts_of
+
     found = fitted.classifier
     record = {
         "kind": "model", "path": str(output), "classifier": model, "setting": getattr(found, "setting_", ""),
@@ -150,7 +158,9 @@ def predict(
     model: ModelFile,
     data: Files,
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each class.")] = False,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add a column of probabilities for each class.")
+    ] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
     trust: Trust = None,
     sep: Sep = "",
@@ -204,7 +214,7 @@ def _check_copied(copied: list[str], names: list[str]) -> None:
         raise ValueError(f"--copy {missing[0]!r}: the data has no such column; its columns are {quoted(names)}")
     clash = [name for name in copied if name in ("row", "prediction", "score")]
     if clash:
-        raise ValueError(f"--copy {clash[0]!r}: the predictions have a column of that name; rename it")
+        raise ValueError(f"--copy {clash[0]!r}: the predictions already have a column with that name; rename it")
 
 
 class _Tally:
@@ -288,7 +298,7 @@ def explain(
             break
         begin += len(frame)
     else:
-        raise ValueError(f"--row {row}: the data has {counted(begin, 'row')} only; rows are counted from 1")
+        raise ValueError(f"--row {row}: the data has {counted(begin, 'row')}; rows are counted from 1")
     if as_json:
         for record in ({"kind": "prediction", "row": row, **head}, *({"kind": "pull", **each} for each in pulls)):
             say(record)
@@ -309,12 +319,12 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
     out.print(table)
     if not head["adds_up"]:
         out.print(
-            f"A usual row has the score {head['start']:+.3f}, this one {head['score']:+.3f}, above 0 for "
-            f"{plain(head['prediction'])}. A pull is what the score would lose with the column's usual value; the "
+            f"A typical row has the score {head['start']:+.3f}, this one {head['score']:+.3f}, above 0 for "
+            f"{plain(head['prediction'])}. A pull is what the score would lose if the column had its usual value; the "
             "model is not linear, so pulls need not add up."
         )
         return
     out.print(
-        f"A usual row has the score {head['start']:+.3f}; with the pulls it is {head['score']:+.3f}, "
+        f"A typical row has the score {head['start']:+.3f}; with the pulls it is {head['score']:+.3f}, "
         f"above 0 for {plain(head['prediction'])}."
     )

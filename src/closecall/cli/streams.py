@@ -65,7 +65,7 @@ def tables_of(data: Sequence[str]) -> list[str]:
 
 def fit_files(
     data: Sequence[str], output: Path, *, target: str, model: str, loss: str, multiclass: str, drop: Sequence[str],
-    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool,
+    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, squashed: bool,
     refused: dict[str, Any],
 ) -> None:  # fmt: skip
     """Fit and save; ``refused`` are options that were given and have no meaning here."""
@@ -74,7 +74,7 @@ def fit_files(
 
     for name, value in refused.items():
         if value:
-            raise DataError(f"--{name} needs the table in memory; leave it out, or fit a sample of the rows")
+            raise DataError(f"--{name} needs the table in memory; omit it, or fit a sample of the rows")
     lookup(STREAMED, model, "--model of a fit in passes")
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write the model {str(output)!r}: there is no such folder")
@@ -82,7 +82,9 @@ def fit_files(
     target, features, notes = schema_of(paths, target, drop)
     try:
         with _source(paths, target, features, cluster, jobs) as source, _progress(as_json) as tell:
-            found = fit_streamed(source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell)
+            found = fit_streamed(
+                source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell, squashed=squashed
+            )
     except ClusterError as error:
         raise RunError(str(error)) from error
     found.model.save(str(output))

@@ -1,6 +1,6 @@
-"""Where a problem begins: the in-memory answer of a sample of the rows, drawn by their hashes.
+"""Where a problem begins: the in-memory solution on a sample of the rows, drawn by their hashes.
 
-Rare classes are drawn more often and weigh less.
+Rare classes are oversampled and get lower weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAMPLE = 1 << 22
 
 
 def shares_of(survey: Survey, room: int) -> dict[Any, float]:
-    """Which share of each label a sample of ``room`` rows takes: a quarter of it is dealt out evenly to the labels.
+    """The share of each label in a sample of ``room`` rows: a quarter of it is divided evenly among the labels.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def shares_of(survey: Survey, room: int) -> dict[Any, float]:
 
 
 def start_of(asked: Asked, problem: Problem, frame: Frame, sample: Block, manner: Manner) -> Array:
-    """Coordinates of the sample's own answer to an average."""
+    """Coordinates of the solution of an average on the sample."""
     signs = np.where(sample.y == asked.label, 1.0, -1.0)
     mass = frame.masses(sample.y, sample.mass)
     share = float(mass.sum()) / asked.selection.total

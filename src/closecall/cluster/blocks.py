@@ -1,4 +1,4 @@
-"""A partition of the rows: what it holds, what it is surveyed for, its coordinates, and numbers by the rows' hashes.
+"""A partition of the rows: its content, its survey, its coordinates, and numbers from the hashes of its rows.
 
 Coordinates are those of standardised columns, ``z = (x - mean) / scale``, the intercept last. A row enters as
 ``-y * z``, as in :class:`closecall.solvers.design.Design`: a product with coordinates is minus its margin, with minus
@@ -38,13 +38,13 @@ class Block:
         return len(self.y)
 
     def pieces(self) -> Iterator[slice]:
-        """Slices of rows that are worked on at a time."""
+        """Slices of rows to process one at a time."""
         size = max(1, PIECE // max(1, self.X.shape[1]))
         return (slice(begin, begin + size) for begin in range(0, len(self), size))
 
 
 def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
-    """A checked partition of arrays or frames; every complaint names the partition.
+    """A checked partition of arrays or frames; every error names the partition.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass learns of a partition: rows, masses by label, and sums of the features."""
+    """What one pass learns about a partition: rows, masses by label, and sums of the features."""
 
     rows: int
     features: int
@@ -97,7 +97,9 @@ class Survey:
 
     def __add__(self, other: Survey) -> Survey:
         if other.features != self.features:
-            raise ValueError(f"partitions have {self.features} and {other.features} columns; give all the same")
+            raise ValueError(
+                f"partitions have {self.features} and {other.features} columns; they must have the same number"
+            )
         labels = dict(self.labels)
         for name, (rows, mass) in other.labels.items():
             had = labels.get(name, (0, 0.0))
@@ -128,7 +130,7 @@ def survey(block: Block) -> Survey:
 
 @dataclass(frozen=True)
 class Frame:
-    """The coordinates that all passes of a fit share, and how masses are weighed by class.
+    """The coordinates that all passes of a fit share, and the class weights of masses.
 
     Parameters
     ----------
@@ -153,7 +155,7 @@ class Frame:
         return np.asarray(X.astype(np.float64) @ w + ((c[-1] if self.intercept else 0.0) - self.mean @ w))
 
     def rounded_scores(self, X: Array, c: Array) -> Array:
-        """Scores (rows,) in the type of X, where that leaves them four digits: whole columns far from 0 do not."""
+        """Scores (rows,) in the type of X if that leaves four digits, which it does not for columns far from 0."""
         if X.dtype == np.float64 or (np.abs(self.mean) > FAR * self.scale).any():
             return self.scores(X, c)
         w = c[: len(self.mean)] / self.scale
@@ -188,7 +190,7 @@ class Frame:
 
 
 def uniform(X: Array) -> Array:
-    """A number in [0, 1) for each row (rows,), by its values alone: which rows a sample has, which fold has a row.
+    """A number in [0, 1) for each row (rows,), from its values only; it determines samples and folds.
 
     Examples
     --------
@@ -200,7 +202,7 @@ def uniform(X: Array) -> Array:
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """The fold (rows,) of rows with these hashes: wherever a row is; it says nothing about which a sample has.
+    """The fold (rows,) of rows with these hashes, independent of where a row is and of the sample.
 
     Examples
     --------

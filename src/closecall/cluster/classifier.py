@@ -1,4 +1,4 @@
-"""Classifiers for Dask collections, named as those of LightGBM and XGBoost are."""
+"""Classifiers for Dask collections, named in the style of LightGBM and XGBoost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TAKEN = ("classes_", "coef_", "intercept_", "gap_", "converged_", "k_", "n_featu
 
 
 class OverPartitions(LinearClassifier):
-    """Fitting of one (loss, aggregate, k, alpha) over partitions."""
+    """Fits one (loss, aggregate, k, alpha) over partitions."""
 
     loss: str
     aggregate: str
@@ -55,7 +55,7 @@ class OverPartitions(LinearClassifier):
             Dense; not scaled here.
         y : Dask array or series (samples,)
         sample_weight : Dask array or series (samples,), optional
-            Masses: weight 2 is the same as two copies, weight 0 as no row.
+            Masses: weight 2 equals two copies, weight 0 equals no row.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class OverPartitions(LinearClassifier):
         classes = np.array(sorted(survey.labels))
         if len(classes) > 2 and self.multiclass != "ovr":
             raise ValueError(
-                f"multiclass={self.multiclass!r} with {len(classes)} classes is fitted in one place only: use "
+                f"multiclass={self.multiclass!r} with {len(classes)} classes can only be fitted in one place: use "
                 "multiclass='ovr', or raise max_gathered to at least the entries of X"
             )
         free = bool(self.fit_intercept) and not self.penalize_intercept
@@ -99,7 +99,7 @@ class OverPartitions(LinearClassifier):
         return self
 
     def _check(self) -> None:
-        """Complain before the data are looked at."""
+        """Check the parameters before reading the data."""
         lookup(MULTICLASS, self.multiclass, "multiclass")
         Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
 
@@ -146,18 +146,18 @@ class OverPartitions(LinearClassifier):
         return model
 
     def decision_function(self, X: Any) -> Any:
-        """Scores, as in memory; of a Dask collection a Dask array."""
+        """Scores, as in memory; a Dask array for a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
 
     def predict(self, X: Any) -> Any:
-        """Class labels (samples,); of a Dask collection a Dask array."""
+        """Class labels (samples,); a Dask array for a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict", self.classes_.dtype, False)
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities (samples, classes), as in memory; of a Dask collection a Dask array."""
+        """Probabilities (samples, classes), as in memory; a Dask array for a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict_proba", np.float64, True)
 
@@ -184,8 +184,8 @@ class DaskAggregateLossClassifier(OverPartitions):
 
     A table of at most ``max_gathered`` entries is gathered and fitted in memory: the same model, bit for bit. A larger
     one is fitted in passes over its partitions: ``average`` to its optimum, ``close_decay``, ``close``, ``atk`` and
-    ``maximal`` by the steps of the in-memory solver. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge and
-    several classes learnt jointly need all rows in one place and are refused beyond that size.
+    ``maximal`` by the steps of the in-memory solver. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge loss
+    and classes learnt jointly need all rows in one place and are rejected beyond that size.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class DaskAggregateLossClassifier(OverPartitions):
     coef_, intercept_, classes_, gap_, converged_, k_, n_features_in_, feature_names_in_
         As in :class:`closecall.AggregateLossClassifier`.
     n_passes_ : int
-        How often the data were looked at.
+        The number of passes over the data.
 
     Examples
     --------

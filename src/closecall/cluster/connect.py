@@ -1,4 +1,4 @@
-"""A connection to a Dask cluster, or a cluster on this machine; an error that says what to do where there is none."""
+"""A connection to a Dask cluster, or a cluster on this machine; otherwise an error that says what to do."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FIRST_SIGN, FIRST_WORKER = 10.0, 30.0
 
 @contextmanager
 def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
-    """A client of the scheduler at ``address``, or of workers that are started here, as many as there are cores.
+    """A client of the scheduler at ``address``, or of new workers on this machine, one per core.
 
     Parameters
     ----------
     address : str
         Such as ``tcp://host:8786``.
     workers : int
-        How many to start without an address; 0: as many as there are cores.
+        How many workers to start without an address; 0 means one per core.
     """
     try:
         import distributed
@@ -44,8 +44,8 @@ def _client(distributed: Any, address: str) -> Any:
         client = distributed.Client(address, timeout=FIRST_SIGN)
     except (OSError, ValueError, TimeoutError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), mend the address, or leave "
-            "it out to use this machine alone"
+            f"no Dask scheduler answers at {address} ({error}); start one (dask scheduler), correct the address, or "
+            "leave it out to use only this machine"
         ) from error
     try:
         client.wait_for_workers(1, timeout=FIRST_WORKER)

@@ -1,8 +1,7 @@
-"""Partitions on the workers of a Dask cluster: few, long tasks through futures; the data stay where they are.
+"""Partitions on the workers of a Dask cluster: few, long tasks through futures; the data stay in place.
 
-A partition whose worker dies is made again from what the collection was made of, and the pass repeats its task there;
-Dask does both. What cannot be made again, a scheduler that is gone, or workers of whom none comes back, is an error
-that says what to do.
+If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. Partitions that
+cannot be recreated, a lost scheduler, or workers that do not return raise an error that says what to do.
 """
 
 from __future__ import annotations
@@ -62,28 +61,30 @@ class DaskSource:
         columns = [X, y] if sample_weight is None else [X, y, sample_weight]
         for name, each in zip(("X", "y", "sample_weight"), columns, strict=False):
             if not is_collection(each):
-                raise TypeError(f"{name} is a {type(each).__name__}, not a Dask collection; give all of them as one")
+                raise TypeError(
+                    f"{name} is a {type(each).__name__}, not a Dask collection; pass all of them as Dask collections"
+                )
         columns = [columns[0], *(_aligned(X, each) for each in columns[1:])]
         parts = [parts_of(each) for each in columns]
         if len({len(each) for each in parts}) > 1:
             sizes = ", ".join(str(len(each)) for each in parts)
-            raise ValueError(f"X, y and sample_weight have {sizes} partitions; give all of them the same")
+            raise ValueError(f"X, y and sample_weight have {sizes} partitions; they must have the same number")
         blocks = [delayed(make_block, pure=False)(*each, number=number)
                   for number, each in enumerate(zip(*parts, strict=True))]  # fmt: skip
         self.partitions = len(blocks)
         self.blocks = self.client.compute(blocks)
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition where it is; numbers and results as they come."""
+        """Run a task on every partition in place; numbers and results as they arrive."""
         return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
 
     def close(self) -> None:
-        """Let go of the partitions."""
+        """Release the partitions."""
         self.blocks = []
 
 
 class DaskParquetSource(ParquetSource):
-    """Parquet files that the workers read: once if their memory holds them, else in every pass.
+    """Parquet files that the workers read: once if they fit into memory, otherwise in every pass.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ class DaskParquetSource(ParquetSource):
         self.blocks: list[Any] = []
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition; numbers and results as they come."""
+        """Run a task on every partition; numbers and results as they arrive."""
         if not self.blocks and self._fits():
             self.blocks = self.client.map(Piece.read, self.pieces, pure=False)
         if self.blocks:
@@ -110,22 +111,22 @@ class DaskParquetSource(ParquetSource):
         return super().run(task)
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and what a worker found in each piece."""
+        """Numbers of partitions and the result of each piece."""
         return results(self.client, lambda: self.client.map(work, self.pieces, pure=False))
 
     def _fits(self) -> bool:
-        """Whether a share of the workers' memory holds all rows; without a limit of theirs it is not known."""
+        """Whether all rows fit into a share of the workers' memory; unknown if they have no limit."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [int(worker.get("memory_limit") or 0) for worker in workers]
         return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= KEPT * sum(limits)
 
     def close(self) -> None:
-        """Let go of the partitions."""
+        """Release the partitions."""
         self.blocks = []
 
 
 def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, Any]]:
-    """Numbers and results of futures as they come; what ends them is an error that says what to do."""
+    """Numbers and results of futures as they arrive; failures raise an error that says what to do."""
     try:
         pending, alone = {future: number for number, future in enumerate(start())}, 0.0
         while pending:
@@ -148,7 +149,7 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
 
 
 def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
-    """Futures that end within a while, and their results; none if a result was lost on the way with its worker."""
+    """Futures that end within a while, and their results; none if a result was lost with its worker."""
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
     try:

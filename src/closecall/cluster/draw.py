@@ -1,4 +1,4 @@
-"""The second pass: samples by the hashes of the rows, and the sums that need no coordinates of a solution."""
+"""The second pass: samples by the hashes of the rows, and sums that do not depend on a solution."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Draw:
     Parameters
     ----------
     block : Block
-        Masses are raised by what each row stands for.
+        Masses are scaled up by what each row represents.
     first : Block
-        The rows with the smallest hashes, about, as they are.
+        Roughly the rows with the smallest hashes, unchanged.
     gram : array (coordinates, coordinates)
     pulls : array (labels, coordinates)
     """
@@ -34,7 +34,7 @@ class Draw:
 
     @classmethod
     def together(cls, found: Sequence[Draw]) -> Draw:
-        """Of all partitions; rows are put together once."""
+        """The combination of all partitions; rows are concatenated once."""
         gram, pulls = (np.sum([getattr(each, name) for each in found], axis=0) for name in ("gram", "pulls"))
         return cls(joined([each.block for each in found]), joined([each.first for each in found]), gram, pulls)
 

@@ -1,4 +1,4 @@
-"""A fit over partitions: survey, sample, windows; or everything gathered, where it fits one place."""
+"""A fit over partitions: survey, sample, windows; or everything gathered, if it fits in one place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Fitted:
 
 
 def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: bool, centred: bool) -> Frame:
-    """Standardised coordinates; a penalised intercept, or none, forbids to move the origin."""
+    """Standardised coordinates; without a free intercept the origin must not move."""
     mean = survey.sums / survey.total
     variance = np.maximum(survey.squares / survey.total - (mean**2 if centred else 0.0), 0.0)
     scale = np.sqrt(variance)
@@ -58,12 +58,12 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
         masses = np.array([survey.labels[name][1] for name in classes.tolist()])
         factors = class_factors(class_weight, classes, np.arange(len(classes)), masses)
         if not (factors > 0).all():
-            raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
+            raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
     return Frame(mean if centred else np.zeros_like(mean), scale, intercept, classes, factors)
 
 
 def select_by(problem: Problem, total: float) -> Selection:
-    """What a problem selects; an error if its rows have to be in one place for that."""
+    """What a problem selects; an error if that requires all rows in one place."""
     aggregate, loss = get_aggregate(problem.aggregate), get_loss(problem.loss)
     k, m = counts(problem, total)
     pull = pull_of(problem.aggregate)
@@ -71,8 +71,8 @@ def select_by(problem: Problem, total: float) -> Selection:
         return Selection(problem.loss, None, total, total)
     if m > 0 or pull not in (pull_close, pull_largest):
         raise ValueError(
-            f"aggregate={problem.aggregate!r} is fitted in one place only: raise max_gathered to at least the entries "
-            "of X, or fit a sample in memory"
+            f"aggregate={problem.aggregate!r} can only be fitted in one place: raise max_gathered to at least the "
+            "entries of X, or fit a sample in memory"
         )
     return Selection(problem.loss, loss.threshold if pull is pull_close else None, k, total)
 
@@ -96,7 +96,7 @@ def fit_passes(
     sample, room : int
         Entries of the sample, and of rows gathered by a pass around a k-th place.
     near : int, optional
-        Entries of rows near the boundary that are kept; by default what memory allows.
+        Entries of rows near the boundary to keep; by default as many as memory allows.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def total_mass(survey: Survey, frame: Frame) -> float:
 def draw_for(
     survey: Survey, frame: Frame, asked: Asked, problem: Problem, *, sample: int = SAMPLE
 ) -> tuple[dict[Any, float], float]:
-    """Which share of each label a problem begins on, and which share of the rows with the smallest hashes."""
+    """The share of each label that a problem begins on, and the share of rows with the smallest hashes."""
     size = len(frame.mean) + frame.intercept
     first = share_of_first(survey.rows) if serves(asked, problem, size) else 0.0
     return shares_of(survey, max(sample // size, 50 * size)), first
@@ -138,7 +138,7 @@ def draw_for(
 def fit_drawn(
     passes: Passes, frame: Frame, problem: Problem, asked: Sequence[Asked], drawn: Draw, manner: Manner
 ) -> Fitted:
-    """Fit from what was drawn."""
+    """Fit from the sample."""
     if len(frame.mean) + frame.intercept > LARGEST_RANK:
         starts = [start_of(each, problem, frame, drawn.block, manner) for each in asked]
         return collect(frame, [_quasi_newton(passes, frame, *each) for each in zip(asked, starts, strict=True)])
@@ -153,23 +153,23 @@ def ways(
 
 
 def _check(problem: Problem, selection: Selection, size: int) -> None:
-    """Refuse, with a reason, what passes cannot do exactly."""
+    """Reject, with a reason, what passes cannot do exactly."""
     loss, aggregate = get_loss(problem.loss), get_aggregate(problem.aggregate)
     advice = "raise max_gathered to at least the entries of X, or"
     if size > LARGEST_RANK and not (selection.whole and loss.convex):
         raise ValueError(f"{size} coordinates are more than the {LARGEST_RANK} of a selection over partitions: "
                          f"{advice} reduce the columns")  # fmt: skip
     if loss.kinks and loss.convex and (selection.whole or aggregate.decays):
-        raise ValueError(f"the average of the {problem.loss} loss, which has a kink, is fitted in one place only: "
+        raise ValueError(f"the average of the {problem.loss} loss, which has a kink, can only be fitted in one place: "
                          f"{advice} use a smooth loss such as 'logistic' or 'squared_hinge'")  # fmt: skip
 
 
 def _way(
     asked: Asked, problem: Problem, frame: Frame, drawn: Draw, pulls: Array, manner: Manner
 ) -> Generator[Any, Any, Resting]:
-    """Convex averages rest at their optimum, close-k settles; all others, and what does not settle, walk.
+    """Averages end at their optimum and close-k at a certified point; all others take steps.
 
-    They start from the optimum of the average or from least squares.
+    The steps, also of uncertified problems, start from the optimum of the average or from least squares.
     """
     if serves(asked, problem, len(asked.penalty)):
         end = yield from settled(asked, problem, frame, drawn, manner)
@@ -189,7 +189,7 @@ def _way(
 
 
 def lockstep(passes: Passes, frame: Frame, coroutines: Sequence[Generator[Any, Any, Resting]]) -> list[Resting]:
-    """Run problems together: every pass answers all that still ask."""
+    """Run problems together: every pass answers all pending requests."""
     waiting = {number: next(each) for number, each in enumerate(coroutines)}
     found: dict[int, Resting] = {}
     while waiting:
@@ -205,7 +205,7 @@ def lockstep(passes: Passes, frame: Frame, coroutines: Sequence[Generator[Any, A
 
 
 def _quasi_newton(passes: Passes, frame: Frame, asked: Asked, start: Array) -> Resting:
-    """An average with more columns than a Hessian is worth: SciPy's L-BFGS, a pass for each of its looks."""
+    """An average with too many columns for a Hessian: SciPy's L-BFGS, with one pass per evaluation."""
     looked: dict[bytes, tuple[Look, Sums]] = {}
 
     def objective(c: Array) -> tuple[float, Array]:
@@ -222,7 +222,7 @@ def _quasi_newton(passes: Passes, frame: Frame, asked: Asked, start: Array) -> R
 
 
 def collect(frame: Frame, found: Sequence[Resting]) -> Fitted:
-    """Where the problems of all labels ended, as models of X as it is."""
+    """The solutions for all labels as models of the original X."""
     models = [frame.to_parameters(each.c) for each in found]
     if not all(np.isfinite(coef).all() and np.isfinite(intercept) for coef, intercept in models):
         raise FloatingPointError("a solution is not finite; scale the features or raise alpha")

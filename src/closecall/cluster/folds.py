@@ -1,4 +1,4 @@
-"""Folds by the hashes of the rows: the same wherever a row is, and equal rows in the same one."""
+"""Folds by the hashes of the rows: independent of where a row is, with equal rows in the same fold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Held:
         return self.look.label
 
     def empty(self, size: int) -> Any:
-        """What no rows bring home."""
+        """The result for no rows."""
         return self.look.empty(size)
 
     def add(self, found: Any, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
@@ -38,7 +38,7 @@ class Held:
 
 
 def apart(way: Generator[Any, Any, Any], fold: int, folds: int) -> Generator[Any, Any, Any]:
-    """Coroutine of a problem that never sees the rows of one fold."""
+    """Coroutine of a problem that never uses the rows of one fold."""
     look = next(way)
     while True:
         sums = yield Held(look, LeftOut(fold, folds))
@@ -50,7 +50,7 @@ def apart(way: Generator[Any, Any, Any], fold: int, folds: int) -> Generator[Any
 
 @dataclass
 class Dealt:
-    """What the second pass of a search finds: a draw, and rows and masses (folds, labels, 2) of each fold."""
+    """The result of the second pass of a search: a sample, and rows and masses (folds, labels, 2) of each fold."""
 
     drawn: Draw
     counts: Array
@@ -82,7 +82,7 @@ def _outside(block: Block, fold: int, folds: int) -> Block:
 def deal(
     passes: Passes, frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], folds: int
 ) -> Dealt:
-    """The pass that draws and counts the folds."""
+    """The pass that samples the rows and counts the folds."""
     found = passes.run("sample", partial(_deal, frame, shares, first, list(labels), folds))
     return Dealt(Draw.together([each.drawn for each in found]), np.sum([each.counts for each in found], axis=0))
 
@@ -120,7 +120,7 @@ def judged(frame: Frame, contest: Contest, block: Block) -> Array:
 
     Of the rows on which both are right, only the first, only the second, none.
 
-    Where fewer rows of a label are left, they count for those that chose.
+    If few rows of a label are left, they also count for those that chose.
     """
     found = np.zeros((2, len(contest.models), 4))
     most = min(contest.shares.values())

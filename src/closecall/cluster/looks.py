@@ -1,4 +1,4 @@
-"""What a pass asks of a partition: one request -> sums of a fixed size and a few rows.
+"""What a pass requests of a partition: sums of a fixed size and a few rows.
 
 Everything is float64, in the coordinates of :class:`closecall.cluster.blocks.Frame`, a piece of the rows at a time.
 """
@@ -22,32 +22,32 @@ NEAR = 1e-4
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The fold whose rows a request is not about, of how many."""
+    """The fold that a request leaves out, and the number of folds."""
 
     fold: int
     folds: int
 
 
 class Question(Protocol):
-    """What a request says of itself: the class that counts as +1, the fold that it leaves out, what rows add to it."""
+    """What a request has: the class that counts as +1, the fold it leaves out, and what rows add to it."""
 
     @property
     def label(self) -> Any: ...
 
     @property
     def left_out(self) -> LeftOut | None:
-        """None: it is about all rows."""
+        """None if it covers all rows."""
 
     def empty(self, size: int) -> Any:
-        """What no rows bring home."""
+        """The result for no rows."""
 
     def add(self, found: Any, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
-        """Add some rows to what was found."""
+        """Add some rows to the result."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One problem's request: where to look, and which rows are summed, gathered or left out.
+    """One problem's request: where to evaluate, and which rows are summed, gathered or left out.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Look:
     margins : (float, float)
         Rows whose margins are outside have keys above ``high``.
     share : float
-        The share of the rows to gather that is; what is gathered stands for all.
+        The share of these rows to gather; the gathered rows represent all of them.
     second : bool
         Whether to sum the curvature, of a loss without kinks.
     """
@@ -79,17 +79,17 @@ class Look:
     left_out: ClassVar[None] = None
 
     def empty(self, size: int) -> Sums:
-        """What no rows bring home."""
+        """The result for no rows."""
         return Sums.zero(size, self.second)
 
     def add(self, sums: Sums, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
-        """Add some rows to what was found."""
+        """Add some rows to the result."""
         _add(sums, frame, self, X, signs, mass)
 
 
 @dataclass
 class Sums:
-    """What a request brings home; sides are those of the labels, -1 first.
+    """The result of a request; sides are those of the labels, -1 first.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Sums:
     mass, value : float
         Of the rows that are summed: their masses, and their weighted losses.
     heights, pulls : arrays (2,)
-        What their tangents have at margin 0, and minus their slopes, by side.
+        The values of their tangents at margin 0, and minus their slopes, by side.
     across : array (2, coordinates)
         Minus their slopes times the rows, by side: the sum is the gradient.
     bend : array (coordinates, coordinates) or None
@@ -155,7 +155,7 @@ def look_at(frame: Frame, looks: Sequence[Question], block: Block) -> list[Any]:
     size = len(frame.mean) + frame.intercept
     found = [look.empty(size) for look in looks]
     folds = max((look.left_out.folds for look in looks if look.left_out is not None), default=0)
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         for piece in block.pieces():
             X, y = block.X[piece], block.y[piece]
             mass = frame.masses(y, block.mass[piece])
@@ -215,7 +215,7 @@ def _sum(sums: Sums, loss: Loss, rows: Array, signs: Array, margins: Array, mass
 
 
 def keys_of(threshold: float | None, losses: Array) -> Array:
-    """Small for examples that are taken."""
+    """Small for selected examples."""
     return -losses if threshold is None else np.abs(losses - threshold)
 
 

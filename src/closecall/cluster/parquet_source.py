@@ -1,4 +1,4 @@
-"""A table in Parquet files, streamed: every pass reads the row groups again, and memory holds a few of them."""
+"""A table in Parquet files, streamed: every pass reads the row groups again, with only a few in memory."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from .._budget import LIMIT
 from .._names import Array
+from ..preprocessing import squash
 from .blocks import Block, make_block
 from .passes import ClusterError
 
@@ -30,19 +31,20 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Recast:
-    """What becomes of numbers and labels: columns minus ``mean``, divided by ``scale``, and codes of the labels.
+    """How numbers and labels are transformed: columns minus ``mean``, divided by ``scale``, and codes of the labels.
 
-    A missing or infinite number becomes the mean, a row whose label has no code is left out. ``single`` says that
-    columns of float32 stay float32.
+    Beyond ``bound`` they are squashed. A missing or infinite number becomes the mean, a row whose label has no code is
+    left out. ``single`` says that columns of float32 stay float32.
     """
 
     mean: Array
     scale: Array
     codes: dict[Any, int]
     single: bool = False
+    bound: float = float("inf")
 
     def label_codes(self, column: Any) -> Array:
-        """Codes (rows,) of a column of Arrow's, -1 where there is none."""
+        """Codes (rows,) of an Arrow column, -1 for missing values."""
         coded = column.combine_chunks().dictionary_encode()
         found = np.array([*(self.codes.get(value, -1) for value in coded.dictionary.to_pylist()), -1])
         return np.asarray(found[coded.indices.fill_null(len(found) - 1).to_numpy()])
@@ -50,7 +52,7 @@ class Recast:
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of a file, and which columns are what."""
+    """Row groups of a file, and the roles of its columns."""
 
     number: int
     path: str
@@ -62,7 +64,7 @@ class Piece:
     recast: Recast | None = None
 
     def table(self) -> Any:
-        """The rows as Arrow has them."""
+        """The rows as an Arrow table."""
         import pyarrow.parquet  # type: ignore[import-untyped]
 
         names = [*self.features, self.target, *([self.weight] if self.weight else [])]
@@ -85,6 +87,7 @@ class Piece:
                 values /= self.recast.scale[place]
                 if not np.isfinite(values.sum()):
                     values[~np.isfinite(values)] = 0.0
+                values = squash(values, self.recast.bound)
             X[:, place] = values
         weight = table.column(self.weight).to_numpy() if self.weight else None
         if self.recast is not None and (y < 0).any():
@@ -94,7 +97,7 @@ class Piece:
 
 
 def numbers_of(column: Any) -> Array:
-    """A numeric column of Arrow's as an array (rows,), NaN where nothing is."""
+    """A numeric Arrow column as an array (rows,), with NaN for missing values."""
     return np.asarray(column.cast("uint8").to_numpy() if str(column.type) == "bool" else column.to_numpy())
 
 
@@ -103,7 +106,7 @@ def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
 
 
 def _kept(piece: Piece, scratch: str) -> Block:
-    """The rows as they were kept in a folder, mapped; they are kept if they are not there yet."""
+    """The rows stored in a folder, memory-mapped; stored first if necessary."""
     paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
     if not os.path.exists(paths[-1]):  # the last that is written
         block = piece.read()
@@ -134,8 +137,8 @@ class ParquetSource:
     rows : int
         Rows of a partition.
     scratch : str
-        A folder for the decoded rows, four bytes a number if the columns are float32 and eight else: passes after the
-        first are several times cheaper. What is written there is removed by :meth:`close`. None by default.
+        A folder for the decoded rows, four bytes per number if the columns are float32, otherwise eight; passes after
+        the first are then several times cheaper. :meth:`close` removes the files. None by default.
 
     Examples
     --------
@@ -163,7 +166,7 @@ class ParquetSource:
         self.features = self.pieces[0].features
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
-            raise ValueError(f"scratch={scratch!r} is no folder; give one with room for the decoded rows, or none")
+            raise ValueError(f"scratch={scratch!r} is not a folder; pass one with room for the decoded rows, or none")
         self.scratch, self.folder = scratch, ""
 
     @property
@@ -172,7 +175,7 @@ class ParquetSource:
 
     @property
     def rows(self) -> int:
-        """As the files state them."""
+        """As stated in the files."""
         return sum(piece.rows for piece in self.pieces)
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
@@ -183,13 +186,13 @@ class ParquetSource:
         return other
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and what the task found there; a partition whose process dies is read again."""
+        """Numbers of partitions and the task's results; a partition whose process dies is read again."""
         if self.scratch and not self.folder:
             self.folder = tempfile.mkdtemp(prefix="closecall-", dir=self.scratch)
         return self.each(partial(_work, task, self.folder))
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and what was found in each piece as it is on disk."""
+        """Numbers of partitions and the results for each piece as it is on disk."""
         if self.processes == 1:
             yield from ((piece.number, work(piece)) for piece in self.pieces)
             return
@@ -204,7 +207,7 @@ class ParquetSource:
                 attempts += 1
                 if attempts == ATTEMPTS:
                     raise ClusterError(
-                        f"reading processes died {ATTEMPTS} times, perhaps of too little memory; use processes=1 or "
+                        f"reading processes died {ATTEMPTS} times, perhaps for lack of memory; use processes=1 or "
                         "smaller partitions (rows=)"
                     ) from error
 
@@ -229,7 +232,7 @@ class ParquetSource:
             self.pool = None
 
     def close(self) -> None:
-        """End the processes, remove what was written; another pass starts anew."""
+        """End the processes, remove what was written; another pass starts again."""
         self._end()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -250,7 +253,7 @@ def files_of(paths: str | Sequence[str]) -> list[str]:
 
 
 def cells_of(paths: str | Sequence[str]) -> int:
-    """How many numbers and labels the files say that they hold."""
+    """The number of values and labels according to the files."""
     import pyarrow.parquet
 
     found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
@@ -296,7 +299,7 @@ def _pieces(
 
 
 def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
-    """Row groups of these sizes, put together up to that many rows."""
+    """Row groups of these sizes, combined up to the given number of rows."""
     together: list[int] = []
     for group, size in enumerate(sizes):
         if together and sum(sizes[each] for each in together) + size > rows:
@@ -308,7 +311,7 @@ def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
 
 
 def is_numeric(kind: Any) -> bool:
-    """Whether a type of Arrow's is one of numbers."""
+    """Whether an Arrow type is numeric."""
     from pyarrow import types
 
     return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))

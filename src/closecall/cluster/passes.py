@@ -1,7 +1,7 @@
 """Partitions and passes: where the rows are, and how a request reaches all of them.
 
-A *source* is anything that runs a function on every partition. A pass adds up what comes back, in the order of the
-partitions, so that a fit does not depend on who was faster.
+A *source* is anything that runs a function on every partition. A pass adds up the results in the order of the
+partitions, so a fit does not depend on timing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .looks import Question, look_at
 
 
 class ClusterError(RuntimeError):
-    """The cluster, not the data, is the reason that a fit ended."""
+    """A fit ended because of the cluster, not the data."""
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X is a Dask array or data frame; Dask need not be there to say so."""
+    """Whether X is a Dask array or data frame; works without Dask installed."""
     return hasattr(X, "__dask_graph__")
 
 
@@ -32,7 +32,7 @@ class Source(Protocol):
     partitions: int
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and what the task found there, in any order, as they come."""
+        """Numbers of partitions and the task's results, in any order, as they arrive."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class PassEvent:
-    """How far a fit is: which pass, for what, and how many partitions and rows of it are done.
+    """The progress of a fit: which pass, for what, and how many of its partitions and rows are done.
 
     ``rows_in_all`` is 0 until the first pass has counted them.
     """
@@ -75,7 +75,7 @@ class PassEvent:
 
 @dataclass
 class Passes:
-    """All passes of a fit: the source, what listens, and what was counted."""
+    """All passes of a fit: the source, the callback and the counts."""
 
     source: Source
     tell: Callable[[PassEvent], None] | None = None
@@ -84,7 +84,7 @@ class Passes:
     sizes: dict[int, int] = field(default_factory=dict)
 
     def run(self, phase: str, task: Callable[[Block], Any], size: Callable[[Any], int] | None = None) -> list[Any]:
-        """What the task found on each partition, in their order."""
+        """The task's results on each partition, in order."""
         self.number += 1
         found: dict[int, Any] = {}
         done = 0
@@ -107,7 +107,7 @@ class Passes:
         self.rows = found_in_all.rows
         if len(found_in_all.labels) < 2:
             only = next(iter(found_in_all.labels))
-            raise ValueError(f"y contains one class only ({only!r}); a classifier needs at least two classes")
+            raise ValueError(f"y contains only one class ({only!r}); a classifier needs at least two classes")
         return found_in_all
 
     def gather(self) -> list[Block]:

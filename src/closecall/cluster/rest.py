@@ -1,6 +1,6 @@
-"""Averages over partitions: Newton's steps from the sample's answer, a pass for each.
+"""Averages over partitions: Newton steps from the sample's solution, one pass each.
 
-Each problem is a coroutine that yields the request of its next pass and receives the sums, so that all classes of
+Each problem is a coroutine that yields the request of its next pass and receives the sums; this way all classes of
 one-vs-rest share their passes.
 """
 
@@ -26,7 +26,7 @@ PRECISE = 1e-13
 
 @dataclass(frozen=True)
 class Resting:
-    """Where a problem ended: coordinates, objective, gap, errors and whether it rests."""
+    """Where a problem ended: coordinates, objective, gap, errors and whether it has converged."""
 
     c: Array
     objective: float
@@ -52,7 +52,7 @@ class Asked:
 
     @property
     def taken(self) -> float:
-        """About how many rows are taken."""
+        """The approximate number of selected rows."""
         return self.selection.k / self.selection.total * self.rows
 
 
@@ -117,6 +117,6 @@ def _solved(bend: Array | None, penalty: Array, right: Array) -> Array:
 
 
 def seen(window: Window) -> Resting:
-    """What a pass says of where it looked."""
+    """What a pass found at its coordinates."""
     value, gap = window.certificate()
     return Resting(window.c, value, gap, window.sums.errors, False)

@@ -1,4 +1,4 @@
-"""How many rows may come to one place: by the memory that this process may use."""
+"""How many rows may be gathered in one place, given the memory that this process may use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 
 def memory_here() -> int:
-    """Bytes of this machine, or of the container that this process is in; 0 where nobody says.
+    """Memory of this machine, or of the container of this process, in bytes; 0 if unknown.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def memory_here() -> int:
 
 
 def mapped(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-    """An array in memory of its own, which goes back to the system with it; a heap may keep what is freed.
+    """An array in its own memory mapping, which is returned to the system when freed; a heap may keep it.
 
     Examples
     --------

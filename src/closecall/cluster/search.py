@@ -1,4 +1,4 @@
-"""The search over partitions: a sample chooses the contenders, the other rows judge them, all rows fit the choice."""
+"""The search over partitions: a sample chooses the contenders, the other rows judge them, all rows fit the winner."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ SEARCHED = (
 class DaskCloseKClassifierCV(OverPartitions):
     """:class:`closecall.CloseKClassifierCV` on Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. Of a
-    larger one a sample is gathered, at most half of the rows, and chooses alpha for logistic regression, and alpha and
-    k for close-k. Both are then fitted in passes without one fold, and without another (more where folds are small),
-    and compared on the rows of that fold that did not choose: the paired gain, its standard error and the guard are
-    those of the search in memory. The choice is fitted to all rows. An exact intercept does not race here.
+    A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. From a
+    larger one a sample of at most half the rows is gathered, and chooses alpha for logistic regression, and alpha and k
+    for close-k. Both are then fitted in passes without one fold, and without another (more if folds are small), and
+    compared on the rows of that fold that did not choose: the paired gain, its standard error and the guard are those
+    of the search in memory. The winner is fitted to all rows. The exact intercept is not tried here.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ random_state
         As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on the sample, by models that have not
         seen its rows.
     cv : int or None
-        Folds by the hashes of the rows, so that equal rows are in the same one; five by default.
+        The number of folds, by the hashes of the rows, which keeps equal rows together; default: five.
     scoring : str or None
-        Accuracy; others only where the rows are gathered.
+        Accuracy; other scores only if the rows are gathered.
     max_gathered, client, callback
         As in :class:`DaskAggregateLossClassifier`.
 
@@ -68,9 +68,9 @@ random_state
     guard_report_ : dict
         As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        Of the setting taken, fitted on all rows.
+        Of the chosen setting, fitted on all rows.
     n_passes_ : int
-        How often the data were looked at.
+        The number of passes over the data.
 
     Examples
     --------
@@ -142,7 +142,7 @@ random_state
             self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
 
     def _folds(self) -> int:
-        """How many; an error for what only a search in one place can do."""
+        """The number of folds; an error for what only a search in memory can do."""
         only = "only where the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
         if self.scoring not in (None, "accuracy"):
             raise ValueError(f"scoring={self.scoring!r} is possible {only}")
@@ -203,7 +203,7 @@ random_state
         return list(found.reshape(used, len(contenders), len(labels), -1))
 
     def _decide(self, contenders: Sequence[Setting], sums: Array) -> int:
-        """Which contender is taken: 0 is logistic regression, 1 its challenger; by masses and squares of them."""
+        """The chosen contender, 0 for logistic regression or 1 for its challenger, by masses and their squares."""
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
@@ -225,7 +225,7 @@ random_state
         return taken
 
     def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array], folds: int) -> list[Array]:
-        """Of scores of rows of the sample, each by the model that has not seen its fold."""
+        """Calibrators from out-of-fold scores of the sample."""
         sample = dealt.drawn.block
         group, codes = fold_of(row_hashes(sample.X), folds), np.searchsorted(frame.classes, sample.y)
         rows = [np.flatnonzero(group == fold) for fold in range(len(models))]

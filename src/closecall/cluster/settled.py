@@ -1,8 +1,8 @@
-"""Close-k over partitions, certified: the in-memory search of :mod:`closecall.solvers.large`, its looks as passes.
+"""Certified close-k over partitions: the in-memory search of :mod:`closecall.solvers.large`, evaluated in passes.
 
-It begins on the same sample, the rows with the smallest hashes, and is solved to many digits at every ramp, so that it
-ends where the in-memory fit does. Rows near the boundary come to one place while there is room for them; a pass over
-all rows then says whether anything is missing, and is the certificate.
+It begins on the same sample, the rows with the smallest hashes, and is solved to many digits at every ramp, so it ends
+where the in-memory fit does. Rows near the boundary are gathered if there is room for them; a pass over all rows then
+checks whether any is missing, and gives the certificate.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SPARE = 1.2
 
 @dataclass
 class Near:
-    """What a pass brings home: sums, and the rows that are kept, with their signs and masses.
+    """The result of a pass: sums, and the rows to keep, with their signs and masses.
 
-    Rows travel as they lie: if they are float32, in half as many bytes as ``-y * z``.
+    Rows are sent in their own type: as float32 they take half as many bytes as ``-y * z``.
     """
 
     sums: Tally
@@ -53,7 +53,7 @@ class Near:
             return Seen(self.sums)
         rows = np.empty((sum(map(len, self.X)), len(self.sums.by_place)))
         end = len(rows)
-        while self.X:  # what was taken over is let go
+        while self.X:  # release what has been copied
             X, signs = self.X.pop(), self.signs.pop()
             frame.rows(X, signs, rows[end - len(X) : end])
             end -= len(X)
@@ -70,7 +70,7 @@ class Near:
 
 @dataclass(frozen=True)
 class Sight:
-    """One problem's request: the class that counts as +1, the loss and where to look."""
+    """One problem's request: the class that counts as +1, the loss and where to evaluate."""
 
     label: Any
     loss: str
@@ -78,11 +78,11 @@ class Sight:
     left_out: ClassVar[None] = None
 
     def empty(self, size: int) -> Near:
-        """What no rows bring home."""
+        """The result for no rows."""
         return Near(Tally.zero(size))
 
     def add(self, near: Near, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
-        """Add some rows to what was found."""
+        """Add some rows to the result."""
         margins = signs * frame.rounded_scores(X, self.aim.c)
 
         def rows(some: Array) -> Array:
@@ -121,7 +121,7 @@ def settled(
     """Coroutine of one problem: a certified point, or None."""
     X, signs, mass = first_rows(asked, frame, drawn)
     total, loss = asked.selection.total, get_loss(problem.loss)
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         begun = large.begin(X, signs, mass, problem, total, manner)
     if begun is None:
         return None

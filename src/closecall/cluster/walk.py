@@ -2,10 +2,10 @@
 
 What such a run ends at depends on its path, so the path is the in-memory solver's: the same majoriser, the same k at
 every step, the same windows of ten steps. Every few steps a pass evaluates the gradient of all rows exactly (an
-*anchor*): rows far inside the selection are summed, the few around the k-th place gathered, so that the k-th key is
+*anchor*): rows far inside the selection are summed, the few around the k-th place gathered, which makes the k-th key
 exact. Between anchors the gradient changes as that of a sample does: the error is the sample's error of the *change*,
-and the next anchor removes it. Where the selected rows fit one place they are gathered instead, and the steps are exact
-as long as no other row can have come near.
+and the next anchor removes it. If the selected rows fit in one place, they are gathered instead, and the steps are
+exact as long as no other row can have come near.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rows_of(frame: Frame, block: Block, asked: Asked) -> SignedRows:
 
 @dataclass
 class Stride:
-    """The state of a run: coordinates, the step to take next, and what its window of steps has seen."""
+    """The state of a run: coordinates, the next step, and the history of its window of steps."""
 
     c: Array
     step: int
@@ -214,7 +214,7 @@ def density(course: Course, sample: SignedRows, c: Array, edge: float, asked: As
 def _narrowed(course: Course, stride: Stride, place: Place) -> Generator[Look, Sums, bool]:
     """Coroutine: the last third on the rows nearest the boundary; what is left of it is for anchors. Returns True.
 
-    Where there is room for all of them the steps are exact. Else as many as there is room for are a better sample.
+    Where there is room for all of them the steps are exact. Otherwise as many as there is room for are a better sample.
     """
     asked = course.asked
     exact = SPARE * asked.taken <= asked.room

@@ -1,4 +1,4 @@
-"""What the driver knows after a pass: rows around the k-th place one by one, all others that are taken as sums."""
+"""What the driver knows after a pass: rows around the k-th place individually, all other selected rows as sums."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Selection:
 
     @property
     def whole(self) -> bool:
-        """Whether everything is taken."""
+        """Whether everything is selected."""
         return self.k >= self.total * (1 - 1e-12)
 
 
 class Window:
-    """The problem where a pass looked, with the selection as it is there.
+    """The problem at the coordinates of a pass, with its selection there.
 
     Rows whose loss is constant tie, however many they are; they are known by their mass alone.
 
@@ -71,11 +71,11 @@ class Window:
 
     @property
     def gradient(self) -> Array:
-        """Of the losses that are taken, (coordinates,)."""
+        """Gradient of the selected losses, (coordinates,)."""
         return np.asarray(self.sums.gradient - (self.weights * self.loss.slope(self.margins)) @ self.rows)
 
     def certificate(self) -> tuple[float, float]:
-        """Objective and gap, by the tangents at the margins as :mod:`closecall.solvers.certificate` has them."""
+        """Objective and gap, by the tangents at the margins as in :mod:`closecall.solvers.certificate`."""
         sums, pull = self.sums, -self.weights * self.loss.slope(self.margins)
         heights = self.weights * self.losses + pull * self.margins
         sides = self.rows[:, -1] < 0

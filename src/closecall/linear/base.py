@@ -1,4 +1,4 @@
-"""What every fitted linear classifier can do, whatever fitted it."""
+"""Methods that all fitted linear classifiers share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .persistence import load_model, save_model
 
 @dataclass(frozen=True)
 class OptimalityGap:
-    """Training errors against what is proven about any linear classifier.
+    """Training errors compared with a proven bound for all linear classifiers.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class OptimalityGap:
 
 
 def own_form(model: Any) -> str | None:
-    """In which form a model is logistic regression: each score by itself ("ovr") or a softmax; None for all others.
+    """The form of a logistic regression: separate scores ("ovr") or a softmax; None for all other models.
 
-    A search is asked for what it chose. Two classes have one score.
+    A search is judged by the model it chose. Two classes have one score.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def own_form(model: Any) -> str | None:
 
 
 def has_probabilities(estimator: Any) -> bool:
-    """Whether it was calibrated or is logistic regression; otherwise an error that says what to do."""
+    """Whether the model is calibrated or logistic regression; otherwise an error that says what to do."""
     if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
             f"this {type(estimator).__name__} is not logistic regression and has no probabilities of its own; set "
@@ -81,7 +81,7 @@ def has_probabilities(estimator: Any) -> bool:
 
 
 def calibrators_of(model: Any) -> list[Array] | None:
-    """What turns the scores of a fitted model into probabilities: one array for each score, None for a softmax."""
+    """The calibrators of a fitted model: one array for each score, None for a softmax."""
     if getattr(model, "calibration", None) is not None:
         return model.calibrators_
     return None if own_form(model) == "softmax" else [np.array([1.0, 0.0])] * len(model.intercept_)
@@ -101,7 +101,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores: above 0 means ``classes_[1]`` (two classes), the largest wins (more).
+        """Scores: positive for ``classes_[1]`` with two classes; with more, the largest score wins.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore", invalid="ignore"):
             scores = scores_of(self._checked(X), self.coef_, self.intercept_)
         if not np.isfinite(scores).all():
-            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
+            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> Array:
@@ -125,12 +125,12 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (samples, classes): calibrated with ``calibration=``, else only of logistic regression.
+        """Probabilities (samples, classes): calibrated with ``calibration=``, otherwise only for logistic regression.
 
-        The average of the logistic loss is logistic regression, and so is a search that chose it; one class against the
-        rest is normalised as in scikit-learn's OneVsRestClassifier. All others need the calibration, which is fitted
-        on out-of-fold scores. It may put a probability above one half on the class that ``predict`` rejects: close-k
-        places its boundary for few errors, not where the probability is one half.
+        The average of the logistic loss is logistic regression, and so is a search that chose it; one-vs-rest
+        probabilities are normalised as in scikit-learn's OneVsRestClassifier. All other models need a calibration,
+        which is fitted on out-of-fold scores. It may give the class that ``predict`` rejects a probability above one
+        half: close-k places its boundary to make few errors, not where the probability is one half.
         """
         scores = self.decision_function(X)
         return probabilities(calibrators_of(self), scores if scores.ndim == 2 else scores[:, None])
@@ -160,7 +160,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return distances.min(axis=1)
 
     def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None, *, time_limit: float = 60.0) -> OptimalityGap:
-        """Errors on (X, y) against a proven lower bound over all linear classifiers; two classes, small problems.
+        """Errors on (X, y) and a proven lower bound over all linear classifiers; for two classes and small problems.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array (samples,)
         sample_weight : array (samples,), optional
         time_limit : float
-            Seconds after which the bound is what it is.
+            Seconds after which the bound reached so far is returned.
 
         Returns
         -------
@@ -197,8 +197,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | LinearSVC:
         """A plain fitted scikit-learn model with the same predictions, for ONNX, PMML and the like.
 
-        What is logistic regression becomes one: LogisticRegression, or a OneVsRestClassifier of them for one class
-        against the rest. All others become a LinearSVC, which has no ``predict_proba``; a calibration stays behind.
+        A model that is logistic regression becomes a LogisticRegression, or a OneVsRestClassifier of them for
+        one-vs-rest. All others become a LinearSVC, which has no ``predict_proba``; a calibration is dropped.
 
         Examples
         --------
@@ -221,7 +221,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._filled(plain, coef_=self.coef_, intercept_=self.intercept_, classes_=self.classes_)
 
     def _filled(self, plain: Any, **fitted: Array) -> Any:
-        """A model of scikit-learn with these attributes, and those that all of them have."""
+        """A scikit-learn model with these attributes and those that all models have."""
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 fitted[name] = getattr(self, name)
@@ -235,7 +235,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Any:
-        """Read a model that ``save`` wrote; a file of another class, damaged or tampered with raises ``ValueError``."""
+        """Read a model written by ``save``; a damaged, altered or foreign file raises ``ValueError``."""
         return load_model(path, expected=cls)
 
     def __sklearn_tags__(self) -> Any:
@@ -245,7 +245,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _norms(vectors: Array) -> Array:
-    """Euclidean norms over the last axis; scaled first, because squares leave the float range long before norms do."""
+    """Euclidean norms over the last axis; scaled first, because squares overflow long before norms do."""
     vectors = np.asarray(vectors, dtype=np.float64)
     sizes = np.abs(vectors).max(axis=-1, initial=0.0)
     scaled = vectors / np.where(sizes > 0, sizes, 1)[..., None]

@@ -1,6 +1,6 @@
-"""Probabilities from scores that the model has not been trained on: Platt's sigmoid or an isotonic step function.
+"""Probabilities from held-out scores: Platt's sigmoid or an isotonic step function.
 
-A calibrator is a plain array, so that it can be saved: (2,) for a sigmoid (slope, offset), (2, knots) for isotonic.
+A calibrator is a plain array, which can be saved: (2,) for a sigmoid (slope, offset), (2, knots) for isotonic.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CALIBRATIONS = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}
 def probabilities(calibrators: Sequence[Array] | None, scores: Array) -> Array:
     """Probabilities (samples, classes) of scores (samples, 1) for two classes or (samples, classes).
 
-    Each score has its calibrator, and the results are divided by their sum; without calibrators, a softmax.
+    Each score has its own calibrator, and the results are divided by their sum; without calibrators, a softmax is used.
 
     Examples
     --------
@@ -84,10 +84,10 @@ def calibrate(
     method: Any, training: Training, problem: Problem, options: Options, *, exact: bool, random_state: Any,
     splits: Splits | None = None,
 ) -> list[Array]:  # fmt: skip
-    """Calibrators of a setting, fitted on the scores of folds that did not see their examples.
+    """Calibrators of a setting, fitted on out-of-fold scores.
 
-    The folds are stratified ones, or the ``splits`` that keep groups or times apart. They start cold: a start that was
-    given, or left by an earlier fit, may have seen them.
+    The folds are stratified, or the ``splits`` that keep groups or times apart. They use cold starts, because a given
+    start, or one from an earlier fit, may have seen their examples.
     """
     lookup(CALIBRATIONS, method, "calibration")
     if not isinstance(options.init, str):
@@ -95,7 +95,7 @@ def calibrate(
     counts = np.bincount(training.codes)
     if counts.min() < 2:
         rare = training.classes[counts.argmin()]
-        raise ValueError(f"class {rare!r} has one example; calibration needs two or more of each class")
+        raise ValueError(f"class {rare!r} has only one example; calibration needs two or more of each class")
     if splits is None:
         splitter = StratifiedKFold(min(FOLDS, int(counts.min())), shuffle=True, random_state=random_state)
         group = np.empty(len(training.codes), dtype=int)
@@ -116,7 +116,7 @@ def calibrate(
 
 
 def fit_calibrators(method: str, scores: Array, codes: Array, weight: Array) -> list[Array]:
-    """One calibrator for each column of out-of-sample scores (samples, 1 or classes); class weights play no part."""
+    """One calibrator for each column of out-of-sample scores (samples, 1 or classes); class weights are ignored."""
     fit = CALIBRATIONS[method]
     columns = [1] if scores.shape[1] == 1 else range(scores.shape[1])
     return [fit(scores[:, place], codes == code, weight) for place, code in enumerate(columns)]

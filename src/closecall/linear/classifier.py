@@ -1,4 +1,4 @@
-"""Classifiers that minimise an aggregate loss, for those who know their setting."""
+"""Classifiers that minimise an aggregate loss with given hyperparameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .training import Training, check_training
 
 
 class _OneSetting(LinearClassifier):
-    """Fitting of one (loss, aggregate, k, alpha); the subclasses only choose what is a parameter."""
+    """Fits one (loss, aggregate, k, alpha); subclasses only decide what is a parameter."""
 
     loss: str
     aggregate: str
@@ -49,7 +49,7 @@ class _OneSetting(LinearClassifier):
         y : array (samples,)
             Labels of any kind, two classes or more.
         sample_weight : array (samples,), optional
-            Masses: weight 2 is the same as two copies, weight 0 as no row.
+            Masses: weight 2 equals two copies, weight 0 equals no row.
 
         Returns
         -------
@@ -60,7 +60,7 @@ class _OneSetting(LinearClassifier):
         check_random_state(self.random_state)
         if "m" in get_aggregate(self.aggregate).takes and self.m is None:
             raise ValueError(
-                f"aggregate={self.aggregate!r} needs m, how many of the largest losses to leave out; without it, it is "
+                f"aggregate={self.aggregate!r} needs m, the number of largest losses to leave out; without it, it is "
                 f"{'atk' if 'k' in get_aggregate(self.aggregate).takes else 'average'!r}"
             )
         if self.calibration is not None:
@@ -137,48 +137,49 @@ class AggregateLossClassifier(_OneSetting):
         ``average``, ``maximal``, ``top``, ``atk``, ``close``, ``close_decay``, ``ranked_range``, ``trimmed``, or a
         member of a family such as ``tilted(-2)`` (:mod:`closecall.families`).
     k : int, float or None
-        How many examples the aggregate looks at: a count, a fraction in (0, 1] of the training mass, None for all. The
-        int 1 is one example, the float 1.0 all of them, with a warning that says so. Only used by ``top``, ``atk``,
-        ``close``, ``close_decay`` and ``ranked_range``.
+        How many examples the aggregate uses: a count, a fraction in (0, 1] of the training mass, None for all. The int
+        1 is one example, the float 1.0 all of them (with a warning). Only used by ``top``, ``atk``, ``close``,
+        ``close_decay`` and ``ranked_range``.
     alpha : float
         L2 strength, >= 0.
     m : int, float or None
-        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; only used, and needed, by these two.
+        How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two and not used by
+        others.
     max_iter : int
-        With ``solver="path"`` Newton's steps at one cut of a close aggregate, of which it rarely needs fifty. Otherwise
-        the length of a run in steps, from which a decay run takes its thirds; what has not converged then settles, for
-        about as long again at most.
+        With ``solver="path"``, the most Newton steps at one cut of a close aggregate; it rarely needs fifty. Otherwise
+        the number of steps of a run, whose thirds a decay run uses; a fit that has not converged then looks for a
+        certificate, for at most about as long again.
     tol : float
-        Converged when the certificate ``gap_`` is at most this; a fit that is not warns (``ConvergenceWarning``).
+        A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}
         How close aggregates are minimised: as clipped losses along a path of cuts, or by the steps of the paper's
         Algorithm 1. Sparse, very wide (256 columns) and very long (80,000 rows) tables, joint classes and an ``init``
-        other than least squares take the steps in either case; so do the aggregates that are not close.
+        other than least squares always use the steps; so do the other aggregates.
     n_starts : int or None
-        From how many starts a path is followed: the first with the masses as they are, the second without the rows that
-        lie farthest out, the others with random masses. The end with the fewest training errors is kept. None: ten,
-        fewer on more than 1,000 rows or many columns, at least two.
+        How many starts a path is followed from: the first uses the masses as they are, the second leaves out the most
+        extreme rows, the others use random masses. The result with the fewest training errors is kept. None means ten,
+        fewer with more than 1,000 rows or many columns, but at least two.
     fit_intercept, penalize_intercept : bool
         Whether there is an intercept, and whether alpha penalises it like the weights (only used with an intercept).
     exact_intercept : bool
-        Afterwards move the intercept to where the training 0-1 error is least (exact, O(n log n)).
+        Move the fitted intercept to the exact minimum of the training 0-1 error, in O(n log n).
     class_weight : dict, "balanced" or None
-        Multiplied into the sample weights.
+        Multiplies the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        More than two classes: one against the rest, jointly by the margin between own and best other score, or
-        jointly by softmax cross-entropy, which is the logistic loss. The close-k classifiers take ``"top_two"`` unless
-        told otherwise. Only used with more than two classes.
+        How to learn more than two classes: one against the rest, jointly by the margin between the own and the best
+        other score, or jointly by softmax cross-entropy, which is the logistic loss. The default of the close-k
+        classifiers is ``"top_two"``.
     calibration : {"sigmoid", "isotonic"} or None
-        Fit out-of-fold calibrated probabilities as well. Without it only logistic regression, the average of the
+        Also fit probabilities, calibrated on held-out folds. Without it only logistic regression, the average of the
         logistic loss, has ``predict_proba``.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start.
     warm_start : bool
-        Start from the last fit's parameters where the shapes agree.
+        Start from the parameters of the last fit if the shapes agree.
     random_state : int, RandomState or None
-        Of the calibration's folds, only used with ``calibration``; the fit itself draws nothing.
+        Seed for the folds of the calibration; the fit itself is not random.
     verbose : int
-        Above 0: print one line a fit.
+        If above 0, print one line per fit.
 
     Attributes
     ----------
@@ -186,11 +187,11 @@ class AggregateLossClassifier(_OneSetting):
     intercept_ : array (1,) or (classes,)
     classes_ : array (classes,)
     n_iter_ : array
-        Steps of each problem solved, those of settling included.
+        Steps of each problem solved, including those that looked for a certificate.
     gap_ : array
-        The certificate of each problem solved, a share of its objective: how far that can be above its minimum (convex
-        loss and aggregate), or could fall with the weights held at their final values (the other aggregates; the
-        last place may be shared by examples that changes of at most ``tol`` of the mean loss would bring there).
+        The certificate of each problem solved, relative to its objective: how far the objective can be above its
+        minimum (convex loss and aggregate), or how far it could fall with the weights held at their final values (other
+        aggregates, where examples whose losses differ by at most ``tol`` times the mean loss may share the last place).
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float
@@ -244,7 +245,7 @@ class CloseKClassifier(_OneSetting):
     Parameters
     ----------
     k : int, float or None
-        How many examples to look at in the end: a count, a fraction in (0, 1] of the training mass, None for all.
+        How many examples to use in the end: a count, a fraction in (0, 1] of the training mass, None for all.
     alpha : float
         L2 strength, >= 0.
     loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, exact_intercept, class_weight, \
@@ -258,7 +259,7 @@ multiclass, calibration, init, warm_start, random_state, verbose
 
     Examples
     --------
-    Four mislabelled examples far away turn the average loss; the close calls do not see them.
+    Four distant, mislabelled examples tilt the boundary of the average loss, but not that of close-k.
 
     >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), [-30] * 4])[:, None]
     >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 4])

@@ -1,8 +1,9 @@
 """Which of the paper's four difficult cases a data set shows, in numbers, and whether close-k is likely to help.
 
-The cases: *imbalance* of the classes, a mass of *easy* examples, *outliers* far on the wrong side, and *ambiguity*:
-classes that overlap. Easy is measured by the losses of logistic regression, which are on a scale of their own;
-outliers and ambiguity by the margins of close-k, because outliers hide themselves from an average by turning it.
+The cases: *imbalance* of the classes, a mass of *easy* examples, *outliers* far on the wrong side, and *ambiguity*,
+that is, overlapping classes. Easiness is measured by the losses of logistic regression, which have a scale of their
+own; outliers and ambiguity by the margins of close-k, because outliers tilt an average's boundary towards themselves
+and so hide.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ AVERAGE = Problem("logistic", "average", None, 1.0)
 
 @dataclass(frozen=True)
 class Finding:
-    """One measured case: its number, and a line that reads it."""
+    """One measured case: its number, and a line that interprets it."""
 
     case: str
     value: float
@@ -53,17 +54,18 @@ class Diagnosis:
     easy : Finding
         The share of examples with almost no loss.
     outliers : Finding
-        The share of all margins, by size, that examples far on the wrong side hold: how hard they pull.
+        The share of the total margin size that belongs to examples far on the wrong side: how hard they pull.
     ambiguity : Finding
-        The error of close-k without the outliers: what is mixed near the boundary.
+        The error of close-k without the outliers: the overlap near the boundary.
     gain : float
-        Cross-validated accuracy of what was tried (close-k, k = 0.1) minus that of logistic regression, both untuned.
+        Cross-validated accuracy of close-k (k = 0.1, or whatever was tried) minus that of logistic regression, both
+        untuned.
     standard_error : float
-        Of the gain, paired by examples.
+        Standard error of the gain, paired by examples.
     likely_to_help : bool
         Whether the gain exceeds 1.5 standard errors.
     tried : str
-        What the gain is of.
+        What was tried.
     """
 
     imbalance: Finding
@@ -97,18 +99,18 @@ def diagnose(
     Parameters
     ----------
     X : array or sparse matrix (samples, features)
-        Scaled to unit variance here, so that units do not matter.
+        Scaled to unit variance here; units do not matter.
     y : array (samples,)
     sample_weight : array (samples,), optional
     aggregate : str
         What to try instead of close-k: any aggregate, such as ``"trimmed"`` or ``"tilted(-2)"``.
     k, m : int, float or None
-        Its counts, if it takes any.
+        Its counts, if it has any.
 
     Returns
     -------
     Diagnosis
-        Its ``str`` is a table of five lines.
+        ``str`` gives a table of five lines.
 
     Examples
     --------
@@ -167,15 +169,21 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     carried = float(pull[far].sum() / max(pull.sum(), 1e-300))
     mixed = float(mass[(margins <= 0) & ~far].sum())
     return (
-        Finding("imbalance", smallest, _read(smallest < 0.2 / (len(training.classes) - 1),
-                "the smallest class is rare; an average loss is ruled by the others", "the classes are balanced")),
-        Finding("easy", easy, _read(easy > 0.5,
-                "most examples are easy and still pull on an average loss", "few examples are trivially easy")),
+        Finding("imbalance", smallest, _balance(smallest, len(training.classes))),
+        Finding("easy", easy, _read(easy > 0.5, "most examples are easy and still pull on an average loss",
+                                    _read(easy > 0.2, "of the examples are easy", "few examples are trivially easy"))),
         Finding("outliers", carried, _read(carried > 0.05,
                 "of all margins lie far on the wrong side and pull", "of all margins lie far on the wrong side")),
         Finding("ambiguity", mixed, _read(mixed > 0.15,
                 "are misclassified near the boundary: the classes overlap", "are misclassified near the boundary")),
     )  # fmt: skip
+
+
+def _balance(smallest: float, classes: int) -> str:
+    """The smallest class beside an equal share: rare below two fifths of it, balanced above seven tenths."""
+    if smallest < 0.4 / classes:
+        return "the smallest class is rare; an average loss is ruled by the others"
+    return "the classes are balanced" if smallest > 0.7 / classes else "the smallest class: the classes are uneven"
 
 
 def _read(shows: bool, yes: str, no: str) -> str:

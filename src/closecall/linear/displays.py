@@ -1,4 +1,4 @@
-"""Pictures in scikit-learn's Display convention; matplotlib is needed when one is drawn, not before."""
+"""Plots in scikit-learn's Display convention; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _axes(ax: Any) -> Any:
 
 
 class KPathDisplay:
-    """Cross-validated score over k, with its spread over the folds, beside `average`.
+    """Cross-validated score over k, with its spread over the folds, compared with `average`.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class KPathDisplay:
     baseline : float
         The best mean of `average`.
     chosen : float
-        The k that the search took, as a fraction; 1 for `average`.
+        The k that the search chose, as a fraction; 1 for `average`.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class KPathDisplay:
 
     @staticmethod
     def path(estimator: Any) -> tuple[Array, Array, Array, float, float]:
-        """What the display shows, from a fitted search: of each k the setting that ran on most folds, then best."""
+        """Build the display from a fitted search: for each k, the best setting that ran on the most folds."""
         check_is_fitted(estimator, "cv_results_")
         results = estimator.cv_results_
         total = estimator.n_training_mass_
@@ -93,7 +93,7 @@ class KPathDisplay:
 
 
 class BoundaryDisplay:
-    """The decision boundary of a classifier of two features, with its close calls ringed.
+    """The decision boundary of a classifier with two features, with its close calls ringed.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class BoundaryDisplay:
         ----------
         estimator : fitted classifier of this package
         X : array (samples, 2)
-            The training rows, in the order of fitting: ``support_`` refers to them.
+            The training rows in their original order: ``support_`` refers to them.
         y : array (samples,)
         resolution : int
             Points of the mesh along each side.
@@ -135,7 +135,7 @@ class BoundaryDisplay:
         check_is_fitted(estimator, "coef_")
         values = np.asarray(X, dtype=float)
         if values.ndim != 2 or values.shape[1] != 2:
-            raise ValueError(f"a boundary is drawn over two features, but X has shape {values.shape}")
+            raise ValueError(f"a boundary can be drawn for two features only, but X has shape {values.shape}")
         if estimator.support_.size and estimator.support_.max() >= len(values):
             raise ValueError("X has fewer rows than the estimator was fitted on; pass the training rows")
         low, high = values.min(axis=0), values.max(axis=0)

@@ -77,7 +77,7 @@ class Parts:
         Whether a fold trains on a group.
     fold_of : array (problems,)
     arranged, prepared : dict
-        The rows as they were arranged for each score, and their designs, filled on the way.
+        The arranged rows of each score and their designs, filled in when needed.
     """
 
     group: Array
@@ -87,7 +87,7 @@ class Parts:
     prepared: dict[tuple[int, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """The same rows for other problems; what was arranged and prepared is kept."""
+        """The same rows for other problems, reusing what was prepared."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def arrange(self, training: Training, labels: Array) -> Arranged:
@@ -99,7 +99,7 @@ class Parts:
         return found.take(kept)
 
     def masses(self, rows: Arranged) -> Array:
-        """What every fold trains on, (folds, samples)."""
+        """The rows that every fold trains on, (folds, samples)."""
         return np.asarray(self.masks, dtype=np.float64)[:, rows.group] * rows.mass
 
 
@@ -134,7 +134,7 @@ def _whole(training: Training, problems: int) -> Parts:
 
 
 def _oriented(training: Training, parts: Parts, number: int) -> tuple[int, Arranged]:
-    """The rows of one class against the rest, oriented so that the names of the classes cannot matter."""
+    """The rows of one class against the rest, oriented independently of the class names."""
     if number not in parts.arranged:
         positive = training.codes == (1 if len(training.classes) == 2 else number)
         sign = orientation(training, positive)
@@ -164,7 +164,7 @@ Fitted = tuple[Array, Array, Array, Array, Array]
 
 
 def _fit_one(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:
-    """One class against the rest: by paths of cuts where these serve, by steps otherwise."""
+    """One class against the rest: by paths of cuts if possible, otherwise by steps."""
     sign, rows = _oriented(training, parts, number)
     masses = parts.masses(rows)
     path = np.zeros(len(problems), dtype=bool)
@@ -222,12 +222,12 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
 
 
 def _sweep_dtype(options: Options, rows: Arranged) -> Any:
-    """The type asked for, else X's own; float64 if float32 cannot hold the products of the data and the weights."""
+    """The requested type, or X's own; float64 if products of the data and the weights overflow float32."""
     return (options.dtype or rows.X.dtype) if single_fits(largest(rows.X), rows.mass, rows.X.shape) else np.float64
 
 
 def fit_setting(training: Training, problem: Problem, options: Options, exact: bool) -> Models:
-    """One model on all rows, with its intercept moved to the least training error if asked."""
+    """One model on all rows, with its intercept moved to the fewest training errors if requested."""
     found = fit_models(training, [problem], options)
     if not exact:
         return found
@@ -270,10 +270,10 @@ def only_class(training: Training, support: Array, models: Models, options: Opti
 def warn_unsettled(
     name: str, problem: Problem, models: Models, options: Options, convex: bool, *, only: Any = None, depth: int = 3
 ) -> None:
-    """Say that a fit ended without its certificate, and what can be done; nothing is promised that may not help.
+    """Warn that a fit ended without a certificate, and suggest what may help.
 
-    ``convex`` says whether the objective is, ``only`` which class alone carries weight, if one does and the intercept
-    is free, ``depth`` how far up the stack the user's own call is.
+    ``convex``: whether the objective is; ``only``: the one class that carries weight, if there is just one and the
+    intercept is free; ``depth``: the stack level of the user's own call.
     """
     if bool(models.converged.all()):
         return
@@ -282,13 +282,13 @@ def warn_unsettled(
         advice = "with alpha=0 nothing bounds the objective from below and no fit is certified; choose alpha > 0"
     elif convex:
         advice = (
-            f"scale the features (StandardScaler), raise max_iter={options.max_iter} or alpha={problem.alpha:g}, or "
-            "accept it by a larger tol"
+            f"scale the features (StandardScaler), increase max_iter (now {options.max_iter}) or alpha (now "
+            f"{problem.alpha:g}), or loosen tol"
         )
     elif only is not None and get_aggregate(problem.aggregate).close:
         advice = (
-            f"all examples that carry weight are of class {only}, and for these alone there is no best intercept. "
-            "Raise k, or compare with aggregate='average'"
+            f"only examples of class {only} carry weight, and for these alone there is no best intercept. "
+            "Increase k, or compare with aggregate='average'"
         )
     else:
         limit = f"max_iter (now {options.max_iter})"
@@ -323,7 +323,7 @@ def _product(X: Any, coef: Array) -> Array:
 def close_calls(training: Training, coef: Array, intercept: Array, problem: Problem, multiclass: str) -> Array:
     """Rows of the given X that carry weight in the objective at the solution, ascending.
 
-    One-vs-rest has one selection for each class; a row counts if it is a close call of any.
+    One-vs-rest has one selection for each class; a row counts if it is a close call for any of them.
     """
     scores = scores_of(training.X, np.asarray(coef, dtype=float), np.asarray(intercept, dtype=float))
     loss = get_loss(problem.loss)

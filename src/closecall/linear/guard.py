@@ -1,4 +1,4 @@
-"""The settings that a search tells apart, and their order; what a gain is worth is in :mod:`closecall.paired`."""
+"""The settings of a search and their order; :mod:`closecall.paired` judges their gains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Setting:
         return Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
 
     def within(self, mass: float, whole: float) -> Problem:
-        """The problem on a part of that mass: a count k above it is all of it, an m that leaves nothing its share.
+        """The problem on part of the mass: a larger count k means all of it, and a too large m is scaled down.
 
         Examples
         --------
@@ -56,9 +56,9 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """What the guard tells apart: ``average``, ``average + exact intercept``, or the aggregate's name.
+        """The name that the guard uses: ``average``, ``average + exact intercept``, or the aggregate's name.
 
-        `average` by the softmax of several classes has a name of its own: it is what scikit-learn fits.
+        `average` by a softmax over several classes has its own name, because it is the model that scikit-learn fits.
         """
         if self.multiclass == "softmax" and get_aggregate(self.aggregate).plain:
             return MULTINOMIAL
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def peer(self) -> str:
-        """What an `average` is called elsewhere."""
+        """The usual name of an `average`."""
         if self.kind == MULTINOMIAL:
             return MULTINOMIAL
         return {"logistic": "logistic regression"}.get(self.loss, f"{self.loss} average")
@@ -98,7 +98,7 @@ def results(settings: Sequence[Setting], table: Array) -> dict[str, Any]:
 
 
 def order(settings: Sequence[Setting], means: Array, masses: Array) -> Array:
-    """Positions from best to worst mean score; equals go to the larger k, then to the larger alpha.
+    """Positions from best to worst mean score; ties go to the larger k, then to the larger alpha.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The majorising steps of joint problems, all problems together: arrays are (problems, classes, samples).
 
-One problem at a time, the steps cost what Python costs; together they cost what the products cost. The slow twin is
+One at a time, steps are dominated by the overhead of Python; together, by the cost of the products. The slow twin is
 :meth:`closecall.linear.multiclass._Joint.value_and_gradient`.
 """
 

@@ -1,12 +1,12 @@
 """All classes jointly: close-k by the top-two margin, and softmax cross-entropy.
 
-*Top two*: the margin of an example is ``m = z_y - max of the other scores``, its loss ``l(m)``, its threshold
-``T = l(0)``. It is misclassified exactly if ``m <= 0``, as with two classes, and this is all that the proof of the
-paper's Lemma k uses: the training error of a minimiser of the close-k loss exceeds the optimum by at most k - 1 here
-too. Because l falls, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: convex in the scores where l is.
+*Top two*: the margin of an example is ``m = z_y - max of the other scores``, its loss ``l(m)``, its threshold ``T =
+l(0)``. It is misclassified exactly if ``m <= 0``, as with two classes, and the proof of the paper's Lemma k uses
+nothing else: here too, a minimiser of the close-k loss makes at most k - 1 more training errors than the optimum.
+Because l is decreasing, ``l(m)`` is the largest of the losses ``l(z_y - z_j)``: convex in the scores where l is.
 
-*Softmax*: no value of the cross-entropy separates right from wrong. A misclassified example has a loss of at least
-log 2, a right one may have any loss below log(classes); the threshold is log 2, and Lemma k does not hold.
+*Softmax*: no value of the cross-entropy separates right from wrong. A misclassified example has a loss of at least log
+2, but a correct one may have any loss below log(classes); the threshold is log 2, and Lemma k does not hold.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JOINT = ("top_two", "softmax")
 
 
 def top_two_margins(scores: Array, codes: Array) -> tuple[Array, Array]:
-    """Own score minus the best other one, and which class that other one is.
+    """The own score minus the best other score, and the class of that other score.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def individual_losses(kind: str, loss: Loss, scores: Array, codes: Array) -> tup
 def prepare_joint(
     X: Any, codes: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
 ) -> Design:
-    """The design of joint problems on masses (folds, samples); every fold must know every class."""
+    """The design of joint problems on masses (folds, samples); every fold must contain every class."""
     classes = int(codes.max()) + 1
     for fold, mass in enumerate(masses):
         missing = np.flatnonzero(np.bincount(codes, mass, minlength=classes) == 0)
@@ -95,7 +95,7 @@ def solve_joint(
     settle: int = 0,
     certify: bool = True,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve joint problems in one set of coordinates, those of a fold together.
+    """Solve joint problems in one set of coordinates, fold by fold.
 
     The convex part of a run (all of it for ``average``, the first third of a decay, which all k share) is SciPy's
     L-BFGS; the rest are the majorising steps of :mod:`closecall.linear.joint`.
@@ -145,7 +145,7 @@ def solve_joint(
 
 
 def _each(init: Any, problems: int) -> list[Any]:
-    """The start of each problem: the same for all, or its own."""
+    """The start of each problem, either common or individual."""
     if isinstance(init, str) or np.ndim(init[0]) == 2:
         return [init] * problems
     return list(zip(*init, strict=True))
@@ -154,7 +154,7 @@ def _each(init: Any, problems: int) -> list[Any]:
 def _descend(
     joints: list[_Joint], starts: list[Any], fold_of: Array, max_iter: int, extra_iter: int, tol: float, enough: float
 ) -> tuple[Array, Array]:
-    """Coordinates and steps used of joint problems of one design; ``enough`` is the least fall of a convex step."""
+    """Coordinates and steps of joint problems with one design; ``enough`` is the smallest decrease of a convex step."""
     first, third = joints[0], last_convex_step(max_iter)
     C, used = np.empty((len(joints), first.classes, first.design.rank)), np.zeros(len(joints), dtype=int)
     alike: dict[tuple[str, str], list[int]] = {}

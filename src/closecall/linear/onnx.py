@@ -1,7 +1,7 @@
-"""ONNX: what tells skl2onnx how our linear classifiers predict, and how cells are squashed, in their input's precision.
+"""ONNX converters for skl2onnx: our linear classifiers and the squashing scaler, in the precision of their input.
 
-``register()`` once, then ``skl2onnx.to_onnx`` converts them, alone or in a pipeline. The outputs are those
-of scikit-learn's classifiers: labels, and probabilities where the classifier has them, else scores.
+Call ``register()`` once; ``skl2onnx.to_onnx`` then converts them, alone or in a pipeline. The outputs are those of
+scikit-learn's classifiers: labels, and probabilities if the classifier has them, otherwise scores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLASSIFIERS = (AggregateLossClassifier, CloseKClassifier, AggregateLossClassifie
 
 
 def register() -> None:
-    """Register the converters of our classifiers and scaler with skl2onnx (extra ``onnx``); again does no harm."""
+    """Register the converters of our classifiers and scaler with skl2onnx (extra ``onnx``)."""
     from skl2onnx import update_registered_converter
 
     for kind in CLASSIFIERS:
@@ -46,7 +46,7 @@ def _convert_scaler(scope: Any, operator: Any, container: Any) -> None:
 
 
 def precision_of(operator: Any) -> Any:
-    """The type of a converter's input: double precision only if it was asked for."""
+    """The type of a converter's input: double precision only if requested."""
     return np.float64 if type(operator.inputs[0].type).__name__.startswith("Double") else np.float32
 
 
@@ -66,7 +66,7 @@ def squashed(z: Any, bound: float, dtype: Any, how: dict[str, Any], **names: Any
 
 
 def _shapes(operator: Any) -> None:
-    """Labels as the classes are, and one number of the input's precision for each class (or the one score)."""
+    """Labels of the classes' own type, and one number in the input's precision for each class (or the one score)."""
     from skl2onnx.common.data_types import Int64TensorType, StringTensorType
 
     model = operator.raw_operator

@@ -2,7 +2,7 @@
 
 ``save`` writes every fitted attribute and every parameter that is plain data. ``load`` verifies the format, the
 version, the class name against a fixed list and a SHA-256 over the whole content before it builds anything, and then
-that the parts fit each other. The checksum tells accidents, not forgeries: a forged file predicts what its author
+that the parts are consistent. The checksum detects accidents, not forgeries: a forged file predicts what its author
 wants, but runs nothing.
 """
 
@@ -37,7 +37,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
     """Write a fitted model to ``path``; an existing file is replaced only once the new one is complete."""
     name = type(model).__name__
     if name not in CLASSES:
-        raise TypeError(f"{name} cannot be saved here; its base class {type(model).__mro__[1].__name__} can")
+        raise TypeError(f"{name} cannot be saved; its base class {type(model).__mro__[1].__name__} can")
     arrays: dict[str, Array] = {}
     params, unsaved = {}, []
     for key, value in model.get_params(deep=False).items():
@@ -59,7 +59,7 @@ def save_model(model: Any, path: str | PathLike[str]) -> None:
 
 
 def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """Read a saved model; a damaged, tampered or foreign file raises ``ValueError`` and executes nothing.
+    """Read a saved model; a damaged, altered or foreign file raises ``ValueError``, and nothing is executed.
 
     So does a file of ``closecall fit``: its classifier alone, without the preprocessing of the table, would predict
     wrongly. ``closecall.table.model.TableModel.load`` reads both.
@@ -77,23 +77,23 @@ def load_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     model = read_model(path, expected)
     if hasattr(model, TABLE):
         raise ValueError(
-            f"{os.fspath(path)!r} was written by `closecall fit` and holds the preprocessing of a table too; use "
+            f"{os.fspath(path)!r} was written by `closecall fit` and also holds the preprocessing of a table; use "
             "`closecall predict`, or closecall.table.model.TableModel.load"
         )
     return model
 
 
 def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
-    """The model of a file as :func:`load_model` reads it, with the recipe of a table as ``table_`` if there is one."""
+    """The model in a file, as read by :func:`load_model`, with the recipe of a table as ``table_`` if there is one."""
     budget = Budget()
     stored = _read(path, budget)
     given = stored.pop("checksum", None)
     if given is None or "header" not in stored or given.tobytes() != _checksum(stored):
-        raise ValueError(f"{os.fspath(path)!r} is damaged or was changed: its checksum does not match; save it anew")
+        raise ValueError(f"{os.fspath(path)!r} is damaged or was altered: its checksum does not match; save it again")
     try:
         header: dict[str, Any] = dict(budget.parse(stored.pop("header").tobytes()))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{os.fspath(path)!r} has no readable header ({error}); save it anew") from None
+        raise ValueError(f"{os.fspath(path)!r} has no readable header ({error}); save it again") from None
     if header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f"{os.fspath(path)!r} has format {header.get('format')!r} version {header.get('version')!r}; "
                          f"this release reads {FORMAT!r} version {VERSION}")  # fmt: skip
@@ -107,12 +107,12 @@ def read_model(path: str | PathLike[str], expected: type | None = None) -> Any:
     try:
         return _build(kind, header, _Stored(stored, budget))
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is not a model that save wrote ({error}); save it anew") from None
+        raise ValueError(f"{os.fspath(path)!r} is not a model written by save ({error}); save it again") from None
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """The arrays of a file, and what may still be made of them: one that is asked for again is made again."""
+    """The arrays of a file, and the budget left for them: an array requested twice counts twice."""
 
     arrays: dict[str, Array]
     budget: Budget
@@ -122,7 +122,7 @@ class _Stored:
         if not as_objects:
             return array
         if array.dtype.kind != "U":
-            raise TypeError(f"{name!r} is said to hold text")
+            raise TypeError(f"{name!r} is declared as text")
         self.budget.spend(array.size * TEXT_OBJECT + array.nbytes)
         return array.astype(object)
 
@@ -131,14 +131,14 @@ def _build(kind: Any, header: dict[str, Any], stored: _Stored) -> Any:
     model = kind(**{key: _decode(value, stored) for key, value in header["params"].items()})
     for key, value in header["fitted"].items():
         if not re.fullmatch(r"[a-z][a-z0-9_]*_", key) or hasattr(kind, key):
-            raise ValueError(f"{key!r} is no fitted attribute")
+            raise ValueError(f"{key!r} is not a fitted attribute")
         setattr(model, key, _decode(value, stored))
     _check_fitted(model)
     return model
 
 
 def _check_fitted(model: Any) -> None:
-    """Whether the parts of a loaded model fit each other, so that a prediction cannot fail on them."""
+    """Check that the parts of a loaded model are consistent, so a prediction cannot fail on them."""
     coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
     rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]
     names = getattr(model, "feature_names_in_", None)
@@ -169,7 +169,7 @@ def _read(path: str | PathLike[str], budget: Budget) -> dict[str, Array]:
         try:
             return read_arrays(file, budget)
         except ArchiveError as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a complete saved model: {error}; save it anew") from None
+            raise ValueError(f"{os.fspath(path)!r} is not a complete saved model: {error}; save it again") from None
 
 
 def _checksum(stored: dict[str, Array]) -> bytes:
@@ -182,7 +182,7 @@ def _checksum(stored: dict[str, Array]) -> bytes:
 
 
 def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """JSON for plain data; arrays go aside and leave their name; containers carry their kind."""
+    """JSON for plain data; arrays are stored separately and leave their name; containers record their type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):

@@ -1,14 +1,14 @@
-"""The race: which settings are solved on which folds, and what the guard makes of the winners.
+"""The race: which settings are solved on which folds, and how the guard judges the winners.
 
-Among hundreds of settings the best one always looks better than it is. No row therefore chooses what it is asked about:
-each block of rows is asked about the settings that the blocks before it prefer, of the baseline as of the challengers.
+Among hundreds of settings the best one always looks better than it is. Therefore no row helps to choose what it judges:
+each block of rows judges the settings that the earlier blocks prefer, of the baseline as well as of the challengers.
 
 `average` runs on every fold. The others first run a heat: every second alpha, each k, one start, as few folds as hold
 five hundred test rows, and at most a few thousand training rows. The best of each kind then run, from all starts, on as
 many folds as hold ten thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB
-sets, the race chooses as well with a fraction of the solves.
+sets, the race chooses equally well with a fraction of the solves.
 
-No model starts from one that has seen its test rows: a start is cold, or a convex solution of the same fold.
+No model starts from one that has seen its test rows: starts are cold, or convex solutions of the same fold.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Pair = tuple[int, int]
 class Race:
     """Settings by folds: models, scores, and the choice among them.
 
-    A fold is a number: first the folds that choose, then those of the other splits, which only confirm.
+    Folds are numbered: first those that choose, then those of the other splits, which only confirm.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Race:
     units : Units
         Which rows depend on each other.
     calibration : str or None
-        How scores become probabilities, where a scorer asks for them.
+        How scores become probabilities, if a scorer needs them.
     """
 
     training: Training
@@ -83,7 +83,7 @@ class Race:
         self.finals = self.folds
         if self.guard > 0:
             self.finals = min(self.folds, max(2, -(-FINAL_TESTS // len(self.tests[0]))))
-        # Rows of one group are in the same part of every split, so that one arrangement serves all solves.
+        # Rows of one group are in the same part of every split, so one arrangement serves all solves.
         group, kinds = np.zeros(len(self.training.codes), dtype=int), [np.zeros(1, dtype=int)]
         for split in self.splits:
             several = split.train.shape[1]
@@ -100,7 +100,7 @@ class Race:
         self.times = np.bincount(np.concatenate(self.tests[: self.folds]), minlength=len(group))
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
-        """Race the settings and return the position of the one to take."""
+        """Race the settings and return the position of the one chosen."""
         kinds = [list(kind) for kind in (*baselines, challengers) if kind]
         ends = np.cumsum([0, *(len(kind) for kind in kinds)])
         self.settings = [setting for kind in kinds for setting in kind]
@@ -134,7 +134,7 @@ class Race:
         self.solve([(int(place), fold) for place in leaders for fold in range(self.finals)])
 
     def _part(self, rows: Array) -> Race:
-        """The race of one fold on some rows only."""
+        """The race restricted to some rows of one fold."""
         split = self.splits[0]
         tested = split.test[0][split.group[rows]].astype(int)
         masks = np.array([[True, False]])
@@ -165,7 +165,7 @@ class Race:
         self._score(fitted + moved)
 
     def _fit(self, pairs: list[Pair], form: str, rough: bool) -> None:
-        """Solve pairs of one form; multinomial logistic regression from the largest alpha down, each from the last."""
+        """Solve pairs of one form; multinomial logistic regression warm-starts from the next larger alpha."""
         alphas = sorted({self.settings[place].alpha for place, _ in pairs}, reverse=True)
         if all(self.settings[place].kind == MULTINOMIAL for place, _ in pairs) and len(alphas) > 1:
             for alpha in alphas:
@@ -193,10 +193,10 @@ class Race:
         return self.settings.index(wanted)
 
     def _starts(self, pairs: Sequence[Pair]) -> str | tuple[Array, ...]:
-        """Where the pairs start: at the `average` of their own alpha and fold if it is known, else cold.
+        """Where the pairs start: at the `average` of their own alpha and fold if it is known, otherwise cold.
 
-        Only what begins convex may: it ends where a cold start ends, and sooner. The others depend on their start, and
-        the refit has no such start.
+        Only runs that begin convex may do so: they end where a cold start ends, but sooner. Others depend on their
+        start, and the refit has no such start.
         """
         known = {(s.loss, s.alpha, self._form(place)): place for place, s in enumerate(self.settings)
                  if get_aggregate(s.aggregate).plain and not s.exact_intercept}  # fmt: skip
@@ -218,7 +218,7 @@ class Race:
         return tuple(np.stack([self.models[key][part] for key in keys]) for part in (0, 1))
 
     def _score(self, pairs: Sequence[Pair]) -> None:
-        """Score models on their folds' test rows: each once."""
+        """Score each model once on the test rows of its folds."""
         for fold in sorted({fold for _, fold in pairs}):
             mine, rows = [pair for pair in pairs if pair[1] == fold], self.tests[fold]
             if self.scorer is not None:
@@ -237,7 +237,7 @@ class Race:
                 self.right[pair], self.points[pair] = right[row], float(shares[row])
 
     def _calibrators(self, pair: Pair) -> list[Array]:
-        """Fitted on what the other folds' models say of their test rows; on the training rows if there is no other."""
+        """Calibrators fitted on the other folds' out-of-fold scores; on the training rows if there is no other fold."""
         place, fold = pair
         begin, end = (0, self.folds) if fold < self.folds else (self.folds, len(self.tests))
         others = [other for other in range(begin, end) if other != fold and (place, other) in self.models]
@@ -284,14 +284,14 @@ class Race:
     def _heats(self, group: Array) -> tuple[Array, int]:
         """Settings of the group that ran, and on how many of the first folds all of them did.
 
-        Those that the heat left behind count as well: who runs on was chosen by the rows of these folds.
+        Settings dropped after the heat count as well, because the rows of these folds chose which ones continued.
         """
         table = self.scores()[group]
         ran = group[~np.isnan(table[:, 0])]
         return ran, min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
 
     def _in_turn(self, group: Array) -> dict[int, int]:
-        """For each part of the rows that is asked, the setting of the group that the blocks before it prefer."""
+        """For each part of the rows that judges, the setting of the group that the earlier blocks prefer."""
         ran, folds = self._heats(group)
         rows = np.concatenate(self.tests[:folds])
         right = [np.concatenate([self.right[int(setting), fold] for fold in range(folds)]) for setting in ran]
@@ -307,7 +307,7 @@ class Race:
         return plan
 
     def _crossed(self, group: Array) -> dict[int, int]:
-        """For each fold, the setting of the group that the folds which share no test row with it prefer."""
+        """For each fold, the setting of the group preferred by the folds that share no test row with it."""
         ran, folds = self._heats(group)
         table, plan = self.scores()[ran, :folds], {}
         for fold in range(self.finals):
@@ -317,13 +317,13 @@ class Race:
         return plan
 
     def _folds_of(self, part: int) -> list[int]:
-        """The folds on which a part of the rows, or where scores are of folds that fold, is judged."""
+        """The folds on which a part of the rows is judged (or the fold itself, if scores belong to folds)."""
         if self.scorer is not None:
             return [part]
         return [fold for fold in self.judges if (self.part[self.tests[fold]] == part).any()]
 
     def _gain_of_rows(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
-        """The mean gain over the rows, each the mean over its tests, of those whose part is asked about both."""
+        """The mean gain over the rows whose part judges both, each row being the mean over its tests."""
         total, squares, seen = np.zeros((3, len(self.part)))
         for fold in self.judges:
             rows = self.tests[fold]
@@ -337,7 +337,7 @@ class Race:
         return paired(gains, self.training.weight, self.units, spread)
 
     def _gain_of_folds(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
-        """The mean gain over the folds that are asked about both: a score of a fold has no rows to pair."""
+        """The mean gain over the folds that judge both; a fold's score has no rows to pair."""
         folds = sorted(challenger.keys() & held.keys())
         gains = [self.points[challenger[fold], fold] - self.points[held[fold], fold] for fold in folds]
         trained = [int(self.parts.masks[fold][self.parts.group].sum()) for fold in folds]
@@ -359,9 +359,9 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
 
 
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:
-    """Rows of the first fold for the heat, and which share of its training rows they hold.
+    """Rows of the first fold for the heat, and their share of its training rows.
 
-    At most about ``limit`` training rows, of every class in proportion, drawn by their positions; and the test rows.
+    At most about ``limit`` training rows, stratified by class and drawn by position, and the test rows.
     """
     trains, tests = split.train[0][split.group], split.test[0][split.group]
     share = min(1.0, limit / max(1, int(trains.sum())))
@@ -376,7 +376,7 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 
 def heat_folds(split: Splits) -> int:
-    """How many folds hold enough test rows for the heat."""
+    """How many folds it takes to have enough test rows for the heat."""
     return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))
 
 

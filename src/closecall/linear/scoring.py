@@ -1,4 +1,4 @@
-"""Scores of models that are no estimators yet: any scikit-learn scorer, with sample weights as masses."""
+"""Scores of models that are not yet estimators: any scikit-learn scorer, with sample weights as masses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COPIES = 20
 
 
 class _Judged(LinearClassifier):
-    """What a scorer looks at: one model at a time, calibrated only if the scorer asks for probabilities."""
+    """What a scorer receives: one model at a time, calibrated only if the scorer needs probabilities."""
 
     def __init__(self, calibration: str | None = None) -> None:
         self.calibration = calibration
         self.find: Callable[[], list[Array]] = list
 
     def fit(self, X: Any, y: Any) -> _Judged:
-        """It is fitted already; scikit-learn asks an estimator for the method."""
+        """Does nothing: the model is already fitted, but scikit-learn requires the method."""
         return self
 
     @property
@@ -41,7 +41,7 @@ class Scorer:
     scoring : str or callable
         As in scikit-learn.
     calibration : str or None
-        How scores become probabilities, for a scorer that asks for them.
+        How scores become probabilities, for a scorer that needs them.
     training : Training
     """
 
@@ -52,14 +52,14 @@ class Scorer:
         self.weighs = True
 
     def __call__(self, coef: Array, intercept: Array, rows: Array, calibrators: Callable[[], list[Array]]) -> float:
-        """The score on these rows; weighed if they differ in weight."""
+        """The score on these rows, weighted if the weights differ."""
         self.shell.coef_, self.shell.intercept_, self.shell.find = coef, intercept, calibrators
         try:
             return self._scored(rows)
         except AttributeError as error:
             if self.shell.calibration is not None or "predict_proba" not in str(error):
                 raise
-            raise ValueError("scoring asks for probabilities; set calibration='sigmoid' or 'isotonic'") from None
+            raise ValueError("scoring needs probabilities; set calibration='sigmoid' or 'isotonic'") from None
 
     def _scored(self, rows: Array) -> float:
         X, labels = self.training.X[rows], self.training.classes[self.training.codes[rows]]
@@ -75,7 +75,7 @@ class Scorer:
         return float(self.scoring(self.shell, X[copies], labels[copies]))
 
     def _copies(self, weight: Array) -> Array:
-        """Rows written out by their weights, which is the same; each once, with a warning, if these are not whole."""
+        """Rows repeated by their weights; if these are not whole, each row once, with a warning."""
         if (weight == np.rint(weight)).all() and weight.sum() <= COPIES * len(weight):
             return np.repeat(np.arange(len(weight)), weight.astype(int))
         warnings.warn(

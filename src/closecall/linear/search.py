@@ -1,4 +1,4 @@
-"""Classifiers that choose alpha, k and whether close-k is worth it by cross-validation."""
+"""Classifiers that use cross-validation to choose alpha, k and whether to use close-k."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REPEATS = 1
 
 
 class _Search(LinearClassifier):
-    """Cross-validated choice; the subclasses only choose what is a parameter."""
+    """Cross-validated choice; subclasses only decide what is a parameter."""
 
     loss: str | Sequence[str]
     aggregate: str | Sequence[str]
@@ -72,10 +72,10 @@ class _Search(LinearClassifier):
             Not scaled here: put a StandardScaler in front.
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Masses, in training and in scoring; a ``class_weight`` counts in training only.
+            Masses, in training and in scoring; a ``class_weight`` affects training only.
         groups : array (samples,) or (samples, 2), optional
-            For a ``cv`` that splits by groups; an error with one that does not. The guard's errors are over groups. Of
-            two columns, groups that cross, the first divides the rows.
+            For a ``cv`` that splits by groups; an error with one that does not. The guard's standard errors are
+            computed over groups. With two columns, for groups that cross, the first one splits the rows.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class _Search(LinearClassifier):
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         check_random_state(self.random_state)
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
         if self.calibration is not None:
             lookup(CALIBRATIONS, self.calibration, "calibration")
         training = check_training(self, X, y, sample_weight, self.class_weight)
@@ -128,7 +128,7 @@ class _Search(LinearClassifier):
         return baselines, [setting for setting in challengers if setting not in baselines[0]]
 
     def _counts(self, aggregate: str) -> list[tuple[Count, Count]]:
-        """The (k, m) of an aggregate that leave something of the whole training set."""
+        """The (k, m) of an aggregate that do not leave out the whole training set."""
         takes, total = AGGREGATES[aggregate].takes, self.n_training_mass_
         ks = _check_grid(self.ks, "ks") if "k" in takes else [None]
         ms = _check_grid(self.ms, "ms") if "m" in takes else [None]
@@ -136,13 +136,13 @@ class _Search(LinearClassifier):
         fits = [(k, m) for k, m in pairs if resolve_count(m or 0, total, name="m", low=0) < resolve_count(k, total)]
         if not fits:
             raise ValueError(
-                f"every m in ms={self.ms!r} leaves nothing of k in ks={self.ks!r}; {aggregate} needs m < k"
+                f"every m in ms={self.ms!r} leaves no examples of k in ks={self.ks!r}; {aggregate} needs m < k"
             )
         return fits
 
     @property
     def _counted(self) -> bool:
-        """Whether the folds are ours, so that others of the same kind can be drawn."""
+        """Whether the folds are our own, in which case we can draw more of the same kind."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
 
     def _splits(self, training: Training, X: Any, y: Any, groups: Any) -> list[Any]:
@@ -233,60 +233,60 @@ def _check_grid(given: Any, name: str) -> list[Any]:
 class AggregateLossClassifierCV(_Search):
     """:class:`AggregateLossClassifier` with alpha, k and, if asked, loss and aggregate chosen by cross-validation.
 
-    The search always races logistic regression, and logistic regression with the exact intercept, and leaves them only
-    when the gain is real: the guard. This baseline is scikit-learn's own model, with more than two classes the
-    multinomial one, whatever ``loss`` and ``multiclass`` say of the others. All folds and settings of a round of the
-    race are one batched solve.
+    The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
+    gain is real; this is the guard. The baseline is scikit-learn's own model (multinomial with more than two classes),
+    whatever ``loss`` and ``multiclass`` are. Each round solves all its folds and settings in one batch.
 
     Parameters
     ----------
     loss : str or sequence of str
-        One loss, or those to choose from. The baseline is logistic regression all the same; the average of another
-        loss races as its challenger.
+        One loss, or several to choose from. The baseline is logistic regression in any case; the average of another
+        loss is a challenger.
     aggregate : str or sequence of str
-        One aggregate, or those to choose from; `average` is always among them. The name of a family, such as
-        `tilted`, stands for its grid of members, `tilted(-4)` to `tilted(4)`.
+        One aggregate, or several to choose from; `average` is always included. The name of a family, such as `tilted`,
+        stands for its grid of members, `tilted(-4)` to `tilted(4)`.
     alphas : sequence of float
-        L2 strengths to choose from.
+        Strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
-        Counts or fractions of the training mass to choose from; a count above a fold's mass is all of it.
+        Counts or fractions of the training mass to choose from; a count above a fold's mass means all of it.
     ms : sequence of int or float
-        How many of the largest losses to leave out; only used by the aggregates that do (`trimmed`, `ranked_range`).
+        How many of the largest losses to leave out; only used by `trimmed` and `ranked_range`.
     cv : int, splitter, iterable of (train, test) or None
-        None: five stratified folds, fewer if a class has fewer members; equal rows are in the same one. With None or a
-        number few rows are asked in fresh folds, too. Where every fold trains on the past only, time divides the rows.
+        None means five stratified folds, fewer if a class has fewer members; equal rows stay in one fold. With None or
+        a number, small tables are also judged in fresh folds. If every fold trains only on the past, the errors are
+        computed over blocks of time.
     scoring : str, callable or None
-        None is accuracy. Others are compared fold by fold instead of row by row; those that need probabilities need a
-        ``calibration``.
+        None is accuracy. None is accuracy. Other scores are compared fold by fold instead of row by row; those that
+        need probabilities need a ``calibration``.
     guard : float
-        How many standard errors a gain over the baseline must exceed, see :mod:`closecall.paired`; 0 takes the best
+        How many standard errors a gain over the baseline must exceed, see :mod:`closecall.paired`; 0 picks the best
         mean of the whole grid, as the paper does.
     refit : bool
-        Fit the choice on all rows; without it only the results of the search are there.
+        Fit the chosen setting on all rows; otherwise only the results of the search are available.
     class_weight : dict, "balanced" or None
-        Multiplied into the sample weights in training, not in scoring. ``"balanced"`` is computed once, on all rows: in
+        Multiplies the sample weights in training, not in scoring. ``"balanced"`` is computed once, on all rows: in
         stratified folds the classes have the same shares.
     max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, multiclass, calibration, random_state
         As in :class:`AggregateLossClassifier`.
     n_jobs : int or None
         Threads of the solver; -1 for all cores.
     verbose : int
-        Above 0: print the guard's reason.
+        If above 0, print the guard's reason.
 
     Attributes
     ----------
     cv_results_ : dict of arrays
-        Every setting with its scores; NaN on folds that the race spared it.
+        Every setting with its scores; NaN on folds where it did not run.
     best_params_, best_index_, best_score_
-        The setting taken; ``best_score_`` is the mean over the folds that chose it.
+        The chosen setting; ``best_score_`` is its mean over the folds that chose it.
     guard_report_ : dict
-        What was compared, in numbers, and ``reason`` in words.
+        The comparisons in numbers, and ``reason`` in words.
     n_training_mass_ : float
-        Sum of the sample weights, of which a fraction k is taken.
+        Sum of the sample weights, of which a fractional k is a share.
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
-        Of the setting taken, fitted on all rows.
+        Of the chosen setting, fitted on all rows.
     n_iter_, gap_, converged_
-        Of that fit, which goes on after ``max_iter`` steps until it has settled; if it has not, it warns.
+        Of that fit, which continues after ``max_iter`` steps until it has a certificate; otherwise it warns.
 
     Examples
     --------
@@ -326,14 +326,14 @@ class AggregateLossClassifierCV(_Search):
 
 
 class CloseKClassifierCV(_Search):
-    """Close-k where it pays, logistic regression where it does not, chosen by cross-validation.
+    """Close-k if it is clearly better, otherwise logistic regression, chosen by cross-validation.
 
     :class:`AggregateLossClassifierCV` with ``aggregate="close_decay"``.
 
     Parameters
     ----------
     alphas : sequence of float
-        L2 strengths to choose from.
+        Strengths of the L2 penalty to choose from.
     ks : sequence of int, float or None
         Counts or fractions of the training mass to choose from.
     cv, scoring, guard, refit, loss, max_iter, tol, solver, n_starts, fit_intercept, penalize_intercept, class_weight, \
@@ -348,7 +348,7 @@ coef_, intercept_, classes_, n_iter_, support_
 
     Examples
     --------
-    A fifth of the positives lies far away on the wrong side, and the folds agree that close-k is better:
+    A fifth of the positives lie far away on the wrong side, and the folds agree that close-k is better:
 
     >>> X = np.concatenate([np.linspace(-2, 0, 100), np.linspace(0, 2, 100), np.linspace(-40, -20, 25)])[:, None]
     >>> y = np.repeat(["no", "yes", "yes"], [100, 100, 25])

@@ -2,7 +2,7 @@
 
 With the top-two margin the best other score is a maximum too. It is softened over the same width: the rivals share by a
 softmax of so low a temperature that no loss changes by more than half the width. Any such shares give a bound: the
-margin to a mean of the other scores is at least that to the largest of them, and the loss falls.
+margin to a mean of the other scores is at least that to the largest of them, and the loss is decreasing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ClassScores:
         return np.asarray(((weights[:, None] * self.by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """The curvature of held losses and of ``turned`` squares, after the sizes by which it is damped."""
+        """The curvature with fixed weights and of ``turned`` squares, after the sizes for damping."""
         pulls, softmax, rank = self.pulls(view)[0], self.kind == "softmax", self.rows.shape[1]
         bends = np.zeros(len(pulls)) if softmax else self.rounded.bend(view.margins, view.width)
         mixed = held * pulls / (1.0 if softmax else self._cold(view.width))
@@ -150,8 +150,8 @@ class ClassScores:
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
         """A lower bound of the objective for held weights (see :mod:`closecall.solvers.certificate`).
 
-        Free intercepts ask that the pulls on every class sum to zero. Sum the pulls of each class's own examples: off
-        the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
+        Free intercepts require that the pulls on every class sum to zero. Sum the pulls of each class's own examples:
+        off the diagonal they are positive, on it negative, and every column sums to zero, as in the generator of a
         Markov chain. Its stationary distribution, scaled to at most 1, is the repair.
         """
         (pulls, points), slopes = self.pulls(view), self.by_class(view)
@@ -188,7 +188,7 @@ def stationary(generator: Array) -> Array:
 
 
 def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tuple[Array, float]:
-    """Coordinates (classes, rank) that hold their certificate, if these or others near them do, and the gap."""
+    """Coordinates (classes, rank) that have a certificate, if these or nearby ones do, and the gap."""
     c, problem, whole = C.ravel(), rows.problem, rows.mass
     gap = weigh(rows, problem, rows.penalty, c)[1]
     small = len(c) <= LARGEST_SIZE and not sparse.issparse(rows.rows)

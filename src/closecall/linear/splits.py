@@ -1,4 +1,4 @@
-"""Folds as groups of rows: what the search trains and tests on."""
+"""Folds as groups of rows, for training and testing in a search."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Splits:
         return len(self.train)
 
     def units(self, training: Training, groups: Any) -> Units:
-        """Which rows depend on each other: rows of a group, near in time where the folds are, or equal ones."""
+        """Which rows depend on each other: those of a group, those close in time if the folds are, or equal rows."""
         pairs = (
             (training.rows[one[self.group]], training.rows[two[self.group]])
             for one, two in zip(self.train, self.test, strict=True)
@@ -54,7 +54,7 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
     X, y : as given to ``fit``
         Splitters and index pairs refer to these rows.
     groups : array (samples,), (samples, 2) or None
-        Handed to a splitter that needs them, of two columns the first; an error with a ``cv`` that does not look at
+        Passed to a splitter that needs them (the first, if there are two columns); an error with a ``cv`` that ignores
         them.
     seed : int
         Other stratified folds of the same kind.
@@ -73,32 +73,32 @@ def make_splits(cv: Any, training: Training, X: Any, y: Any, groups: Any, *, see
             member[len(pairs) + fold, test] = True
         except IndexError as error:
             raise ValueError(
-                f"split {fold} of cv names rows that X, of {len(y)} rows, does not have: {error}"
+                f"split {fold} of cv names rows that X, with {len(y)}rows, does not have: {error}"
             ) from None
     member = member[:, training.rows]
-    # Unique columns come sorted, so that the number of a group does not depend on the order of the rows.
+    # Unique columns come sorted, so the number of a group does not depend on the order of the rows.
     patterns, group = np.unique(member, axis=1, return_inverse=True)
     splits = Splits(np.ravel(group), patterns[: len(pairs)], patterns[len(pairs) :])
     return _check(splits, training)
 
 
 def _check_groups(cv: Any, groups: Any) -> None:
-    """Groups that nothing looks at would leak from the training to the test rows without a word."""
+    """Ignored groups would silently leak from the training to the test rows."""
     if groups is None:
         return
     own = hasattr(cv, "split") and not type(cv).__module__.startswith("sklearn.")  # its author knows
     if not own and not get_routing_for_object(cv).consumes("split", ["groups"]):
         given = f"cv={cv!r}" if cv is None or isinstance(cv, int) or hasattr(cv, "split") else "a list of index pairs"
         raise ValueError(
-            f"groups are given, but {given} does not look at them; use a splitter that does, such as "
+            f"groups are given, but {given} ignores them; use a splitter that does not, such as "
             "cv=StratifiedGroupKFold(5) or GroupKFold(5)"
         )
 
 
 def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
-    """Stratified folds of scikit-learn: in the order of the rows for seed 0, shuffled by their positions for others.
+    """Scikit-learn's stratified folds: in row order for seed 0, shuffled by position for other seeds.
 
-    Positions, not values: a value of a scaled table carries the rounding of the processor that scaled it.
+    Positions are used because the values of a scaled table depend on the rounding of the processor that scaled it.
     """
     counts = np.bincount(training.codes)
     rare, least = training.classes.tolist()[counts.argmin()], int(counts.min())  # 'x', not np.str_('x')
@@ -119,10 +119,10 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 
 
 def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
-    """The fold (samples,) of each row: scikit-learn's stratified ones of the distinct rows; equal rows follow.
+    """The fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
 
-    A row whose copy was trained on would be no test. Where some rows are so often the same that folds of distinct rows
-    would be lopsided, equal rows are the usual case, not copies, and every row is drawn by itself.
+    A row whose copy was trained on would not be a test. If rows repeat so often that folds of distinct rows would be
+    lopsided, equal rows are normal rather than copies, and every row is drawn separately.
 
     Parameters
     ----------

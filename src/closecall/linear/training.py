@@ -1,8 +1,8 @@
-"""The training set in an order of its own, so that what is the same data gives the same model, bit for bit.
+"""The training set in a canonical order: the same data give the same model, bit for bit.
 
-Close-k selects, and a selection turns the last bit of a score into a different model. Rows are therefore sorted by a
-hash of their values, equal rows are merged into one of summed mass and the two classes are oriented by the data, not
-by their names: row order, weights instead of copies and the coding of the labels cannot matter.
+Summation order changes the last digits, and a selection can turn these into a different model. Rows are therefore
+sorted by a hash of their values, equal rows are merged into one with the summed mass, and the two classes are oriented
+by the data, not by their names. Row order, weights instead of copies and label coding then make no difference.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Training:
     codes : array (samples,)
         Positions of the labels in ``classes``.
     mass : array (samples,)
-        What training sums: sample weight times class weight.
+        The weight in training: sample weight times class weight.
     classes : array (classes,)
     hashes : array (samples,)
         Hashes of the rows of X.
     rows : array (samples,)
-        Which rows of the given X these are.
+        The positions of these rows in the given X.
     weight : array (samples,), optional
-        What scoring counts: the sample weight alone; the mass unless given.
+        The weight in scoring: the sample weight alone; default: the mass.
     """
 
     X: Any
@@ -70,7 +70,7 @@ class Training:
 def check_training(
     estimator: Any, X: Any, y: Any, sample_weight: Any, class_weight: Any, *, reset: bool = True
 ) -> Training:
-    """Validate what ``fit`` was given; every complaint says what to do."""
+    """Validate the arguments of ``fit``; every error says what to do."""
     with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
         X, y = validate_data(
             estimator, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, estimator=estimator
@@ -84,21 +84,23 @@ def check_training(
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"y contains one class only ({classes[0]!r}); a classifier needs at least two classes with positive weight"
+            f"y contains only one class ({classes[0]!r}); a classifier needs at least two classes with positive weight"
         )
     factors = class_factors(class_weight, classes, codes, mass)
     if not (factors > 0).all():
-        raise ValueError("class_weight gives a class the weight 0; drop its rows instead, or weigh it above 0")
+        raise ValueError("class_weight gives a class weight 0; drop its rows instead, or give it a positive weight")
     weight, mass = mass, mass * factors[codes]
     X = _check_range(X, mass)
     return Training(X, codes, mass, classes, row_hashes(X, NEGLIGIBLE * column_sizes(X)), rows, weight)
 
 
 def _check_range(X: Any, mass: Array) -> Any:
-    """X, as float64 if its squares are beyond float32; an error if they are beyond float64, or the weights are."""
+    """X, as float64 if its squares overflow float32; an error if they, or the weights, overflow float64."""
     size = largest(X)
     if size > LARGEST:
-        raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
+        raise ValueError(
+            f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}"
+        )
     if mass.max() > LARGEST or mass.min() < 1 / LARGEST:
         raise ValueError(
             f"sample_weight (times class_weight) leaves {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"
@@ -154,8 +156,8 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, mass: Array) 
 def row_hashes(X: Any, least: Array | None = None) -> Array:
     """A 64-bit hash of every row, the same for dense and sparse, float32 and float64 (samples,).
 
-    Values are rounded to float32 first, and those of a column below ``least`` (features,) count as zero: what the last
-    bits of a scaled table are depends on the processor, and must not decide on an order.
+    Values are rounded to float32 first, and those of a column below ``least`` (features,) count as zero: the last bits
+    of a scaled table depend on the processor and must not affect the order.
 
     Examples
     --------
@@ -213,10 +215,10 @@ class Arranged:
 
 
 def arrange(training: Training, labels: Array, group: Array | None = None, copies: bool = True) -> Arranged:
-    """Sort the rows and merge those of equal (x, label, group) into one of summed mass.
+    """Sort the rows and merge those with equal (x, label, group) into one with the summed mass.
 
-    If all masses are then whole and few are above 1, they are written out as copies, for which the solver is faster;
-    not of many rows, of which a sample is to be the same wherever they lie.
+    If all masses are then whole and few exceed 1, rows are repeated instead, which is faster; not on large tables,
+    where a sample must not depend on where the rows are.
 
     Examples
     --------
@@ -231,7 +233,7 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
     order = _sorted(training.hashes)
     if order is not None and (training.mass == 1).all():
         return Arranged(_taken(training.X, order), labels[order], training.mass, group[order], training.hashes[order])
-    # Equal rows are summed from the smallest mass up, so that the rounding of the sum is their own too.
+    # Equal rows are summed from the smallest mass up, which fixes the rounding of the sum.
     order = np.lexsort((training.mass, group, labels, training.hashes))
     hashes, labels, group, mass = training.hashes[order], labels[order], group[order], training.mass[order]
     same = (hashes[1:] == hashes[:-1]) & (labels[1:] == labels[:-1]) & (group[1:] == group[:-1])
@@ -248,7 +250,7 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
 
 
 def _sorted(hashes: Array) -> Array | None:
-    """The order of hashes, of which no two are equal; None if some are."""
+    """The order of the hashes if no two are equal, otherwise None."""
     # Sorting numbers that carry their place in the last bits is faster than an argsort: the first bits differ mostly.
     bits = np.uint64(max(1, len(hashes) - 1).bit_length())
     packed = hashes >> bits << bits
@@ -268,7 +270,7 @@ def _taken(X: Any, rows: Array) -> Any:
 
 
 def orientation(training: Training, positive: Array) -> int:
-    """+1 if the rows ``positive`` (samples,) are the heavier side, else -1; equals are settled by their hashes."""
+    """+1 if the rows ``positive`` (samples,) are the heavier side, else -1; ties are broken by their hashes."""
     mass = training.mass
     whole = bool((mass == np.rint(mass)).all()) and mass.sum() < 1 << 53  # sums of whole numbers do not round
     if whole:

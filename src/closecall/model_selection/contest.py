@@ -1,4 +1,4 @@
-"""Who is asked about whom in a contest of classifiers, and what the answers are worth."""
+"""Which rows judge which classifiers, and what their judgements are worth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Asked = list[list[Array]]
 
 @dataclass
 class Folding:
-    """Pairs of train and test rows, and what was seen there: by (member, fold), the score and which rows are right."""
+    """Pairs of training and test rows, and the results: by (member, fold), the score and which rows are right."""
 
     pairs: list[Pair]
     seen: dict[tuple[int, int], tuple[float, Array]]
@@ -27,15 +27,15 @@ class Folding:
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
     def wanted(self, asked: Sequence[Array]) -> list[tuple[int, int]]:
-        """The (member, fold) that must be seen where the folds' rows are asked about these members."""
+        """The (member, fold) pairs needed for the folds' rows to judge these members."""
         found = [(fold, np.unique(places[places > 0]).tolist()) for fold, places in enumerate(asked)]
         return [(member, fold) for fold, members in found if members for member in (0, *members)]
 
 
 def asked_rows(divisions: list[Folding], members: int, weights: Array, units: Units) -> Asked:
-    """The challenger that each test row is asked about: the best on the blocks of rows before its own.
+    """The challenger that each test row judges: the best on the blocks of rows before its own.
 
-    Rows of the same part of groups that cross have no say, either.
+    Rows in the same part of crossing groups do not take part in that choice.
     """
     first, last = divisions[0], next(each for each in reversed(divisions) if each.pairs)
     block, sides = blocks_of([test for _, test in last.pairs], units), units.sides
@@ -55,7 +55,7 @@ def asked_rows(divisions: list[Folding], members: int, weights: Array, units: Un
 
 
 def asked_folds(divisions: list[Folding], scores: Array) -> Asked:
-    """The challenger that each fold is asked about: the best on the folds that share no test row with it."""
+    """The challenger that each fold judges: the best on the folds that share no test row with it."""
     tests = [test for _, test in divisions[0].pairs]
     if len(scores) == 2:
         return [[np.ones(1, dtype=int) for _ in each.pairs] for each in divisions]

@@ -1,4 +1,4 @@
-"""Pictures of a verdict, in scikit-learn's Display convention; matplotlib is needed when one is drawn, not before."""
+"""Plots of a verdict, in scikit-learn's Display convention; matplotlib is imported only when one is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..linear.displays import _axes
 
 
 class GuardDisplay:
-    """Mean score of every contender with its spread over the folds; the choice stands out.
+    """Mean score of every contender with its spread over the folds; the chosen one is highlighted.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class GuardDisplay:
 
     Examples
     --------
-    >>> GuardDisplay(["baseline", "forest"], np.array([0.8, 0.9]), np.array([0.01, 0.02]), 1, "forest is taken").names
+    >>> GuardDisplay(["baseline", "forest"], np.array([0.8, 0.9]), np.array([0.01, 0.02]), 1, "forest is chosen").names
     ['baseline', 'forest']
     """
 
@@ -61,7 +61,7 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """The mean cost of every cut-off, with the classifier's own threshold, the optimum and its interval.
+    """The mean cost of every threshold, with the classifier's own threshold, the optimum and its interval.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class ThresholdDisplay:
         """Draw a fitted :class:`ExactThresholdClassifier` of two classes."""
         check_is_fitted(estimator, "threshold_")
         if not hasattr(estimator, "curve_"):
-            raise ValueError("a curve of cut-offs is drawn for two classes; more classes have offsets, not a cut-off")
+            raise ValueError("a threshold curve needs two classes; with more there are offsets instead of a threshold")
         (cuts, costs), report = estimator.curve_, estimator.guard_report_
         edges = float(estimator.default_threshold_), float(estimator.optimum_)
         return cls(cuts, costs, *edges, estimator.threshold_interval_, report["taken"]).plot(ax=ax)

@@ -1,4 +1,4 @@
-"""Folds, weights and fits that the referees share: everybody sees the same rows."""
+"""Folds, weights and fits shared by the referees: all classifiers see the same rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Pair = tuple[Array, Array]
 
 
 def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
-    """The pairs whose test rows have any weight: the others have nothing to say."""
+    """The pairs whose test rows have any weight."""
     kept = [pair for pair in pairs if weights[pair[1]].sum() > 0]
     if pairs and not kept:
         raise ValueError("no test row of cv has a positive weight; give another cv")
@@ -43,11 +43,11 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
     Parameters
     ----------
     cv : int, splitter, iterable of (train, test) or None
-        None: five stratified folds, fewer if a class has fewer members, or is in fewer groups. A whole number: exactly
-        that many. Both keep the rows of a group together where ``groups`` are given, and else equal rows.
+        None means five stratified folds, fewer if a class has fewer members or is in fewer groups; a whole number
+        means exactly that many. Both keep groups together if ``groups`` are given, otherwise equal rows.
     X, y, groups : as given to ``fit``
     fresh : bool
-        Another division of the same kind; empty where ``cv`` has no other (a splitter or index pairs).
+        Another split of the same kind; empty if there is none (``cv`` is a splitter or index pairs).
 
     Examples
     --------
@@ -77,12 +77,12 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
 
 
 def first_of(groups: Any) -> Any:
-    """The groups that rows are divided by: of two columns the first."""
+    """The groups that split the rows: the first of two columns."""
     return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 
 def equal_rows(X: Any) -> Array:
-    """Codes (samples,) of the rows, the same for equal ones; of rows that cannot be compared, all different.
+    """Codes (samples,) of the rows, equal for equal rows; all different if rows cannot be compared.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
     rare, least = labels.tolist()[counts.argmin()], int(counts.min())
     if least < 2:
         raise ValueError(
-            f"class {rare!r} has one example only; cross-validation needs two or more of each class: drop or merge "
+            f"class {rare!r} has only one example; cross-validation needs two or more of each class: drop or merge "
             "the class, or give a validation split as cv=[(train, test)]"
         )
     groups = first_of(groups)
@@ -150,7 +150,7 @@ def answers(name: str) -> Any:
 
 
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """What both referees are: classifiers that hand their metadata on and speak for a fitted one."""
+    """Base of both referees: classifiers that pass on metadata and delegate to a fitted classifier."""
 
     classes_: Array
 
@@ -161,7 +161,7 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
     @property
     @abstractmethod
     def _speaker(self) -> Any:
-        """The fitted classifier that answers."""
+        """The fitted classifier that predicts."""
 
     @property
     @abstractmethod
@@ -195,7 +195,7 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         return self._speaker.feature_names_in_
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Where ``fit`` hands its metadata: to every classifier's ``fit`` and to the splitter."""
+        """Where ``fit`` sends its metadata: to every classifier's ``fit`` and to the splitter."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         for name, member in self._members():
             mapping = MethodMapping().add(caller="fit", callee="fit").add(caller="predict", callee="predict")
@@ -224,7 +224,7 @@ def routing_enabled() -> bool:
 
 
 def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
-    """How a classifier, or the last step of a pipeline, takes sample weights."""
+    """How to pass sample weights to a classifier or the last step of a pipeline."""
     if mass is None:
         return {}
     if has_fit_parameter(member, "sample_weight"):
@@ -232,13 +232,13 @@ def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
     if isinstance(member, Pipeline) and has_fit_parameter(member.steps[-1][1], "sample_weight"):
         return {f"{member.steps[-1][0]}__sample_weight": mass}
     raise ValueError(
-        f"sample_weight was given, but {name} ({type(member).__name__}) takes none in fit; leave the weights out, "
+        f"sample_weight was given, but {name} ({type(member).__name__}) accepts none in fit; omit the weights, "
         "or enable scikit-learn's metadata routing and request them where they are wanted"
     )
 
 
 def _grouping(member: Any, groups: Any) -> dict[str, Any]:
-    """The groups for a classifier, or the last step of a pipeline, that divides its rows by them itself: a search."""
+    """The groups for a classifier, or the last step of a pipeline, that splits its rows by them: a search."""
     if groups is None:
         return {}
     if _divides(member):
@@ -254,7 +254,7 @@ def _divides(member: Any) -> bool:
 
 
 def part_of(params: dict[str, Any], rows: Array, samples: int) -> dict[str, Any]:
-    """The rows' share of fit parameters that have one value for each sample."""
+    """The given rows of those fit parameters that have one value per sample."""
     return {
         name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == samples else value
         for name, value in params.items()
@@ -267,9 +267,9 @@ def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, An
 
 
 def unique_names(names: Sequence[str]) -> None:
-    """Complain about names that stand twice or cannot be addressed with ``name__parameter``."""
+    """Reject names that are used twice or cannot be addressed as ``name__parameter``."""
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"the name {name!r} stands for two classifiers; give each its own")
+            raise ValueError(f"the name {name!r} is used for two classifiers; give each its own")
         if "__" in name:
             raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")

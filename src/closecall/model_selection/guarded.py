@@ -1,4 +1,4 @@
-"""A cross-validated choice among any classifiers that leaves the baseline only for a gain that is real."""
+"""A cross-validated choice among any classifiers that leaves the baseline only for a real gain."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ BASELINE = "baseline"
 
 
 class GuardedClassifierCV(Referee):
-    """The best of several classifiers where it is really better, else the baseline: a cross-validated, guarded choice.
+    """A cross-validated choice: the best of several classifiers if it is really better, otherwise the baseline.
 
     All classifiers are cross-validated on the same folds. Then the rows are visited block by block, in fresh folds:
-    each block is asked about the challenger that the blocks before it prefer, so that no row chooses what it is asked
-    about, in neither division. The best challenger is taken only if the paired gain is above ``guard`` standard errors.
-    These are over groups where ``groups`` are given, over blocks of time where ``cv`` only trains on the past,
-    else over the rows, of which equal ones count once; see :mod:`closecall.paired`.
-    Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
+    each block judges the challenger that the earlier blocks prefer, so no row helps to choose what it judges. The best
+    challenger is chosen only if its paired gain exceeds ``guard`` standard errors. These are computed over groups if
+    ``groups`` are given, over blocks of time if ``cv`` trains only on the past, and otherwise over distinct rows; see
+    :mod:`closecall.paired`. Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
     Parameters
     ----------
@@ -48,28 +47,28 @@ class GuardedClassifierCV(Referee):
         What is kept unless a challenger is really better.
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
-        None: five stratified folds, fewer if a class has fewer members. None and numbers keep groups together where
-        ``groups`` are given, else equal rows, and have fresh folds; of a splitter or given pairs there are none.
+        None means five stratified folds, fewer if a class has fewer members. None and numbers keep groups together if
+        ``groups`` are given, otherwise equal rows, and have fresh folds; a splitter or given pairs have none.
     scoring : str, callable or None
         None is accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
-        correction for overlapping training sets; each fold is asked about the challenger that the folds without its
-        rows prefer, and only a single challenger has fresh folds.
+        correction for overlapping training sets; each fold judges the challenger preferred by the folds without its
+        rows, and only a single challenger has fresh folds.
     guard : float
-        How many standard errors the gain must exceed; where these are of few groups, blocks or differing rows, as many
-        as are as improbable. 0 takes the best mean score.
+        How many standard errors the gain must exceed; with few groups, blocks or differing rows, Student's quantile
+        adjusts this. 0 picks the best mean score.
     refit : bool
-        Fit the choice on all rows; without it only the report is there.
+        Fit the chosen classifier on all rows; otherwise only the report is available.
     n_jobs : int or None
-        Fits that run at the same time.
+        Number of fits to run in parallel.
 
     Attributes
     ----------
     guard_report_ : dict
-        What was compared, in numbers, and ``reason`` in words.
+        The comparison in numbers, and ``reason`` in words.
     best_name_ : str
-        The name of the choice: ``"baseline"`` or a challenger's.
+        The name of the chosen classifier: ``"baseline"`` or a challenger's.
     best_estimator_ : classifier
-        The choice, fitted on all rows.
+        The chosen classifier, fitted on all rows.
     cv_results_ : dict
         Names, mean scores, their standard deviations over the folds, and the score of each fold.
     classes_, n_features_in_, feature_names_in_
@@ -103,23 +102,23 @@ class GuardedClassifierCV(Referee):
         keep(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any) -> GuardedClassifierCV:
-        """Compare, choose and fit the choice on all rows.
+        """Compare, choose, and fit the chosen classifier on all rows.
 
         Parameters
         ----------
         X : whatever the classifiers take, (samples, features)
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Given to every classifier, and the weight of an example in scoring.
+            Passed to every classifier, and used in scoring.
         groups : array (samples,) or (samples, 2), optional
-            Rows of one group stay on one side of every split, and the standard error is over groups; given to searches
-            that divide by groups, too. Two columns are groups that cross, users and items: the first divides the rows,
-            the error is over both, and no row is asked about what rows of either group have chosen.
-        **params
-            Handed to every ``fit``, or routed where metadata routing is enabled.
+            Rows of one group stay on one side of every split, and the standard error is computed over groups; they are
+            also passed to searches that split by groups. Two columns are groups that cross, such as users and items:
+            the first one splits the rows, the error is computed over both, and no row judges what rows of its groups
+            have chosen.
+        **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
         X, y, mass = check_input(X, y, sample_weight)
         members = self._members()
         self.classes_ = np.unique(y)
@@ -152,7 +151,7 @@ class GuardedClassifierCV(Referee):
         self, asked: Sequence[tuple[int, int]], division: Folding, members: Sequence[tuple[str, Any]], X: Any,
         y: Array, weights: Array, kwargs: dict[str, Any],
     ) -> None:  # fmt: skip
-        """Fit members on folds, those that were not yet, and look at the test rows."""
+        """Fit members on folds, unless already done, and score the test rows."""
         scoring = None if self.scoring in (None, "accuracy") else self.scoring
         todo = [each for each in dict.fromkeys(asked) if each not in division.seen]
         found = Parallel(n_jobs=self.n_jobs)(
@@ -185,7 +184,7 @@ class GuardedClassifierCV(Referee):
         }
 
     def _named(self) -> list[tuple[str, Any]]:
-        """Challengers with their names, whatever form they were given in; none where it is no form at all."""
+        """Challengers with their names, in whatever form they were given; empty if the form is invalid."""
         given = self.challengers
         if isinstance(given, Mapping):
             return list(given.items())
@@ -201,7 +200,9 @@ class GuardedClassifierCV(Referee):
         unique_names([name for name, _ in members])
         for name, member in members:
             if name in ("challengers", "cv", "scoring", "guard", "refit", "n_jobs"):
-                raise ValueError(f"a challenger cannot be called {name!r}, which is a parameter; give it another name")
+                raise ValueError(
+                    f"a challenger cannot be called {name!r}, which is the name of a parameter; choose another name"
+                )
             if not (hasattr(member, "fit") and is_classifier(member)):
                 raise ValueError(f"{name} must be a classifier with fit and predict, not {member!r}")
         return members
@@ -265,7 +266,7 @@ class GuardedClassifierCV(Referee):
         return self._speaker.decision_function(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The score that was asked for, accuracy unless ``scoring`` says otherwise."""
+        """The score set by ``scoring``, by default accuracy."""
         check_is_fitted(self, "best_estimator_")
         return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
 
@@ -283,7 +284,7 @@ def _tested(
 
 
 def _scored(model: Any, X: Any, y: Array, weights: Array | None, scoring: Any) -> float:
-    """One score; weights count where they differ and the scorer takes them."""
+    """One score; weighted if the weights differ and the scorer accepts them."""
     scorer = check_scoring(model, scoring=scoring)
     if weights is None or (np.asarray(weights) == np.asarray(weights)[0]).all():
         return float(scorer(model, X, y))

@@ -25,16 +25,17 @@ _BLOCK = 1 << 22  # entries of a block of resampled weights: 32 MB
 class ExactThresholdClassifier(Referee):
     """Moves the decision threshold of any classifier with scores to its exact optimum, if the gain is real.
 
-    Scores of every example come from a model that did not see it. Sorted, they leave n + 1 places for the threshold,
-    and a running sum finds the best of them all in O(n log n): no grid. The move is judged block by block of rows, by
-    thresholds of the blocks before, over two divisions; below ``guard`` standard errors the threshold stays where it
-    is. With more than two classes each class has an offset, moved in turn to its exact optimum.
+    Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 places for the
+    threshold, and a running sum finds the best of them all in O(n log n), without a grid. The move is judged block by
+    block, with thresholds from the earlier blocks, over two splits; if the gain is below ``guard`` standard errors, the
+    threshold stays where it is. With more than two classes each class has an offset, moved in turn to its exact
+    optimum.
 
     Parameters
     ----------
     estimator : classifier with ``decision_function`` or ``predict_proba``
     objective : {"accuracy", "balanced_accuracy"} or array (classes, classes)
-        What to maximise, or the cost of predicting a class (column) for an example of another (row).
+        The score to maximise, or the cost of predicting a class (column) for an example of another (row).
     cv : int, splitter, iterable of (train, test) or None
         Where the scores come from, as in :class:`GuardedClassifierCV`.
     guard : float
@@ -42,7 +43,7 @@ class ExactThresholdClassifier(Referee):
     n_bootstrap : int
         Resamples of the examples behind the interval of the threshold; 0 for none.
     n_jobs : int or None
-        Fits that run at the same time.
+        Number of fits to run in parallel.
     random_state : int, generator or None
         Of the resamples.
 
@@ -51,17 +52,17 @@ class ExactThresholdClassifier(Referee):
     estimator_ : classifier
         Fitted on all rows.
     threshold_ : float or array (classes,)
-        Scores above it mean ``classes_[1]``; for more classes, what is added to each class's score.
+        Scores above it mean ``classes_[1]``; with more classes, the offsets added to their scores.
     default_threshold_ : float or array (classes,)
-        Where the classifier itself has it.
+        The classifier's own threshold.
     threshold_interval_ : array (2,) or (2, classes)
-        95 % bootstrap interval of the optimum, whether or not it was taken.
+        95 % bootstrap interval for the optimum, whether or not the threshold moved.
     optimum_ : float or array (classes,)
-        The optimum on the cross-fitted scores, whether or not it was taken.
+        The optimum on the cross-fitted scores, whether or not the threshold moved.
     guard_report_ : dict
-        The gain, its standard error, what was needed, and ``reason`` in words.
+        The gain, its standard error, the gain required, and ``reason`` in words.
     curve_ : tuple of arrays
-        Two classes only: all cut-offs and the objective at each, for :class:`ThresholdDisplay`.
+        Two classes only: all thresholds and the objective at each, for :class:`ThresholdDisplay`.
 
     Examples
     --------
@@ -97,15 +98,14 @@ class ExactThresholdClassifier(Referee):
         X : whatever the classifier takes, (samples, features)
         y : array (samples,)
         sample_weight : array (samples,), optional
-            Given to the classifier, and the weight of an example in the objective.
+            Passed to the classifier, and used in the objective.
         groups : array (samples,) or (samples, 2), optional
-            Rows of one group stay on one side of every split, and the standard error is over groups; two columns are
-            groups that cross, as in :class:`GuardedClassifierCV`.
-        **params
-            Handed to ``fit``, or routed where metadata routing is enabled.
+            Rows of one group stay on one side of every split, and the standard error is computed over groups; two
+            columns are groups that cross, as in :class:`GuardedClassifierCV`.
+        **params Passed to ``fit``, or routed if metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain needs")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
         X, y, mass = check_input(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         costs, weights = self._costs(codes, np.ones(len(y)) if mass is None else mass)
@@ -169,7 +169,7 @@ class ExactThresholdClassifier(Referee):
         return matrix[codes], mass
 
     def _cross_fit(self, X: Any, y: Array, pairs: list[Pair], kwargs: dict[str, Any]) -> Array:
-        """Scores (samples, scores) of examples by models that did not see them; NaN where no fold tests one."""
+        """Out-of-fold scores (samples, scores); NaN for examples that no fold tests."""
         found = Parallel(n_jobs=self.n_jobs)(
             delayed(_scores_of)(self.estimator, X, y, pair, kwargs, self._method) for pair in pairs
         )
@@ -181,7 +181,7 @@ class ExactThresholdClassifier(Referee):
         return scores
 
     def _gain(self, scores: list[Array], block: Array, costs: Array, weights: Array, units: Units) -> Gain:
-        """What the threshold of all rows before its block, and of no group of its own, gains on a row."""
+        """The gain on each row of the threshold chosen by the rows before its block, without its own groups."""
         gains, sides = np.full((len(scores), len(weights)), np.nan), units.sides
         for number in np.flatnonzero(asked(np.bincount(block[block >= 0], weights[block >= 0]), units.gap)):
             for side in np.unique(sides[block == number]):
@@ -220,7 +220,7 @@ class ExactThresholdClassifier(Referee):
         return np.sort(self.default_threshold_ - ends[:, 0])
 
     def _public(self, offsets: Array) -> Any:
-        """A threshold on the classifier's scores for two classes, offsets of the classes for more."""
+        """The threshold on the classifier's scores for two classes, offsets of the classes for more."""
         return offsets if len(self.classes_) > 2 else float(self.default_threshold_ - offsets[0])
 
     def _members(self) -> list[tuple[str, Any]]:
@@ -260,7 +260,7 @@ class ExactThresholdClassifier(Referee):
 
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Scores of which the sign (two classes) or the largest (more) is the prediction."""
+        """Scores whose sign (two classes) or largest value (more) gives the prediction."""
         scores = _table(self._speaker, X, "decision_function")
         if len(self.classes_) == 2:
             return scores[:, 0] - self.threshold_
@@ -275,15 +275,15 @@ def _method(model: Any) -> str:
 
 
 def _check_scores(model: Any, X: Any, method: str) -> None:
-    """Refuse scores of many classes of which the largest is not the prediction, such as those of pairs of classes."""
+    """Reject multiclass scores whose largest is not the prediction, such as those of pairs of classes."""
     if method != "decision_function" or len(model.classes_) < 3:
         return
     scores = np.asarray(model.decision_function(X))
     fits = scores.shape[1:] == (len(model.classes_),)
     if not fits or (model.classes_[scores.argmax(axis=1)] != model.predict(X)).mean() > _OTHERS:
         raise ValueError(
-            f"the largest score of {type(model).__name__} is not its prediction: its decision_function must have one "
-            "score for each class; an SVC needs decision_function_shape='ovr'"
+            f"the class with the largest score of {type(model).__name__} is not its prediction: its "
+            "decision_function must have one score for each class; an SVC needs decision_function_shape='ovr'"
         )
 
 
@@ -293,7 +293,7 @@ def _scores_of(estimator: Any, X: Any, y: Array, pair: Pair, kwargs: dict[str, A
 
 
 def _table(model: Any, X: Any, method: str) -> Array:
-    """Scores (samples, 1) for two classes, (samples, classes) for more; probabilities as logarithms there."""
+    """Scores (samples, 1) for two classes, (samples, classes) for more, with logarithms in place of probabilities."""
     scores = np.asarray(getattr(model, method)(X), dtype=float)
     if scores.ndim == 1:
         return scores[:, None]
@@ -330,7 +330,7 @@ def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
 def best_offsets(
     scores: Array, costs: Array, weights: Array, *, start: Array | None = None, sweeps: int = _SWEEPS
 ) -> Array:
-    """What to add to the scores so that predictions cost least: exact for one score, exact coordinate moves for more.
+    """What to add to the scores to minimise the cost: exact for one score, exact coordinate moves for more.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ def best_offsets(
     weights : array (samples,)
     start : array (classes,), optional
     sweeps : int
-        Most rounds over the classes.
+        Maximum number of rounds over the classes.
 
     Examples
     --------
@@ -370,7 +370,7 @@ def best_offsets(
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:
-    """Thresholds, ascending, and the mean cost of cutting there."""
+    """Thresholds, ascending, and the mean cost at each."""
     order = np.argsort(scores)
     ranked = scores[order]
     passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # calling it negative instead of positive

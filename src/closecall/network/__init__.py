@@ -1,4 +1,4 @@
-"""The paper's network: a whole grid of them at the speed of a compiled kernel, and classifiers around it; no torch."""
+"""The paper's network without torch: whole grids trained by a compiled kernel, and classifiers built on them."""
 
 from .classifier import ResidualMLPClassifier, ResidualMLPClassifierCV
 from .grid import NetworkGrid, NetworkProgress, train_grid

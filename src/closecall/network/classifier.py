@@ -1,4 +1,4 @@
-"""scikit-learn classifiers around the paper's network: one setting, or the whole grid by cross-validation."""
+"""The paper's network as scikit-learn classifiers: one setting, or a grid searched by cross-validation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
         self.classes_ = np.unique(y[mass > 0])
         if len(self.classes_) < 2:
-            raise ValueError(f"y contains one class only ({self.classes_[0]!r}); a classifier needs two")
+            raise ValueError(f"y contains only one class ({self.classes_[0]!r}); a classifier needs two")
         return X, np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1), mass
 
     def _train(
@@ -81,7 +81,7 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = validate_data(self, X, dtype=np.float64, reset=False)
             scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
         if not np.isfinite(scores).all():
-            raise ValueError("scores of some rows of X are not finite; scale the features as in training")
+            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
         return scores
 
     def predict(self, X: Any) -> Array:
@@ -102,7 +102,7 @@ def chosen(scores: Array) -> Array:
 
 
 def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float) -> list[tuple[Count, Count]]:
-    """The pairs (k, m) of the counts that an aggregate takes and that leave something in the smallest fold.
+    """The pairs (k, m) of an aggregate's counts that leave examples in the smallest fold.
 
     Examples
     --------
@@ -118,12 +118,12 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
     }
     pairs = [pair for pair, (k, m) in masses.items() if m < k]
     if not pairs:
-        raise ValueError(f"every m in ms={ms!r} leaves nothing of k in ks={ks!r}; {name} needs m < k")
+        raise ValueError(f"every m in ms={ms!r} leaves no examples of k in ks={ks!r}; {name} needs m < k")
     return pairs
 
 
 def trainer(device: str) -> Callable[..., Any]:
-    """What trains a grid on a device: the compiled kernel on ``"cpu"``, elsewhere torch."""
+    """The function that trains a grid on a device: the compiled kernel on ``"cpu"``, otherwise torch."""
     if device == "cpu":
         return train_grid
     if not ACCELERATED:
@@ -149,26 +149,26 @@ class ResidualMLPClassifier(_NetworkClassifier):
     aggregate : str
         A name in :data:`closecall.aggregates.AGGREGATES`.
     k, m : int, float or None
-        Counts of examples or fractions of their mass, where the aggregate takes them.
+        Counts of examples or fractions of their mass, if the aggregate uses them.
     alpha : float
         The L2 strength.
     hidden : int, optional
         Units of each hidden layer; as many as features by default, as in the paper.
     max_iter : int
-        Steps, and the length of a decay run.
+        Number of steps, also the length of a decay run.
     learning_rate : float
         Adam's step size.
     penalize_intercept : bool
         Whether alpha penalises the intercepts too.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the examples, keep the parameters that were best on them, and stop when
-        ``patience`` steps brought nothing better (in a decay run, in its last third).
+        Hold out ``validation_fraction`` of the examples, keep the parameters that were best on them, and stop after
+        ``patience`` steps without improvement (in a decay run, in its last third).
     validation_fraction : float
     patience : int
     device : str
         ``"cpu"``; after ``import closecall.nn`` (extra ``torch``) also ``"cuda"`` or ``"mps"``.
     random_state : int, RandomState or None
-        Decides the start and the held out examples.
+        Seed for the start and the held-out examples.
     callback : callable, optional
         Called with a :class:`closecall.network.NetworkProgress` about a hundred times during a fit.
 
@@ -231,9 +231,9 @@ class ResidualMLPClassifier(_NetworkClassifier):
 class ResidualMLPClassifierCV(_NetworkClassifier):
     """The same network with alpha, k and the aggregate chosen by cross-validation, the grid trained as one batch.
 
-    ``average`` always runs with every alpha. Another aggregate is taken only if its paired gain over the best
-    ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` takes whatever has the best mean.
-    Equals go to the larger k, then to the larger alpha. The winner is trained again on all examples.
+    ``average`` always runs with every alpha. Another aggregate is chosen only if its paired gain over the best
+    ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` picks the best mean. Ties go to the larger
+    k, then to the larger alpha. The winner is trained again on all examples.
 
     Parameters
     ----------
@@ -242,17 +242,17 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     aggregates : sequence of str
         What competes with ``average``.
     ks : sequence of int, float or None, optional
-        Powers of ten below the examples of a fold's training part unless given.
+        Default: powers of ten below the number of training examples in a fold.
     ms : sequence of int or float
-        For aggregates that leave out the m largest losses; where m >= k nothing is left, and nothing is tried.
+        For aggregates that leave out the m largest losses; combinations with m >= k are skipped.
     alphas : sequence of float, optional
-        1e-5 to 1e5 in powers of ten unless given.
+        Default: 1e-5 to 1e5 in powers of ten.
     cv : int, splitter or iterable of splits
         Stratified folds if an int.
     guard : float
     n_starts : int
-        Random starts that every setting of every aggregate is tried from, ``average`` too: a search that gave one
-        aggregate more draws than another would favour it. The winner is trained again from its own start.
+        Number of random starts for every setting of every aggregate, including ``average``: giving one aggregate more
+        draws than another would favour it. The winner is trained again from its own start.
     hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         As for :class:`ResidualMLPClassifier`.
 
@@ -264,7 +264,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         The winner's, k and m as masses of all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
-        (problems,); with several starts every setting stands there once for each.
+        (problems,); with several starts every setting appears once per start.
     guard_report_ : dict
         The best average, the best other, the mean gain and its standard error.
     classes_, network_, n_iter_

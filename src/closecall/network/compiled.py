@@ -1,6 +1,6 @@
-"""The compiled kernel of the network, used where it was built and fits; :mod:`.twin` does the same in NumPy.
+"""The compiled kernel of the network, used if it was built and applies; :mod:`.twin` does the same in NumPy.
 
-`kernel.c` is built when the package is installed, if there is a C compiler. It knows the logistic and the hinge loss,
+`kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
 the core's aggregates, any masses and any number of classes, in float32. The call releases the GIL.
 """
 
@@ -77,7 +77,7 @@ def serves(path: Path, dtype: Any) -> bool:
 
 
 class CompiledWalker:
-    """Takes networks through their steps, one at a time, on data that is laid out once.
+    """Takes networks through their steps, one at a time, on data laid out once.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class CompiledWalker:
 
 
 class CompiledNetwork:
-    """One network under way; remembers where its k-th key was."""
+    """One network in training; remembers where its k-th key was."""
 
     def __init__(self, walker: CompiledWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path, self.kept = walker, path, (weights, mean, square)

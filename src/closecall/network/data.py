@@ -1,4 +1,4 @@
-"""Examples as the network's grid wants them: checked, rounded, identical rows merged."""
+"""Examples prepared for the grid: checked, rounded, with identical rows merged."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Data:
 
 
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
-    """Check and convert; identical (x, y) rows become one of summed mass, in an order of their own.
+    """Check and convert; identical (x, y) rows become one with the summed mass, in a canonical order.
 
-    A product may give identical rows different last bits, which would break their tie. And so neither the order of
-    rows nor the choice between copies and weights changes anything.
+    A matrix product may give identical rows different last bits, which would break their tie. This way neither the
+    order of rows nor copies instead of weights make a difference.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any)
         mass = np.bincount(inverse.ravel(), weights=mass[mass > 0])
     low, high = np.finfo(dtype).tiny, np.finfo(dtype).max / len(mass)
     if mass.min() < low or mass.max() > high:
-        raise ValueError(f"sample_weight leaves {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
+        raise ValueError(f"sample_weight is outside {low:.0e} .. {high:.0e}, the range of {dtype}; rescale the weights")
     return Data(
         np.ascontiguousarray(table[:, :-1], dtype=dtype),
         table[:, -1].astype(dtype if classes is None else np.int64),

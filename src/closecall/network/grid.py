@@ -1,4 +1,4 @@
-"""The paper's network for a whole grid of problems: shared paths walked once, each network by a compiled kernel."""
+"""The paper's network for a whole grid of problems: shared paths are trained once, by a compiled kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tick = Callable[[int], int]
 
 @dataclass(frozen=True)
 class NetworkProgress:
-    """How far a run is, in steps of single networks."""
+    """The progress of a run, in steps of single networks."""
 
     done: int
     total: int
@@ -48,7 +48,7 @@ class NetworkGrid:
     def scores(self, X: Any) -> Array:
         """Scores (problems, samples) of rows X (samples, features); (problems, classes, samples) with classes.
 
-        In float64, so that a row's score does not depend on the rows around it.
+        Computed in float64, so a row's score does not depend on its neighbours.
         """
         values = np.asarray(X, dtype=np.float64)
         shape = self.parameters.shape
@@ -59,7 +59,7 @@ class NetworkGrid:
 
 
 class Trainer(Protocol):
-    """What takes the networks of a grid through their steps; it begins with one at each random start.
+    """Takes the networks of a grid through their steps, beginning with one at each random start.
 
     :class:`KernelTrainer` is one, and :class:`closecall.nn.network.TorchTrainer` another.
     """
@@ -69,13 +69,16 @@ class Trainer(Protocol):
     ) -> None: ...
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Go on with these networks, some of them several times."""
+        """Continue with these networks, some of them several times."""
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take each network along its path; the last step of each. ``watched``: each keeps its best, and may stop."""
+        """Take each network along its path; returns the last step of each.
+
+        If ``watched``, each keeps its best parameters and may stop.
+        """
 
     def weights(self) -> Array:
-        """The networks as they are, (rows, size)."""
+        """The current networks, (rows, size)."""
 
 
 def train_grid(
@@ -98,8 +101,8 @@ def train_grid(
 ) -> NetworkGrid:
     """Train one network for each problem, all from one random start or each from its own, by full-batch Adam.
 
-    Problems that walk the same path from the same start are trained once: the first third of a decay run is that of
-    ``average``, and so are ``close`` and ``atk`` with k = n. One core.
+    Problems with the same path and start are trained once: the first third of a decay run is that of ``average``, and
+    so are ``close`` and ``atk`` with k = n. One core.
 
     Parameters
     ----------
@@ -108,13 +111,13 @@ def train_grid(
         In {-1, +1}; with ``classes``, integers 0..classes-1 and the losses of the top-two margin.
     problems : sequence of Problem
     max_iter : int
-        Steps; also the length of a decay run.
+        Number of steps, also the length of a decay run.
     seed : int or sequence of int
-        Decides the start, and with it everything; a sequence has one for each problem.
+        Seed of the random start, which determines the result; a sequence has one seed for each problem.
     sample_weight : array (samples,), optional
         Masses.
     classes : int, optional
-        How many classes, if not two with labels -1 and +1.
+        Number of classes, if not two with labels -1 and +1.
     hidden : int, optional
         Units of each hidden layer; as many as features by default.
     learning_rate : float
@@ -128,7 +131,7 @@ def train_grid(
     dtype : float32 or float64
         The compiled kernel computes in float32; float64 runs on NumPy, many times slower.
     callback : callable, optional
-        Called with a :class:`NetworkProgress` about a hundred times a run.
+        Called with a :class:`NetworkProgress` about a hundred times per run.
     trainer : callable, optional
         Another way to take the steps: see :class:`Trainer` and :func:`closecall.nn.train_grid`.
 
@@ -145,7 +148,7 @@ def train_grid(
     [[-1, 1, 1, -1], [-1, 1, 1, -1]]
     """
     if max_iter < 1 or not problems:
-        raise ValueError(f"nothing to train: max_iter={max_iter}, {len(problems)} problems")
+        raise ValueError(f"there is nothing to train: max_iter={max_iter}, {len(problems)} problems")
     data = prepare(X, y, sample_weight, classes, dtype)
     held = None if validation is None else prepare(*validation, None, classes, dtype)
     features = data.rows.shape[1]
@@ -166,7 +169,7 @@ def train_grid(
         places = [rows[way] for way in each]
     weights = networks.weights()
     if not np.isfinite(weights).all():
-        raise FloatingPointError("training reached numbers that are not finite; scale the features and the weights")
+        raise FloatingPointError("training produced values that are not finite; scale the features and the weights")
     return NetworkGrid(tuple(problems), Parameters(shape, weights[places]), np.array(steps)[places])
 
 
@@ -178,7 +181,7 @@ class Networking(Protocol):
 
 
 class KernelTrainer:
-    """One network at a time by the compiled kernel, or by its twin where it does not serve; one core."""
+    """Trains one network at a time on one core, with the compiled kernel or, where it does not apply, in NumPy."""
 
     def __init__(
         self, data: Data, held: Data | None, begin: Parameters, settings: Settings, patience: int, tick: Tick
@@ -190,17 +193,17 @@ class KernelTrainer:
         self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Go on with these networks."""
+        """Continue with these networks."""
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
         """Take each network along its path, in place."""
-        with np.errstate(all="ignore"):  # the compiled kernel is silent too; what comes out is looked at
+        with np.errstate(all="ignore"):  # the compiled kernel is silent too; non-finite results raise below
             walk = self._watch if watched else self._walk
             return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
 
     def weights(self) -> Array:
-        """The networks as they are, (rows, size)."""
+        """The current networks, (rows, size)."""
         return self.state[0]
 
     def _network(self, row: int, path: Path) -> Networking:

@@ -1,8 +1,8 @@
 """The paper's network as one vector of weights: many networks of one shape, their random start and their scores.
 
-Two hidden ReLU layers of h units with skip connections: the second layer sees [x, 1, h1], the output [x, 1, h1, h2].
-A layer's weights are a matrix (units, what it sees), and all three stand in one vector, so that a descent is a few
-operations on vectors. Activations are (units, samples): samples last.
+Two hidden ReLU layers of h units with skip connections: the second layer's input is [x, 1, h1], the output's [x, 1, h1,
+h2]. A layer's weights are a matrix (units, inputs), and all three are stored in one vector, which reduces a descent to
+a few vector operations. Activations are (units, samples): samples last.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shape:
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """(units, what they see) of each layer; what is seen includes the intercept's one."""
+        """(units, inputs) of each layer; the inputs include the constant one of the intercept."""
         seen = (self.features + 1 + layer * self.hidden for layer in range(3))
         return tuple(zip((self.hidden, self.hidden, self.outputs), seen, strict=True))
 
@@ -49,7 +49,7 @@ class Shape:
         return [part.reshape(*values.shape[:-1], *each) for part, each in zip(parts, self.layers, strict=True)]
 
     def penalized(self, intercepts: bool) -> Array:
-        """Which weights the penalty is about, (size,) of zeros and ones."""
+        """Which weights are penalised, (size,) of zeros and ones."""
         mask = np.ones(self.size)
         if not intercepts:
             for layer in self.split(mask):
@@ -100,7 +100,7 @@ class Parameters:
 
 
 def start(shape: Shape, seed: int) -> Parameters:
-    """One random start, one row: uniform within 1/sqrt(fan-in), as torch's linear layers have it.
+    """One random start, one row: uniform within 1/sqrt(fan-in), as in torch's linear layers.
 
     Examples
     --------

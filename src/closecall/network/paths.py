@@ -1,4 +1,4 @@
-"""Paths: what decides the steps of a network in a grid. Problems that walk the same path are trained once."""
+"""Paths: what determines the steps of a network in a grid. Problems with the same path are trained once."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Settings:
     penalize_intercept: bool
 
     def rate(self, step: int) -> float:
-        """The step size at a step: constant, then falling to zero over the last third so that the end is still."""
+        """The step size at a step: constant, then falling to zero over the last third."""
         left = (self.max_iter + 1 - step) / (self.max_iter + 1 - first_final_step(self.max_iter))
         return self.learning_rate * min(1.0, left)
 
     def factors(self, step: int) -> tuple[float, float]:
-        """Of Adam's running means: the rate by which the first counts, and what the root of the second is divided by.
+        """Adam's bias corrections: the factor of the first running mean, and the divisor of the root of the second.
 
         Examples
         --------
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """What decides a row's steps; problems with equal paths are one row."""
+    """What determines a row's steps; problems with equal paths share one row."""
 
     loss: str
     aggregate: str
@@ -54,7 +54,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """The mass k at each step of a span, (len(span),), in a run of so many steps.
+        """The mass k at each step of a span, (len(span),), in a run of the given length.
 
         Examples
         --------

@@ -12,7 +12,7 @@
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 #define UNROLL _Pragma("GCC unroll 8")
-/* Compiled once for each kind of processor, not anew wherever it is called: inlined, all this took half a minute. */
+/* Compiled once for each kind of processor, not again at every call: inlined, this took half a minute. */
 #define ONCE static CLONES __attribute__((noinline))
 #define TALL 6           /* rows of a tile of `sums`: with two vectors each, twelve of the sixteen registers */
 #define NEAR (4 << 10)   /* floats that stay in the first cache while a block is gone through */

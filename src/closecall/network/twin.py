@@ -1,6 +1,6 @@
-"""The network's steps in NumPy, one network at a time: what :mod:`.compiled` falls back to, and is compared with.
+"""The network's steps in NumPy, one network at a time: the fallback of :mod:`.compiled`, and its reference in tests.
 
-Every loss and aggregate of the core runs here, and those that a user adds: they are asked for their own functions.
+Every loss and aggregate of the core runs here, and so do those that a user adds, with their own functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reducer: what all reducers share, a module that remembers the settings of the functions and its schedules."""
+"""The base of all reducers: a module that stores the settings of the functions and its schedules."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from .schedule import between
 
 
 class Reducer(nn.Module):  # type: ignore[misc]
-    """What all reducers share: per-example losses of any shape -> one number.
+    """The base of all reducers: per-example losses of any shape -> one number.
 
     Parameters
     ----------
     k, m : int, float or None
-        Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), where the reducer
-        takes them. A batch that has fewer is taken whole.
+        Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), if the reducer uses
+        them. If a batch has fewer, all of it is used.
     dim : int or tuple of int, optional
         The dimensions along which examples compete: ``dim=(1, 2)`` selects image by image in losses (images, height,
-        width). None: all examples of the batch compete.
+        width). None means that all examples of the batch compete.
     nonfinite : {"raise", "propagate", "drop"}
-        What to do about NaN losses and infinite ones that are taken: raise, let value and gradient show them (as
-        GradScaler needs it), or leave them out.
+        How to treat NaN losses and selected infinite ones: raise, propagate them to value and gradient (as GradScaler
+        requires), or drop them.
     reduction : {"mean", "sum", "none"}
         The mean divides by the total weight (k for close-k); ``"none"`` gives the weighted losses.
     group : process group or "world", optional
-        Select over the joined batch of these processes; see :mod:`closecall.nn.distributed`.
+        Select over the joint batch of these processes; see :mod:`closecall.nn.distributed`.
 
     Attributes
     ----------
     last_k : float or tensor
-        How much was taken in the last call, for logging.
+        The weight selected in the last call, for logging.
     last_threshold : float or tensor
-        The loss (close-k: the closeness) at which the selection ended; one for each row where there are several.
+        The loss (close-k: the closeness) at which the selection ended; one per row if there are several.
     """
 
     aggregate: ClassVar[str]
@@ -66,7 +66,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
             setattr(self, name, more.get(name, default))
         for name, given in (("k", k), ("m", m)):
             if given is not None and name not in self.takes:
-                raise TypeError(f"{type(self).__name__} takes no {name}, but {name}={given!r} was given")
+                raise TypeError(f"{type(self).__name__} has no {name}, but {name}={given!r} was given")
         self.k, self.m, self.dim, self.nonfinite, self.reduction, self.group = k, m, dim, nonfinite, reduction, group
         # What remains of the schedules of k and m; their positions are saved, this follows from them.
         self.register_buffer("remaining", torch.tensor([[0, 1], [0, 1]]), persistent=False)
@@ -79,12 +79,12 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Which of the counts k and m this reducer looks at."""
+        """Which of the counts k and m this reducer uses."""
         return get_aggregate(self.aggregate).takes
 
     @property
     def decays(self) -> bool:
-        """Whether a schedule moves one of its counts."""
+        """Whether a schedule changes one of its counts."""
         return bool(self.schedules)
 
     def plan(self) -> Plan:
@@ -113,7 +113,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return k, limited(0 if self.m is None else self.m, total, 0) if "m" in self.takes else 0.0
 
     def counts(self, total: float) -> tuple[float, float]:
-        """The k and m of the next call in a batch of ``total`` examples, as the schedules have them."""
+        """The k and m of the next call in a batch of ``total`` examples, according to the schedules."""
         plan, ends = self.plan(), self.resolve(total)
         starts = (limited(plan.starts[0], total, 1), limited(plan.starts[1], total, 0))
         ways = zip(starts, ends, self.remaining.tolist(), strict=True)
@@ -129,13 +129,15 @@ class Reducer(nn.Module):  # type: ignore[misc]
         mask: Tensor | None = None,
         divisor: Tensor | None = None,
     ) -> Tensor:
-        """Reduce losses; sample weights ``mass``, distances from the boundary ``closeness``, the boolean ``mask`` of
-        what counts and, for losses that were weighted, what each is to count in the ``divisor`` of the mean have the
-        losses' shape."""
+        """Reduce losses.
+
+        The sample weights ``mass``, the distances from the boundary ``closeness``, the boolean ``mask`` and, for
+        weighted losses, the ``divisor`` (what each counts in the mean) have the shape of the losses.
+        """
         return self.reduce(Batch(losses, mass, closeness, mask, divisor))
 
     def weights(self, losses: Tensor, **given: Any) -> Tensor:
-        """The weights that :meth:`forward` gives to the losses, in their shape; it takes the same."""
+        """The weights that :meth:`forward` gives to the losses, in their shape, for the same arguments."""
         return self.weigh(Batch(losses, **given))
 
     #: ``(plan, select, rows) -> Chosen`` where a reducer has weights of its own, else the aggregate's.
@@ -153,7 +155,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def last_k(self) -> Any:
-        """How much was taken in the last call; over a group, by all processes."""
+        """The weight selected in the last call; over a group, by all processes."""
         return _number(self._last[0])
 
     @property
@@ -162,7 +164,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Let a schedule move one of the counts; a position that was loaded before it came is taken up."""
+        """Let a schedule change one of the counts; a position loaded earlier is resumed."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule

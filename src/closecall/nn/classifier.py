@@ -1,4 +1,4 @@
-"""The classifiers of :mod:`closecall.network`, which with torch also train on its devices."""
+"""The classifiers of :mod:`closecall.network`, which can also train on torch's devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CloseK: the reducer of the close calls, batch by batch or among the examples seen lately."""
+"""CloseK: the reducer of the close calls, within a batch or among recent examples."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class CloseK(Reducer):
         How many: a count in each batch, a fraction of it, or None for all.
     threshold : float, optional
         T, the loss on the decision boundary: ``math.log(2)`` for logistic loss, BCE with logits and two-class
-        cross-entropy, 1 for hinge. Losses do not say where their boundary is, so without it give ``closeness`` to the
-        call, or logits to :class:`CloseKLoss`, which knows.
+        cross-entropy, 1 for hinge. Losses alone do not reveal it, so without it pass ``closeness`` to the call, or use
+        :class:`CloseKLoss` on logits, which knows it.
     temperature : float, optional
         Select softly, with this width (:mod:`closecall.nn.soft`).
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
     memory : None or "global"
         With ``"global"``, k is a share of the data, not of the batch: a batch is ranked among the last ``memory_size``
-        examples (:mod:`closecall.nn.memory`), and the mean divides by the weight to be expected. A batch is remembered
-        in training mode while gradients are enabled: validation leaves the memory as it is.
+        examples (:mod:`closecall.nn.memory`), and the mean divides by the expected weight. A batch is remembered only
+        in training mode with gradients enabled; validation does not change the memory.
     memory_size : int
         How many examples are remembered, by all processes of a group together; ``data_size`` if that is less. A batch
-        larger than this is ranked by itself, with a warning.
+        larger than this is ranked on its own, with a warning.
     data_size : int, optional
         How many examples an epoch has; needed for a count ``k`` with ``memory="global"``.
 
@@ -72,12 +72,12 @@ class CloseK(Reducer):
         if memory and isinstance(k, int) and data_size is None:
             raise ValueError(f"with memory='global' k={k} counts examples of the data; give data_size, or a fraction k")
         if memory and (self.dim is not None or temperature is not None):
-            raise ValueError("memory='global' ranks hard, among all examples: leave dim and temperature out")
+            raise ValueError("memory='global' uses a hard selection among all examples: omit dim and temperature")
         self.data_size = data_size
         self.memory = KeyMemory(min(memory_size, data_size or memory_size)) if memory else None
 
     def reduce(self, batch: Batch) -> Tensor:
-        """Reduce a batch: by itself, or among the examples seen lately."""
+        """Reduce a batch, on its own or among recent examples."""
         if self.memory is None:
             return super().reduce(batch)
         batch = check_batch(batch, allow_empty=self.group is not None)
@@ -90,7 +90,7 @@ class CloseK(Reducer):
         return value / torch.where(expected > 0, expected, 1.0) if self.reduction == "mean" else value
 
     def weigh(self, batch: Batch) -> Tensor:
-        """The weights of a batch; the memory is left as it is."""
+        """The weights of a batch; the memory does not change."""
         if self.memory is None:
             return super().weigh(batch)
         return self._rank(check_batch(batch, allow_empty=self.group is not None), False)[0]

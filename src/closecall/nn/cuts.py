@@ -1,7 +1,7 @@
 """Cuts in NumPy: where the smallest keys of a row end, for eager code on the CPU.
 
-There ``np.partition`` is many times faster than torch's sort, topk and kthvalue, and at usual batch sizes, where the
-number of calls is what costs, a NumPy call is cheaper than torch's.
+``np.partition`` is many times faster than torch's sort, topk and kthvalue there. At usual batch sizes the number of
+calls dominates, and a NumPy call is cheaper than one of torch's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from closecall._names import Array
 
 LONG = 4096  # beyond this many keys with masses, narrowing down beats sorting
-SAMPLE = 1024  # how many keys are looked at to narrow a long row down
+SAMPLE = 1024  # how many keys are sampled to narrow down a long row
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -26,12 +26,12 @@ class Taken(NamedTuple):
 
 
 def slack(samples: int) -> float:
-    """The factor by which a sum of so many masses may fall short of k by rounding alone, as in the core."""
+    """The factor by which a sum of this many masses may fall short of k through rounding, as in the core."""
     return 1 - 4 * samples * EPSILON
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Weights of the smallest keys of one row, summing to ``wanted`` or to all there is; ties share.
+    """Weights of the smallest keys of one row, summing to ``wanted`` or to the total, if less; ties share.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float
         Mass to take.
     mass : array (samples,), optional
     total : float, optional
-        The mass's sum, if it is known.
+        The sum of the masses, if known.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _take_weighted(keys: Array, wanted: float, mass: Array) -> Taken:
 
 
 def weighted_edge(keys: Array, mass: Array, target: float) -> Any:
-    """The key at which the cumulative mass of one row reaches the target; past the end the last key that has mass."""
+    """The key at which the cumulative mass of one row reaches the target; beyond the end, the last key with mass."""
     if keys.size > LONG and target >= mass.sum(dtype=float):
         return keys[mass > 0].max() if (mass > 0).any() else keys.max()
     while keys.size > LONG:
@@ -128,7 +128,8 @@ def cut_rows(keys: Array, mass: Array | None, wanted: Array, copies: Array | Non
     mass : array (rows, samples) or None
     wanted : array (rows, 1)
     copies : array of int, optional
-        For small whole masses: each sample's number as often as its mass says. Then weights need no sorting either.
+        For small whole masses: the index of each sample, repeated by its mass. Weighted samples then need no sorting
+        either.
 
     Returns
     -------

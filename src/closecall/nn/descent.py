@@ -1,4 +1,4 @@
-"""Descent: a block of networks of one loss and aggregate through its steps, forward, selection, backward, Adam."""
+"""Descent of a block of networks with one loss and aggregate: forward, selection, backward, Adam."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Tensors:
 
 
 def selector_of(data: Tensors, rows: int) -> Selector:
-    """The selector for so many networks on the same data; small whole masses are taken as copies."""
+    """The selector for this many networks on the same data; small whole masses become copies."""
     if data.mass is None:
         return Selector(None)
     mass = data.mass.cpu().numpy()
@@ -81,7 +81,7 @@ def selector_of(data: Tensors, rows: int) -> Selector:
 
 
 class Descent(NamedTuple):
-    """Networks under way: parameters and Adam's running mean and mean square of the gradients."""
+    """Networks in training: parameters, and Adam's running mean and mean square of the gradients."""
 
     parameters: Weights
     mean: Weights
@@ -120,7 +120,7 @@ class Watch:
         self.kept: Weights | None = None
 
     def look(self, parameters: Weights) -> bool:
-        """Compare with the best so far; true when no row has improved for as long as patience goes."""
+        """Compare with the best so far; True if no row has improved within the patience."""
         right = self.data.margins(scores_of(parameters, self.data.inputs))[0] > 0
         mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
         found = (right * mass).sum(dim=1).double().cpu()
@@ -135,10 +135,10 @@ class Watch:
 
 
 def slopes(parameters: Weights, data: Tensors, acts: Tensor, pulls: Tensor, out: Tensor) -> Weights:
-    """Gradients of the parameters, going backward through those examples alone that some network pulls at.
+    """Gradients of the parameters, with a backward pass through only those examples that carry weight in some network.
 
-    With k close calls among n examples all others have derivative zero. Where at most a third is left it is cheaper to
-    gather them, (rows, features + 1, some), and to go forward and backward through these.
+    With k close calls among n examples, all others have derivative zero. If at most a third remain, it is cheaper to
+    gather them, (rows, features + 1, some), and to run forward and backward on these.
     """
     busy = (pulls != 0).any(dim=1)
     most = int(busy.sum(dim=1).max())

@@ -1,17 +1,17 @@
-"""Selection over the joined batch of all processes, without gathering the losses.
+"""Selection over the joint batch of all processes, without gathering the losses.
 
-The k-th key is found digit by digit: a key's bits, arranged so that integers sort like the floats they came from, are
-cut into digits of 11 bits, three for float32 and six for float64. For each digit every process counts the mass of its
-keys under each value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a
-bisection with 2048 branches, 16 kB a round and row whatever the batch size. Counts are exact, and so is the cut.
+The k-th key is found digit by digit: the bits of a key, arranged to sort like the original floats, are cut into digits
+of 11 bits, three for float32 and six for float64. For each digit every process counts the mass of its keys under each
+value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a bisection with 2048
+branches and 16 kB per round and row, whatever the batch size. Counts are exact, and so is the cut.
 
-**Gradients.** DistributedDataParallel averages the gradients of W processes. The loss returned on each process has
-the joined batch's value and W times the gradient of that process's part, so that the average is the joined batch's
-gradient. (Where gradients are summed by hand instead of averaged, divide by W.)
+**Gradients.** DistributedDataParallel averages the gradients of W processes. The loss returned on each process has the
+value of the joint batch and W times the gradient of that process's part, which makes the average the gradient of the
+joint batch. (If you sum gradients instead of averaging them, divide by W.)
 
-Every process has to call the reducer in every step; a process whose batch is empty calls it with an empty tensor.
-With ``dim=`` the processes share the rows if dimension 0, the batch, is among those ranked (a selection for each
-class, say); otherwise each row is one process's own (a selection for each image) and only the mean is joined.
+Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. With
+``dim=`` the processes share the rows if dimension 0, the batch, is among those ranked (for example, a selection for
+each class); otherwise each row belongs to one process (a selection for each image) and only the mean is shared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DIGIT = 11
 
 
 def resolve_group(group: Any) -> Any:
-    """Turn ``"world"`` into the default process group; anything else is a group already."""
+    """Turn ``"world"`` into the default process group; anything else already is a group."""
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
             "selection over processes needs torch.distributed: call torch.distributed.init_process_group first, "
@@ -66,9 +66,9 @@ class GroupSelector(Selector):
     group: Any = None
 
     def check(self, losses: Tensor, strict: bool, needs_mass: bool) -> bool:
-        """Whether any loss is infinite; bad values anywhere raise on every process, so that none is left waiting.
+        """Whether any loss is infinite; bad values anywhere raise on every process, so none is left waiting.
 
-        On accelerators nothing is read, and nothing raises.
+        On accelerators nothing is read, so nothing raises.
         """
         mass = torch.ones_like(losses) if self.mass is None else self.mass
         bad = torch.isnan(losses), torch.isinf(losses), ~torch.isfinite(mass), mass < 0
@@ -90,7 +90,7 @@ class GroupSelector(Selector):
         return bool(strict and infinite_losses)
 
     def totals(self, rows: Tensor) -> Tensor:
-        """The mass (rows, 1) of each joined row."""
+        """The mass (rows, 1) of each joint row."""
         return self.sums(torch.ones_like(rows) if self.mass is None else self.mass)
 
     def sums(self, values: Tensor) -> Tensor:
@@ -100,19 +100,19 @@ class GroupSelector(Selector):
         return part
 
     def highest(self, values: Tensor) -> Tensor:
-        """The largest value (rows, 1) of each joined row."""
+        """The largest value (rows, 1) of each joint row."""
         return largest(super().highest(values), self.group)
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Weights (rows, samples) of this process's keys among the smallest of the joined rows; ties share."""
+        """Weights (rows, samples) of this process's keys among the smallest of the joint rows; ties share."""
         return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
 
     def everything(self, keys: Tensor) -> Tensor:
-        """All of the mass; :meth:`check` has looked at the values already, so there is nothing to ask the others."""
+        """All of the mass; :meth:`check` has already checked the values, so no communication is needed."""
         return torch.ones_like(keys) if self.mass is None else self.mass
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
-        """The cut of the joined rows at the masses wanted (rows, 1), the same on every process."""
+        """The cut of the joint rows at the given masses (rows, 1), the same on every process."""
         bits = ordered_bits(keys)
         width = left = torch.iinfo(bits.dtype).bits
         mass = torch.ones_like(keys, dtype=wanted.dtype) if self.mass is None else self.mass.to(wanted.dtype)
@@ -155,7 +155,7 @@ def largest(values: Tensor, group: Any) -> Tensor:
 
 
 def gather(values: Tensor, group: Any) -> tuple[Tensor, int]:
-    """Values (rows, samples) of all processes of a group side by side, and at which sample this one's begin."""
+    """Concatenated values (rows, samples) of all processes of a group, and where this process's samples begin."""
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
     dist.all_gather(counts, torch.tensor([values.shape[1]], device=values.device), group=group)
@@ -181,5 +181,5 @@ class _Join(torch.autograd.Function):  # type: ignore[misc]
 
 
 def join(part: Tensor, group: Any) -> Tensor:
-    """The sum of all processes' parts, with W times this part's gradient (see the module's note on gradients)."""
+    """The sum over all processes, with W times the gradient of this part (see the note on gradients above)."""
     return _Join.apply(part, group)

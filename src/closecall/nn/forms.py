@@ -1,4 +1,4 @@
-"""Forms: the names of the individual losses of logits, what each stands for and which options it takes."""
+"""The names of the individual losses on logits, their meanings and their options."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from closecall.losses import FOCAL_GAMMA, GCE_Q, get_loss
 
 
 def focal(margins: Tensor, gamma: float = FOCAL_GAMMA) -> Tensor:
-    """The logistic loss times the chance of error to the power ``gamma``."""
+    """The logistic loss times the probability of an error to the power ``gamma``."""
     return torch.exp(gamma * F.logsigmoid(-margins)) * -F.logsigmoid(margins)
 
 
 def generalized_cross_entropy(margins: Tensor, q: float = GCE_Q) -> Tensor:
-    """(1 - p^q) / q with p the chance of being right."""
+    """(1 - p^q) / q, where p is the probability of being right."""
     return -torch.expm1(q * F.logsigmoid(margins)) / q
 
 
@@ -101,7 +101,7 @@ class LossOptions(NamedTuple):
     q: float | None = None
 
     def check(self, name: str) -> None:
-        """Raise ``ValueError`` for a name that is not known, and for options that do not fit it."""
+        """Raise ``ValueError`` for an unknown name or for options that do not apply to it."""
         form = lookup(FORMS, name, "loss")
         if not 0 <= self.label_smoothing <= 1:
             raise ValueError(f"label_smoothing={self.label_smoothing!r} must lie in [0, 1]")
@@ -112,12 +112,12 @@ class LossOptions(NamedTuple):
         ):
             value = getattr(self, option)
             if value is not None and form.margin != margin:
-                raise ValueError(f"{name!r} takes no {option}; it belongs to {margin}")
+                raise ValueError(f"{name!r} takes no {option}; it is an option of {margin}")
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{option}={value!r} must lie between {low:g} and {high:g}")
 
     def margin_loss(self, name: str) -> tuple[Callable[[Tensor], Tensor], float]:
-        """The margin loss of that name with its number, and its value on the boundary."""
+        """The margin loss of that name with its option, and its value on the boundary."""
         option, threshold = NUMBERS.get(name, ("", None))
         number = getattr(self, option) if option else None
         if threshold is None or number is None:

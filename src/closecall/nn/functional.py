@@ -1,11 +1,10 @@
 """Aggregates of per-example losses, as functions: losses of any shape -> one number with a gradient.
 
 Each is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, chosen without gradient and held fixed.
-The paper's constant M adds nothing to a gradient and is left out of the value.
-
-Losses of any shape (a segmentation map, say) are one batch of examples, or with ``dim`` several. Half precision
-selects, sums and returns float32. A count above what there is takes all there is. On the CPU a NaN raises under
-``torch.compile`` and ``vmap`` too; accelerators are never waited for, and a NaN loss there makes the value NaN.
+The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape (such as a
+segmentation map) are one batch of examples, or several with ``dim``. Half precision selects, sums and returns float32.
+A count above the size of the batch means all of it. On the CPU a NaN raises under ``torch.compile`` and ``vmap`` too;
+on accelerators, which are never waited for, a NaN loss makes the value NaN.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ LOG2 = math.log(2)
 
 
 def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
-    """Run a plan on a batch, on the quickest path that can; what reducers and the functions below share."""
+    """Run a plan on a batch along the quickest possible path; shared by reducers and the functions below."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = None
     if weigher is None:
@@ -84,34 +83,34 @@ def aggregate(
     losses : tensor of any shape
         One loss for each example.
     k, m : int, float or None
-        Counts of examples, fractions of their mass, or None: all for ``k``, none for ``m``. A batch that has fewer is
-        taken whole.
+        Counts of examples, fractions of their mass, or None: all for ``k``, none for ``m``. If a batch has fewer, all
+        of it is used.
     threshold : float, optional
-        T, the loss on the decision boundary; the close aggregates need it, or ``closeness``. log 2 belongs to the
-        logistic loss and to two-class cross-entropy, 1 to the hinge loss.
+        T, the loss on the decision boundary; the close aggregates need it, or ``closeness``. It is log 2 for the
+        logistic loss and two-class cross-entropy, 1 for the hinge loss.
     closeness : tensor of the losses' shape, optional
         How far each example is from the boundary, instead of ``abs(losses - threshold)``: for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
         Sample weights: an example of mass 2 is two examples.
     mask : boolean tensor of the losses' shape, optional
-        Which examples there are; the others (ignored pixels, padding) are not ranked, whatever their loss, NaN
-        included. Where nothing is left the value is 0.
+        Which examples count; the others (ignored pixels, padding) are not ranked, whatever their loss, even NaN. If
+        none are left, the value is 0.
     dim : int or tuple of int, optional
-        The dimensions along which examples compete; there is one selection for each place in the others. Losses
-        (images, height, width) with ``dim=(1, 2)`` are selected image by image. The mean is over all that is taken.
+        The dimensions along which examples compete; there is one selection for each position in the others. Losses
+        (images, height, width) with ``dim=(1, 2)`` are selected image by image. The mean is over everything selected.
     min_loss, min_kept : float; int, float or None
-        For ``"atk"``: take what exceeds ``min_loss``, at least ``min_kept`` and at most ``k``.
+        For ``"atk"``: select the losses above ``min_loss``, at least ``min_kept`` and at most ``k``.
     temperature : float, optional
         Select softly, with this width (:mod:`closecall.nn.soft`).
     nonfinite : {"raise", "propagate", "drop"}
-        What to do about NaN and about infinite losses that are taken: raise; let value and gradient show them, as
-        GradScaler needs it; or treat them as masked. An infinite loss that is not taken does no harm.
+        How to treat NaN losses and selected infinite ones: raise; propagate them to value and gradient, as GradScaler
+        requires; or treat them as masked. An infinite loss that is not selected does no harm.
     reduction : {"mean", "sum", "none"}
         The mean divides by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``. ``"none"``
-        returns the weighted losses in their shape; over a group they are this process's own, not scaled.
+        returns the weighted losses in their shape; over a group these are the process's own, unscaled.
     group : process group or "world", optional
-        Select over the joined batch of these processes (:mod:`closecall.nn.distributed`).
+        Select over the joint batch of these processes (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
         Where :class:`closecall.nn.KDecay` stands.
 
@@ -140,7 +139,7 @@ def weights(
     mask: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
-    """The weights :func:`aggregate` gives to the losses, in their shape and without gradient; settings are the same.
+    """The weights :func:`aggregate` gives to the losses, in their shape and without gradient, for the same settings.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The general path: every reduction in tensor operations, for compiled code, vmap, accelerators and several processes.
 
-No value is read on an accelerator and nothing is decided by one, so nothing waits for the device. What eager code on
-the CPU raises for is there left to show itself: a NaN loss makes the value and the gradient NaN.
+No value is read on an accelerator and no decision depends on one, so nothing waits for the device. Where eager code on
+the CPU raises, here a NaN loss makes the value and the gradient NaN.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WEIGH: dict[str, Weigh] = {
 
 
 class RankedRows(NamedTuple):
-    """A batch as rows without gradient, all (rows, samples); what does not count has mass, loss and closeness zero."""
+    """A batch as rows without gradient, all (rows, samples); masked examples have mass, loss and closeness zero."""
 
     losses: Tensor
     closeness: Tensor | None
@@ -59,7 +59,7 @@ class RankedRows(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """What is chosen of a batch, without gradient."""
+    """The selection from a batch, without gradient."""
 
     found: Chosen
     rows: RankedRows
@@ -90,7 +90,7 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
-    """What is chosen of a batch."""
+    """The selection from a batch."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows = rows_of(plan, batch, layout)
     select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"
@@ -99,7 +99,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
     if strict and group is None:
         require(~torch.isnan(rows.losses).any(), NOT_FINITE)
     found = (weigher or weigh_named)(plan, select, rows)
-    if infinite:  # only what is taken matters; over a group this is the same for all, so all ask
+    if infinite:  # only selected losses matter; this is the same on all processes of a group
         taken = (torch.isinf(rows.losses) & (found.weights != 0)).any()
         require(~(taken if group is None else largest(taken.to(torch.int32), group.group).bool()), NOT_FINITE)
     if rows.poison is not None:
@@ -109,8 +109,10 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
-    """The weight taken and the mean's divisor, of this process: the divisors by the weights. Where these change with
-    the losses, a gradient of the mean has to be one of a constant divisor: there the weight by the mean divisor."""
+    """The selected weight and the mean's divisor on this process: the divisors weighted by the selection.
+
+    If the weights change with the losses, the gradient requires a constant divisor: the weight times the mean divisor.
+    """
     exact = found.weights.to(count_dtype(found.weights.device))
     taken = exact.sum()
     if divisor is None:
@@ -126,7 +128,7 @@ def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: G
 
 
 def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
-    """The selector of a plan: processes share rows where dimension 0, the batch, is among those that are ranked."""
+    """The selector of a plan: processes share rows if dimension 0, the batch, is among those ranked."""
     refuse = "nan" if plan.nonfinite == "raise" else ""
     if plan.group is None or 0 not in layout.ranked:
         return Selector(mass, refuse=refuse)
@@ -172,7 +174,7 @@ def weigh_named(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
 
 
 def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tensor]:
-    """``k`` and ``m`` as masses (rows, 1), k infinite where it reaches the total (then all is taken, bit for bit)."""
+    """``k`` and ``m`` as masses (rows, 1); where k reaches the total it is infinite and selects everything."""
     takes, total = get_aggregate(plan.name).takes, select.totals(rows.losses)
     k = mass_of(plan.k if "k" in takes else None, total, 1)
     m = mass_of(0 if plan.m is None or "m" not in takes else plan.m, total, 0)
@@ -190,14 +192,14 @@ def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tens
 
 
 def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
-    """A count as masses (rows, 1), at most all there is."""
+    """A count as masses (rows, 1), at most the total."""
     if count is None or isinstance(count, float):
         return total * resolve_count(count, 1.0, low=low)
     return total.clamp(max=resolve_count(count, math.inf, low=low))
 
 
 def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
-    """The last loss (for close-k closeness) taken of each row (rows,), over all processes that share the row."""
+    """The last selected loss (for close-k: closeness) of each row (rows,), over all processes that share the row."""
     smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:

@@ -1,8 +1,8 @@
 """The paper's network as arrays: many networks of one shape, forward and backward, written out by hand.
 
-Two hidden ReLU layers of h units with skip connections: the second layer sees [x, h1], the output [x, h1, h2]. Nothing
-is concatenated: a layer that sees two things is the sum of two products, and all that is multiplied with x stands in
-one matrix. A step is then three products forward and five backward for all rows together.
+Two hidden ReLU layers of h units with skip connections: the second layer's input is [x, h1], the output's [x, h1, h2].
+Nothing is concatenated: a layer with two inputs is the sum of two products, and everything multiplied by x is in one
+matrix. A step is then three products forward and five backward for all rows together.
 
 Arrays are (rows, units, samples): configurations first, samples last.
 """
@@ -45,7 +45,7 @@ class Weights(NamedTuple):
 
 
 def start(features: int, hidden: int, outputs: int, seed: int) -> Weights:
-    """One random start, (1, ...): uniform within 1/sqrt(fan-in), as torch's linear layers have it.
+    """One random start, (1, ...): uniform within 1/sqrt(fan-in), as in torch's linear layers.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def start(features: int, hidden: int, outputs: int, seed: int) -> Weights:
 
 
 def weights_of(given: network.Parameters) -> Weights:
-    """Networks of NumPy as tensors."""
+    """NumPy networks as tensors."""
     return Weights(*map(torch.from_numpy, (given.on_inputs, given.on_first, given.on_second)))
 
 
@@ -67,7 +67,7 @@ def forward(parameters: Weights, inputs: Tensor, out: Tensor | None = None) -> T
     ----------
     parameters : Weights
     inputs : tensor (features + 1, samples) or (rows, features + 1, samples)
-        Shared by all networks, or each with its own.
+        Shared by all networks, or one each.
     out : tensor (rows, 2h + o, samples), optional
         Where to put them.
 
@@ -102,7 +102,7 @@ def backward(parameters: Weights, inputs: Tensor, acts: Tensor, pulls: Tensor, o
     pulls : tensor (rows, o, samples)
         The derivatives by the scores.
     out : tensor (rows, 2h + o, samples), optional
-        Room for the derivatives by all units.
+        A buffer for the derivatives with respect to all units.
     """
     _, on_first, on_second = parameters
     hidden = parameters.hidden
@@ -127,7 +127,7 @@ def scores_of(parameters: Weights, inputs: Tensor) -> Tensor:
 
 
 class ResidualMLP(nn.Module):  # type: ignore[misc]
-    """One such network as a plain module, for any training loop.
+    """One of these networks as a plain module, for any training loop.
 
     Parameters
     ----------

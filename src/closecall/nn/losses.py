@@ -1,10 +1,10 @@
 """Individual losses of logits: scores and targets -> losses, and how close each example is to the boundary.
 
-Every loss of the core is a function of the margin; here the margin comes from logits. With one logit an example it is
-``y * z``; with a logit for each class it is ``z_y`` less what the other scores come to. Their *maximum* gives the
-top-two margin, positive exactly where the prediction is right, so that ``l(0)`` stays the boundary for any number of
-classes; the logarithm of the sum of their exponentials gives the losses of the softmax: cross-entropy is the logistic
-loss of that margin.
+Every loss of the core is a function of the margin; here the margin comes from logits. With one logit per example it is
+``y * z``; with a logit for each class it is ``z_y`` minus a summary of the other scores. Their *maximum* gives the
+top-two margin, which is positive exactly where the prediction is right, so ``l(0)`` remains the boundary for any number
+of classes; the logarithm of the sum of their exponentials gives the losses of the softmax: cross-entropy is the
+logistic loss of that margin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogitLosses(NamedTuple):
 
 
 class WeightedLosses(NamedTuple):
-    """Losses and closeness, and what each loss counts in the mean's divisor: 1 each if None."""
+    """Losses and closeness, and the contribution of each loss to the mean's divisor (1 each if None)."""
 
     losses: Tensor
     closeness: Tensor
@@ -37,7 +37,7 @@ class WeightedLosses(NamedTuple):
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Logits with one for each target in the targets' shape; those with a dimension of classes as they are.
+    """Single logits in the shape of the targets; logits with a dimension of classes unchanged.
 
     Examples
     --------
@@ -55,8 +55,7 @@ def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
-    """Logits without a dimension for one logit, and whether targets are probabilities of the classes, as cross-entropy
-    takes them."""
+    """Logits without a dimension for single logits, and whether targets are class probabilities."""
     takes = FORMS[name].probabilities and FORMS[name].classes
     if takes and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point():
         return logits, True
@@ -109,7 +108,7 @@ def logit_losses(
     alpha: float | None = None,
     q: float | None = None,
 ) -> LogitLosses:
-    """Losses of logits by name, and how close each call is.
+    """Losses of logits by name, and how close each example is to the boundary.
 
     | name | with one logit | with a logit for each class |
     |---|---|---|
@@ -123,10 +122,10 @@ def logit_losses(
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
     The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. ``logistic`` and
-    ``focal`` with classes once meant the top-two margin; they still do, with a warning that names both.
+    ``focal`` with classes still mean the top-two margin, with a warning that names both.
 
     The value on the boundary of a loss of the softmax depends on the other classes, and weights and smoothing move that
-    of any loss, so close calls are found by the (top-two) margin alone: by the margin loss at it, before any weight.
+    of any loss, so close calls are determined only by the (top-two) margin: by the margin loss, before any weights.
 
     Parameters
     ----------
@@ -134,7 +133,7 @@ def logit_losses(
     logits : tensor (samples, ...) or (samples, classes, ...)
     targets : tensor (samples, ...)
         As in :func:`margins`. Cross-entropy also takes probabilities (samples, classes, ...), binary cross-entropy
-        probabilities (samples, ...); the likeliest class is then the one the margin is of.
+        probabilities (samples, ...); the margin is then that of the likeliest class.
     weight : tensor (classes,), optional
         Factors of the losses, by class; with one logit (2,), of the negatives and the positives.
     pos_weight : tensor, optional
@@ -146,7 +145,8 @@ def logit_losses(
     alpha : float, optional
         With one logit, the focal loss's factor of the positives; the negatives' is 1 - alpha. Classes have ``weight``.
     q : float, optional
-        The generalised cross-entropy's exponent, 0.7 by default: near 0 it is the log loss, at 1 the chance of error.
+        The generalised cross-entropy's exponent, 0.7 by default: near 0 it is the log loss, at 1 the probability of an
+        error.
 
     Examples
     --------
@@ -160,8 +160,10 @@ def logit_losses(
 
 
 def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, options: LossOptions) -> WeightedLosses:
-    """What :func:`logit_losses` does with logits that are :func:`arranged`, and what the losses count in a weighted
-    mean: as torch has it, the weight of the target's class, and 1 where targets are probabilities of classes."""
+    """The losses of :func:`arranged` logits, and their weights in a weighted mean.
+
+    As in torch, these are the weights of the targets' classes, and 1 if targets are class probabilities.
+    """
     if logits.dtype not in (torch.float32, torch.float64):
         logits = logits.float()  # margins of half-precision logits would be tied, and their losses rounded
     one_logit = not soft and logits.shape == targets.shape
@@ -195,8 +197,8 @@ def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
         kept = form.margin if one_logit else f"{TOP_TWO}{form.margin}"
         other = "" if one_logit else f", or {form.reads_as!r} for the loss of the softmax"
         warnings.warn(
-            f"the loss {name!r} {'' if one_logit else 'with a logit for each class '}is now called {kept!r}: write that"
-            f"{other}; the old name will be refused",
+            f"the loss {name!r} {'' if one_logit else 'with a logit for each class '}is now called {kept!r}; use that "
+            f"name{other}; the old name will stop working",
             FutureWarning,
             stacklevel=4,
         )
@@ -255,7 +257,7 @@ def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | 
 def _refuse(name: str, **given: object) -> None:
     for option, value in given.items():
         if value is not None:
-            raise ValueError(f"{name!r} with a logit for each class takes no {option}")
+            raise ValueError(f"{name!r} with a logit for each class has no {option}")
 
 
 def _signs(targets: Tensor) -> Tensor:
@@ -277,7 +279,7 @@ def _class_targets(logits: Tensor, targets: Tensor) -> Tensor:
         )
     classes = logits.shape[1]
     if classes < 2:
-        raise ValueError("one class only; with a single logit for each example drop dimension 1")
+        raise ValueError("there is only one class; with a single logit per example, drop dimension 1")
     if targets.is_floating_point() or targets.dtype == torch.bool:
         raise TypeError(f"class targets must be integers 0..{classes - 1}, not {targets.dtype}")
     valid = ((targets >= 0) & (targets < classes)).all()

@@ -1,11 +1,11 @@
-"""KeyMemory: the closeness of the examples seen lately, so that a mini-batch is ranked among the data, not itself.
+"""KeyMemory: the closeness of recent examples, which ranks a mini-batch within the data, not within itself.
 
-A batch of 32 in which everything is easy still has its closest ten percent, which the full data would not take. The
-memory is a ring of the last keys ``abs(l - T)``; a batch selects what lies below the k-th place *of the ring*. Where
-the parameters stand still and the ring holds one epoch, that is exactly the full-batch selection; while they move, the
-older keys are out of date by as much as the parameters moved within the ring's span. A ring of 16 to 32 batches agreed
-best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the table). Over a group of processes
-the ring is that of the joined batches, the same on every process, so that any of them may save it.
+Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data. The
+memory is a ring of the last keys ``abs(l - T)``; a batch selects what lies below the k-th place *of the ring*. If the
+parameters are constant and the ring holds one epoch, this is exactly the full-batch selection; while they change, the
+older keys lag behind. A ring of 16 to 32 batches agreed best with the full-batch selection in our runs
+(benchmarks/torch_loss.py prints the table). Over a group of processes the ring holds the joint batches and is the same
+on every process, so any of them may save it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 
 class Keys(NamedTuple):
-    """Keys of examples, their masses and what they count in the mean's divisor, all (1, samples)."""
+    """Keys of examples, their masses and their contributions to the mean's divisor, all (1, samples)."""
 
     keys: Tensor
     mass: Tensor
@@ -29,7 +29,7 @@ class Keys(NamedTuple):
 class KeyMemory(nn.Module):  # type: ignore[misc]
     """A ring of keys, their masses and divisors, saved with the state dict.
 
-    Keys are ranked in float32 or better: a model that is turned to half precision leaves its memory as it is.
+    Keys are ranked in float32 or better: converting a model to half precision does not change its memory.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def remember(self, new: Keys) -> None:
-        """Put keys in the place of the oldest ones."""
+        """Replace the oldest keys."""
         size = self.keys.shape[1]
         samples = min(new.keys.shape[1], size)
         if samples == size:
@@ -84,7 +84,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         self.position.copy_((self.position + samples) % size)
 
     def pool(self, new: Keys, remember: bool) -> Keys:
-        """What to rank a batch among: the ring with the batch put in, or beside it."""
+        """What a batch is ranked among: the ring with the batch inserted, or alongside it."""
         ring, samples = Keys(self.keys, self.mass, self.divisor), new.keys.shape[1]
         if not remember:
             return Keys(*(torch.cat(pair, dim=1) for pair in zip(ring, new, strict=True)))

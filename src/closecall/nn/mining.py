@@ -19,9 +19,9 @@ from .soft import Chosen, tilt
 
 
 class HardNegatives(Reducer):
-    """Every positive and, for each of them, ``ratio`` negatives of the largest loss: 3:1 mining.
+    """All positives and, for each of them, the ``ratio`` negatives with the largest losses: 3:1 mining.
 
-    The convention of single-shot detectors (Liu et al. 2016). Those divide by the number of positives: take
+    The convention of single-shot detectors (Liu et al. 2016). These divide by the number of positives: use
     ``reduction="sum"`` and divide by ``positives.sum()``.
 
     Parameters
@@ -29,7 +29,7 @@ class HardNegatives(Reducer):
     ratio : float
         Negatives for each positive.
     min_kept : int, float or None
-        At least so many negatives, where there are no positives for instance: a count, or a fraction of the batch.
+        Minimum number of negatives, for example if there are no positives: a count, or a fraction of the batch.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`; ``dim=1`` mines image by image in losses (images, anchors).
 
@@ -53,7 +53,7 @@ class HardNegatives(Reducer):
     def forward(  # type: ignore[override]
         self, losses: Tensor, *, positives: Tensor, **given: Any
     ) -> Tensor:
-        """Reduce losses; the boolean ``positives`` says which are kept in any case. The rest as for every reducer."""
+        """Reduce losses; the boolean ``positives`` marks those that are always kept. Otherwise as for every reducer."""
         found = functional.reduce(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
         self._last = found[1:]
         return found.value
@@ -92,7 +92,7 @@ class Tilted(Reducer):
     Parameters
     ----------
     t : float
-        Above 0 large losses count more, up to the largest alone; below 0 they count less, as outliers should; 0 is
+        Above 0 large losses count more, up to the largest alone; below 0 they count less, which suits outliers; 0 is
         the average.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`. The sum is n times the mean.
@@ -113,7 +113,7 @@ class Tilted(Reducer):
         self.t = t
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Every loss, by exp(t * loss); ``closeness`` is not looked at."""
+        """Every loss, by exp(t * loss); ``closeness`` is ignored."""
         return tilt(select, rows.losses, self.t)
 
     def extra_repr(self) -> str:

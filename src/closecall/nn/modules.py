@@ -1,4 +1,4 @@
-"""Losses on logits, as modules: individual losses, then a reducer. The inputs are logits, always."""
+"""Losses on logits, as modules: individual losses, then a reducer. The inputs are always logits."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         ``"log_loss"``, the default, is torch's cross-entropy with a logit for each class and its binary cross-entropy
         with one for each target. The other names: :func:`closecall.nn.losses.logit_losses`.
     ignore_index : int, optional
-        Targets of this value are not there: they are not ranked, not counted, and their logits may be anything, NaN
-        included. A batch of nothing else has loss 0 and gradient 0. As in torch, a negative one says nothing about
-        targets that are probabilities.
+        Targets with this value are ignored: they are neither ranked nor counted, and their logits may be anything, even
+        NaN. A batch of such targets has loss 0 and gradient 0. As in torch, a negative value has no effect on targets
+        that are probabilities.
     weight : tensor (classes,), optional
-        Factors of the losses by class. As in torch's cross-entropy the mean divides by the weights of the targets that
-        are chosen, and where targets are probabilities of classes by how many are chosen. (Where a smooth reducer's
-        weights change with the losses, it divides by the mean weight of all targets instead, as a gradient needs it.)
-        For weights that count as examples give ``mass`` to the call.
+        Factors of the losses by class. As in torch's cross-entropy, the mean divides by the weights of the selected
+        targets, or by their number if targets are probabilities of classes. (If a smooth reducer's weights change with
+        the losses, it divides by the mean weight of all targets instead, which the gradient requires.) For weights that
+        count as examples, pass ``mass`` to the call.
     pos_weight : tensor, optional
-        Factor of the positives' losses, with one logit for each target. As in torch it is not in the mean's divisor.
+        Factor of the positives' losses, with one logit for each target. As in torch, it does not affect the mean's
+        divisor.
     label_smoothing : float
-        As in torch's cross-entropy. Neither this nor the weights have a say in what is a close call: the margin has.
+        As in torch's cross-entropy. Neither this nor the weights affect which examples are close calls: only the margin
+        does.
     gamma, alpha, q : float, optional
         Of the focal loss and the generalised cross-entropy, see :func:`closecall.nn.losses.logit_losses`.
 
@@ -83,8 +85,8 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """Logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) -> one number.
 
-        ``mass`` are sample weights and ``mask`` says what counts, both of the losses' shape. ``positives`` are for
-        :class:`HardNegatives`; by default all targets but 0, the background.
+        ``mass`` holds sample weights and ``mask`` says which examples count, both in the shape of the losses.
+        ``positives`` is for :class:`HardNegatives`; by default all targets except 0, the background.
         """
         logits, soft = arranged(self.loss, logits, targets)
         mask = self._counted(logits, targets, mask, soft)

@@ -1,6 +1,6 @@
-"""The paper's network for a whole grid of problems on any device of torch: blocks of networks at a time.
+"""The paper's network for a whole grid of problems on any torch device, one block of networks at a time.
 
-On a processor :mod:`closecall.network` is several times faster; this is the path for accelerators.
+On a CPU :mod:`closecall.network` is several times faster; this is the path for accelerators.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CPU_BLOCK, LARGE_BLOCK = 2**18, 2**26  # activations of a block: what a core's c
 
 
 def tensors(data: Data, device: Any) -> Tensors:
-    """Examples on a device of torch."""
+    """Examples on a torch device."""
     inputs = torch.as_tensor(np.vstack([data.rows.T, np.ones(len(data.rows), data.rows.dtype)]), device=device)
     mass = None if data.mass is None else torch.as_tensor(data.mass, dtype=inputs.dtype, device=device)
     return Tensors(inputs, torch.as_tensor(data.targets, device=device), mass, data.total, data.outputs)
@@ -42,7 +42,7 @@ def train_grid(
     dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> NetworkGrid:
-    """Train one network for each problem, as :func:`closecall.network.train_grid` does, on a device of torch.
+    """Train one network for each problem, as :func:`closecall.network.train_grid` does, on a torch device.
 
     Parameters
     ----------
@@ -93,11 +93,11 @@ class TorchTrainer:
         self.state = Descent(weights, zeros, zeros)
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Go on with these networks."""
+        """Continue with these networks."""
         self.state = self.state.rows(rows)
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take every block of rows through the span, in place; how many steps each row has taken."""
+        """Take every block of rows through the span, in place; returns how many steps each row has taken."""
         state, inputs = self.state, self.data.inputs
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
         size = max(1, room // (state.parameters.on_inputs.shape[1] * inputs.shape[1]))
@@ -111,5 +111,5 @@ class TorchTrainer:
         return steps
 
     def weights(self) -> Array:
-        """The networks as they are, (rows, size)."""
+        """The current networks, (rows, size)."""
         return Parameters.joined(self.shape, *(each.cpu().numpy() for each in self.state.parameters)).values

@@ -1,4 +1,4 @@
-"""Plan: what a reduction does, as one object, and the checks and layouts that all ways to run it share."""
+"""Plan: a reduction as one object, with the checks and layouts that all its implementations share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     starts: tuple[Count, Count] = (None, 0)
 
     def check(self) -> None:
-        """Raise ``ValueError`` or ``TypeError`` for settings that fit no batch."""
+        """Raise ``ValueError`` or ``TypeError`` for settings that no batch could satisfy."""
         check = _check if torch.compiler.is_compiling() else _check_once
         check(self.name, self.k, self.m, self.min_loss, self.min_kept, self.temperature, self.nonfinite)
         if self.reduction not in REDUCTIONS:
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
     @property
     def takes_smallest(self) -> bool:
-        """Whether it takes what is smallest, of the closeness or of the losses: all but the m largest."""
+        """Whether it selects the smallest values, of closeness or of the losses (all but the m largest)."""
         known = AGGREGATES.get(self.name)
         return known is not None and (known.close or known.takes == ("m",))
 
@@ -82,10 +82,12 @@ def _check(
     resolve_count(min_kept, math.inf, name="min_kept", low=0)
     largest = name in AGGREGATES and AGGREGATES[name].convex and "k" in AGGREGATES[name].takes
     if min_loss is not None and not (largest and math.isfinite(min_loss)):
-        raise ValueError(f"min_loss={min_loss!r} has to be a number, and belongs to the k largest losses (atk)")
+        raise ValueError(f"min_loss={min_loss!r} must be a number, and applies only to the k largest losses (atk)")
     if temperature is not None:
         if name not in SOFT:
-            raise ValueError(f"{name!r} has no soft form; temperature belongs to atk, close, ranked_range and trimmed")
+            raise ValueError(
+                f"{name!r} has no smooth form; temperature applies to atk, close, ranked_range and trimmed"
+            )
         if not 0 < temperature < math.inf:
             raise ValueError(f"temperature={temperature!r} must be a positive number")
 
@@ -94,7 +96,7 @@ _check_once = lru_cache(maxsize=256)(_check)  # a few microseconds of each step 
 
 
 class Batch(NamedTuple):
-    """Losses with gradient, and what comes with them; all of one shape."""
+    """Losses with gradient, and their companions; all of one shape."""
 
     losses: Tensor
     mass: Tensor | None = None
@@ -104,7 +106,7 @@ class Batch(NamedTuple):
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
-    """The batch with losses of at least float32; what is not a batch of losses raises."""
+    """The batch with losses of at least float32; raises if it is not a batch of losses."""
     losses = batch.losses
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")
@@ -133,7 +135,7 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
 
 
 class Layout(NamedTuple):
-    """How losses of some shape become rows (rows, samples), one row for each selection."""
+    """How losses of a given shape become rows (rows, samples), one row for each selection."""
 
     kept: tuple[int, ...]  # dimensions that tell the rows apart
     ranked: tuple[int, ...]  # dimensions along which examples compete

@@ -26,7 +26,7 @@ MANY_ROWS, SHORT = 16, 1024  # more rows than this, and shorter ones: all rows a
 
 
 class Row(NamedTuple):
-    """One selection: arrays (samples,) without what is masked, and counts as masses."""
+    """One selection: arrays (samples,) without masked examples, and counts as masses."""
 
     losses: Array
     closeness: Array | None
@@ -60,7 +60,7 @@ def _close(row: Row) -> Taken:
     return take_row(row.closeness, row.k, row.mass, row.total)
 
 
-#: Row -> what is taken of it; the edge is that of the negated losses wherever the largest are taken.
+#: Row -> its selection; the edge is that of the negated losses if the largest are selected.
 TAKE: dict[str, Callable[[Row], Taken]] = {
     "average": lambda row: take_row(-row.losses, math.inf, row.mass, row.total),
     "maximal": lambda row: take_row(-row.losses, 1.0, row.mass, row.total),
@@ -74,7 +74,7 @@ TAKE: dict[str, Callable[[Row], Taken]] = {
 
 
 def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
-    """Reduce where values can be read without waiting; None elsewhere, and where all rows at once is faster."""
+    """Reduce if values can be read without waiting; None otherwise, or if handling all rows at once is faster."""
     found = _choose(plan, batch)
     if found is None:
         return None
@@ -89,13 +89,13 @@ def reduce_quickly(plan: Plan, batch: Batch) -> Outcome | None:
 
 
 def weigh_quickly(plan: Plan, batch: Batch) -> Tensor | None:
-    """The weights in the losses' shape, where values can be read; None elsewhere."""
+    """The weights in the shape of the losses, if values can be read; None otherwise."""
     found = _choose(plan, batch)
     return None if found is None else torch.from_numpy(found[0])
 
 
 def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
-    """The average of unweighted losses, which costs what torch's mean costs; None if something has to be looked at."""
+    """The average of unweighted losses, as cheap as torch's mean; None if anything needs checking."""
     given = plan.group, batch.mass, batch.mask, batch.divisor
     if not get_aggregate(plan.name).plain or any(each is not None for each in given):
         return None
@@ -104,7 +104,7 @@ def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
 
 
 def plain_mean(losses: Tensor, reduction: str, nonfinite: str) -> Tensor | None:
-    """The mean or the sum of all losses; None if that is not it, or if it is not finite and that matters."""
+    """The mean or the sum of all losses; None if that is not the result, or if it is not finite and that matters."""
     if reduction == "none" or losses.dtype not in (torch.float32, torch.float64) or not losses.numel():
         return None
     value = losses.mean() if reduction == "mean" else losses.sum()
@@ -196,7 +196,7 @@ def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tupl
         if len(parts) > 1:
             m = between(limited(plan.starts[1], total, 0), m, *parts[1])
     if m >= k and isinstance(plan.k, int) and isinstance(plan.m, float):
-        raise ValueError(f"m={plan.m!r} leaves nothing: it must be below k={k:g}")
+        raise ValueError(f"m={plan.m!r} leaves no examples: it must be below k={k:g}")
     if plan.min_loss is not None:
         hard = losses > plan.min_loss
         above = float(np.count_nonzero(hard)) if mass is None else float(mass[hard].sum(dtype=float))
@@ -206,7 +206,7 @@ def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tupl
 
 @lru_cache(maxsize=256, typed=True)  # a few microseconds of each step otherwise
 def limited(count: Count, total: float, low: int) -> float:
-    """A count as a mass, at most all there is: a batch smaller than a whole k is taken whole.
+    """A count as a mass, at most the total: of a batch smaller than k, everything is used.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Reducers: per-example losses -> one number, as modules that remember the settings of the functions."""
+"""Reducers: per-example losses -> one number, as modules that store the settings of the functions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Average(Reducer):
     aggregate = "average"
 
     def reduce(self, batch: Batch) -> Tensor:
-        """Reduce a batch; the plain mean goes the shortest way."""
+        """Reduce a batch; the plain mean has a shortcut."""
         losses = batch.losses
         plain = batch.mass is None and batch.mask is None and batch.divisor is None and self.group is None
         if plain and isinstance(losses, Tensor) and losses.ndim:
@@ -87,7 +87,7 @@ class AverageTopK(Reducer):
     k : int, float or None
         How many at most.
     min_loss : float, optional
-        Take only what exceeds this loss ...
+        Select only losses above this value ...
     min_kept : int, float or None
         ... but at least so many. The convention of semantic segmentation: a probability threshold p is
         ``min_loss=-log(p)``.

@@ -1,8 +1,8 @@
 """Schedules of counts: k and m that change over a run, like torch's learning-rate schedulers.
 
-A schedule says how much *remains* of the way from where a count starts to where it ends. The reducer keeps that as a
-tensor, so that a compiled step is not compiled again when the count changes, and the position in its ``state_dict``,
-so that a checkpoint of the model is enough to resume.
+A schedule says how much *remains* of the way from the start of a count to its end. The reducer stores this as a tensor,
+which avoids recompiling a step when the count changes, and the position in its ``state_dict``, which makes a checkpoint
+of the model enough to resume.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PARTS = 2**30  # what is not a simple fraction is counted in these
 
 
 def between(start: float, end: float, over: int, under: int) -> float:
-    """The count of which ``over / under`` of the way from its start to its end remains.
+    """The count at which ``over / under`` of the way from start to end remains.
 
-    Exact integer arithmetic with halves to even where both are whole, as :func:`closecall.schedules.decay` has it;
-    not rounded otherwise.
+    Exact integer arithmetic with halves rounded to even if both are whole, as in :func:`closecall.schedules.decay`;
+    otherwise not rounded.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """The same as :func:`between` in tensor operations, for totals that are not known before.
+    """The same as :func:`between` in tensor operations, for totals not known in advance.
 
     Parameters
     ----------
@@ -78,30 +78,30 @@ SHAPES: dict[str, Callable[[float], float]] = {"linear": _linear, "cosine": _cos
 
 
 class CountSchedule:
-    """Let a reducer's k or m go from a start to its own value over a run.
+    """Move a reducer's k or m from a start to its own value over a run.
 
-    A step is whatever lies between two calls of :meth:`step`: an optimiser step or an epoch; call it after the
-    optimiser's. The position is part of the reducer's ``state_dict``; ``total_steps`` is not, so that a run may be
-    made longer or shorter when it is resumed.
+    A step is whatever happens between two calls of :meth:`step`: an optimiser step or an epoch; call it after the
+    optimiser's step. The position is part of the reducer's ``state_dict``; ``total_steps`` is not, so a resumed run may
+    be made longer or shorter.
 
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
         Its own k or m, a count, a fraction or None, is where the schedule ends.
     total_steps : int
-        How many steps the run has. Later steps keep the final count.
+        The number of steps of the run. Later steps keep the final count.
     count : {"k", "m"}
         Which count.
     shape : {"linear", "cosine", "steps"} or callable
-        How it gets there: a callable takes the part of the way that is behind (0 to 1) and gives what remains (1 to 0).
+        How it gets there: a callable maps the completed part of the way (0 to 1) to the remaining part (1 to 0).
     start : int, float or None
         Where it starts: a count or a fraction; None is all for k and none for m.
     warmup : float
-        The part of the run in which the count stays at its start.
+        The part of the run during which the count stays at its start.
     until : float
         The part of the run after which it has reached its end.
     milestones : sequence of float, optional
-        With ``shape="steps"``: the parts of the run at which it takes the next of as many equal steps.
+        With ``shape="steps"``: the points of the run, as fractions, at which the count makes equal steps.
 
     Examples
     --------
@@ -147,22 +147,22 @@ class CountSchedule:
 
     @property
     def last_step(self) -> int:
-        """How many steps are behind."""
+        """The number of completed steps."""
         return int(getattr(self.reducer, f"{self.count}_step"))
 
     def step(self) -> None:
-        """Go on to the next step."""
+        """Advance to the next step."""
         self.move_to(self.last_step + 1)
 
     def move_to(self, step: int) -> None:
-        """Take up the run after so many steps; the reducer's count follows at once."""
+        """Resume the run after this many steps; the reducer's count follows at once."""
         getattr(self.reducer, f"{self.count}_step").fill_(step)
         over, under = self.remaining()
         row = 0 if self.count == "k" else 1
         self.reducer.remaining[row].copy_(torch.tensor([over, under]))
 
     def remaining(self) -> tuple[int, int]:
-        """What remains of the way in the step that comes next, as numerator and denominator."""
+        """What remains of the way in the next step, as numerator and denominator."""
         done = min(self.last_step + 1, self.total_steps) / self.total_steps
         if self.shape == "steps":
             return sum(done <= each for each in self.milestones), max(len(self.milestones), 1)
@@ -175,7 +175,7 @@ class CountSchedule:
         return round(PARTS * min(max(left, 0.0), 1.0)), PARTS
 
     def count_at(self, total: float) -> float:
-        """The count of the step that comes next, in a batch of ``total`` examples (or total sample weight)."""
+        """The count in the next step, in a batch of ``total`` examples (or total sample weight)."""
         return float(self.reducer.counts(total)[0 if self.count == "k" else 1])
 
     def state_dict(self) -> dict[str, int]:
@@ -183,7 +183,7 @@ class CountSchedule:
         return {"last_step": self.last_step, "total_steps": self.total_steps}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Take up a saved position; the length stays the one that was given."""
+        """Resume from a saved position; the length does not change."""
         missing = {"last_step", "total_steps"} - set(state)
         if missing:
             raise ValueError(f"this is not a {type(self).__name__} state: {', '.join(sorted(missing))} missing")
@@ -193,14 +193,14 @@ class CountSchedule:
 class KDecay(CountSchedule):
     """Let a reducer's k fall from the whole batch to its own k as in the paper's Algorithm 1.
 
-    For a third of the steps everything is taken, in the second third k falls linearly, then it stays.
+    For a third of the steps everything is selected, in the second third k falls linearly, then it stays constant.
 
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        With a k that decays towards the one it was made with: an int (a count in each batch), a fraction or None.
+        Its k, at which the decay ends, is an int (a count in each batch), a fraction or None.
     total_steps : int
-        E, how many steps the run has. Later steps keep the final k.
+        E, the number of steps of the run. Later steps keep the final k.
 
     Examples
     --------
@@ -224,5 +224,5 @@ class KDecay(CountSchedule):
         return min(max(over, 0), self.total_steps), self.total_steps
 
     def k_at(self, total: float) -> float:
-        """The k of the step that comes next, in a batch of ``total`` examples (or total sample weight)."""
+        """The k in the next step, in a batch of ``total`` examples (or total sample weight)."""
         return self.count_at(total)

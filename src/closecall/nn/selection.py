@@ -1,9 +1,9 @@
 """Selection: keys -> the weights of the smallest ones, exactly as the NumPy core does it.
 
-A selection is a *cut*: the key at the k-th place, the mass before it and the mass tied with it. The cut is one
-operator, so ``torch.compile`` and ``vmap`` have the fast path of eager code and its check for NaN. Other ways to find
-the cut (over processes, over a memory) give the same three numbers and reuse everything below. On an accelerator
-nothing here waits for the device: no value is read, and nothing is decided by one.
+A selection is a *cut*: the key at the k-th place, the mass before it and the mass tied with it. The cut is a single
+operator, so ``torch.compile`` and ``vmap`` share the fast path of eager code and its check for NaN. Other ways to find
+the cut (over processes, over a memory) return the same three numbers and reuse everything below. On an accelerator
+nothing here waits for the device: no value is read, and no decision depends on one.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Cut(NamedTuple):
 
 
 def almost(samples: int | Tensor, dtype: torch.dtype) -> float | Tensor:
-    """The factor by which a sum of so many masses may fall short of k by rounding alone, as in the core."""
+    """The factor by which a sum of this many masses may fall short of k through rounding, as in the core."""
     return 1 - 4 * samples * torch.finfo(dtype).eps
 
 
 def count_dtype(device: torch.device) -> torch.dtype:
-    """The dtype in which masses are counted: float64 wherever the device has it, for float32 stops at 2**24."""
+    """The dtype for counting masses: float64 if the device supports it, because float32 ends at 2**24."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -83,12 +83,12 @@ torch.library.register_vmap("closecall::cut", _vmap_cut, lib=_LIBRARY)
 
 
 def readable(tensor: Tensor) -> bool:
-    """Whether values may be looked at: on the CPU, and not while code is traced."""
+    """Whether values may be read: on the CPU, and not while code is traced."""
     return bool(tensor.device.type == "cpu") and not torch.compiler.is_compiling()
 
 
 def require(valid: Tensor, message: str) -> None:
-    """Raise ``ValueError(message)`` unless valid; a value that cannot be read without waiting is not looked at."""
+    """Raise ``ValueError(message)`` unless valid; a value that cannot be read without waiting is not checked."""
     if not readable(valid):
         return
     try:
@@ -106,7 +106,7 @@ def check_mass(mass: Tensor) -> None:
 
 
 def refuse_keys(keys: Array, refuse: str) -> None:
-    """Raise ``ValueError`` if keys are ``"nan"`` or ``"nonfinite"``; with ``""`` anything goes."""
+    """Raise ``ValueError`` if keys are ``"nan"`` or ``"nonfinite"``; with ``""`` nothing is checked."""
     if not refuse:
         return
     with np.errstate(over="ignore", invalid="ignore"):
@@ -137,7 +137,7 @@ class Selector:
     copies : array of int, optional
         For small whole masses that are the same in all rows, see :func:`closecall.nn.cuts.cut_rows`.
     refuse : {"nonfinite", "nan", ""}
-        Which keys raise. A NaN that does not is never taken.
+        Which keys raise. Otherwise a NaN is never selected.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Soft selection: weights that change smoothly with the losses, for those who need a smooth loss.
+"""Soft selection: weights that change smoothly with the losses, for a smooth objective.
 
 The k largest losses are the maximum of ``w . l`` over weights between 0 and the mass that sum to k. Adding temperature
 times the weights' entropy makes that maximum a smooth convex function of the losses; its gradient is the weights
@@ -24,7 +24,7 @@ from torch import Tensor
 from .selection import Selector
 
 HALVINGS = 60  # of an interval that holds nu: to the last bit of a float64
-FAR = 40.0  # temperatures beyond the ends at which nobody, or everybody, is taken: exp(40) examples
+FAR = 40.0  # temperatures beyond the ends at which no examples, or all, are selected: exp(40) examples
 
 
 #: Weights, offset and value, as in :class:`Chosen`.
@@ -32,8 +32,11 @@ Smooth = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
 
 class Chosen(NamedTuple):
-    """Weights (rows, samples), and where they are the gradient of a smooth value: what that is above their sum with the
-    losses, (rows, 1), of this process, and the value itself, of losses (rows, samples), where that is known."""
+    """Weights (rows, samples).
+
+    If they are the gradient of a smooth value: also its excess over their sum with the losses, (rows, 1), on this
+    process, and the value as a function of losses (rows, samples), if known.
+    """
 
     weights: Tensor
     offset: Tensor | None = None
@@ -151,7 +154,7 @@ def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tens
 
 
 class _Once(torch.autograd.Function):  # type: ignore[misc]
-    """The value of a smooth aggregate whose weights are known and not how they change: it has first derivatives."""
+    """The value of a smooth aggregate with known weights but unknown changes of them: it has first derivatives only."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, weights: Tensor, offset: Tensor) -> Tensor:
@@ -173,13 +176,13 @@ class _Refused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError(
-            "there are no second derivatives of superquantiles, nor of smooth selections over a group of processes; "
+            "superquantiles, and smooth selections over a group of processes, have no second derivatives; "
             "Tilted and temperature= have them in one process"
         )
 
 
 def smooth_value(found: Chosen, losses: Tensor, mass: Tensor | None, alone: bool) -> Tensor:
-    """The value of a smooth aggregate of losses (rows, samples): exact to all derivatives, or refusing the second.
+    """The value of a smooth aggregate of losses (rows, samples): exact to all derivatives, or an error for the second.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Members of the core's families in torch: any of them by its name, weighed by the core itself.
+"""Members of the core's families in torch: any of them by name, with weights computed by the core.
 
 The weights need values, so tensors of an accelerator are copied to the CPU and back, which waits for the device, and
-traced code (``torch.compile``, ``vmap``) is refused with a reason. Over a group the joined batch is gathered.
+traced code (``torch.compile``, ``vmap``) raises an error. Over a group the joint batch is gathered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .soft import Chosen
 
 
 def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-    """The weights of a core aggregate that takes no counts, by its own definition, and its excess."""
+    """The weights of a core aggregate without counts, by its own definition, and its excess."""
     losses = rows.losses
     mass = torch.ones_like(losses) if rows.mass is None else rows.mass
     start, samples = 0, losses.shape[1]
@@ -31,7 +31,7 @@ def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
     try:
         values, masses = (each.double().cpu().numpy() for each in (losses, mass))
     except RuntimeError:
-        raise ValueError(f"{plan.name!r} is weighed by NumPy; it cannot be traced by torch.compile or vmap") from None
+        raise ValueError(f"{plan.name!r} is computed by NumPy; it cannot be traced by torch.compile or vmap") from None
     aggregate, weights = get_aggregate(plan.name), np.zeros_like(values)
     excess = np.zeros(len(values))
     for row in np.flatnonzero(masses.sum(axis=1) > 0):
@@ -47,13 +47,13 @@ def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
 
 
 class Spectrum(Reducer):
-    """A member of a family of the core (:mod:`closecall.families`), or any core aggregate that takes no counts.
+    """A member of a family of the core (:mod:`closecall.families`), or any core aggregate without counts.
 
     Parameters
     ----------
     name : str
-        Such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; what :func:`closecall.aggregates.spectrum` made is
-        asked for by the name under which it stands in ``AGGREGATES``.
+        Such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
+        :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`. Tensors of an accelerator are copied to the CPU and back.
 
@@ -69,12 +69,12 @@ class Spectrum(Reducer):
     def __init__(self, name: str, **options: Any) -> None:
         known = get_aggregate(name)
         if known.takes or known.close:
-            raise ValueError(f"{name!r} takes {' and '.join(known.takes)}; it has a reducer of its own")
+            raise ValueError(f"{name!r} takes {' and '.join(known.takes)}; it has its own reducer")
         self.aggregate = name  # type: ignore[misc]
         super().__init__(**options)
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """By the core; ``closeness`` is not looked at."""
+        """By the core; ``closeness`` is ignored."""
         return weigh_by_core(plan, select, rows)
 
     def extra_repr(self) -> str:

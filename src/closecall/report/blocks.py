@@ -1,4 +1,7 @@
-"""What a page says, in blocks. Here they are written as Markdown, by ``templates/parts.html.jinja`` as HTML."""
+"""The content of a page in blocks.
+
+They are rendered as Markdown here, and as HTML by ``templates/parts.html.jinja``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .text import begun, escape_markdown, paragraph
 
 @dataclass(frozen=True)
 class Heading:
-    """A title; 1 is the page's own."""
+    """A title; level 1 is that of the page."""
 
     kind: ClassVar = "heading"
     text: str
@@ -24,7 +27,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; with ``code`` its backticks mark code in Markdown, with ``strong`` it is set in bold there."""
+    """A paragraph; with ``code``, backticks mark code in Markdown; with ``strong``, it is bold."""
 
     kind: ClassVar = "text"
     text: str
@@ -38,7 +41,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Link:
-    """Words that lead to another page, and what stands around them."""
+    """A link to another page, with the text around it."""
 
     kind: ClassVar = "link"
     text: str
@@ -63,7 +66,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines as they are typed."""
+    """Preformatted lines."""
 
     kind: ClassVar = "code"
     lines: tuple[str, ...]
@@ -74,7 +77,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Tabled:
-    """A table and its notes; no name is cut. Its title is left out where something else says it."""
+    """A table and its notes; names are not truncated. The title is left out if it is redundant."""
 
     kind: ClassVar = "tabled"
     table: Table

@@ -1,4 +1,4 @@
-"""What charts have in common: colours, data as plain values, tooltips, parts, files; everything is offline."""
+"""Shared parts of charts: colours, data as plain values, tooltips, files; everything is offline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 
 
 def chart_of(records: Sequence[Row]) -> Any:
-    """A chart without marks; its data are plain values, not a frame: its JSON is then exactly what is written here."""
+    """A chart without marks; its data are plain values, not a frame, which keeps its JSON predictable."""
     return alt.Chart(alt.Data(values=[{name: _plain(value) for name, value in r.items()} for r in records]))
 
 
@@ -75,7 +75,7 @@ def by_loss(losses: Sequence[str]) -> Any:
 
 
 def tips(**formats: str) -> list[Any]:
-    """What hovering shows: field -> format, with an underscore for a space; no format for text."""
+    """Tooltips: field -> format, with an underscore for a space; no format for text."""
     return [
         alt.Tooltip(f"{name}:Q", format=spec, title=name.replace("_", " "))
         if spec
@@ -89,24 +89,25 @@ ADDRESS_SPACE = 1 << 38
 
 
 def check_room() -> None:
-    """Refuse to draw under a limit of the address space, where drawing would end the process."""
+    """Refuse to draw if the address space is limited, because drawing would kill the process."""
     limit = address_space()
     if limit is not None and limit < ADDRESS_SPACE:
         raise ValueError(
-            f"charts cannot be drawn with an address space of {limit >> 20} MiB: lift the limit (ulimit -v unlimited)"
+            f"charts cannot be drawn with the address space limited to {limit >> 20} MiB: lift the limit "
+            "(ulimit -v unlimited)"
         )
 
 
 def unchecked() -> Any:
-    """A context in which Altair checks no part of a chart while it is put together: that takes longer than to draw it.
+    """A context in which Altair does not validate the parts of a chart, which would take longer than drawing it.
 
-    The tests check every chart whole, see :func:`specification`.
+    The tests check every complete chart, see :func:`specification`.
     """
     return debug_mode(False)
 
 
 def specification(chart: Any) -> dict[str, Any]:
-    """A chart as plain values for Vega-Lite; what is plain already stays as it is."""
+    """A chart as plain values for Vega-Lite; plain values are returned unchanged."""
     return chart if isinstance(chart, dict) else chart.to_dict(validate=False)
 
 
@@ -128,8 +129,10 @@ _NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]
 
 
 def slim(svg: str) -> str:
-    """A picture with fewer bytes: a tenth of a pixel is enough, and what describes marks to a screen reader inside a
-    page is never read in a picture that a page shows as a whole.
+    """A smaller version of a picture.
+
+    A tenth of a pixel is precise enough, and descriptions of single marks for screen readers are never read in an
+    embedded picture.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Where something was computed: versions, cores, BLAS, kind of kernel and git revision."""
+"""The environment of a computation: versions, cores, BLAS, kind of kernel and git revision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("closecall", "numpy", "scipy", "scikit-learn", "torch", "pandas", "
 
 
 def environment() -> dict[str, Any]:
-    """Versions, cores, BLAS, kind of kernel and git revision, kept with every run.
+    """Versions, cores, BLAS, kind of kernel and git revision, stored with every run.
 
     Examples
     --------

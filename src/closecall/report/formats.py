@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """What a reader sees, and the numbers behind it.
+    """A table as displayed, and the numbers behind it.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """A difference with its sign; what rounds to zero has none of its own.
+    """A difference with its sign; zero after rounding is never negative.
 
     Examples
     --------

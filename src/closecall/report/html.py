@@ -1,4 +1,4 @@
-"""What every page has in common: templates, style, scripts, charts that draw themselves; all offline, all escaped."""
+"""Shared parts of pages: templates, style, scripts and self-drawing charts; all offline, all escaped."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ def place(identity: str, caption: str, chart: Any, picture: str | None = None) -
 def render(
     template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), package: str = __package__, **content: Any
 ) -> str:
-    """A page of ``templates/`` without any reference to the outside.
+    """A page of ``templates/`` without external references.
 
     Parameters
     ----------
     template : str
         File name.
     charts : sequence of Chart
-        All that the page shows: what draws them is left out if there are none.
+        All charts of the page; the drawing code is left out if there are none.
     scripts : sequence of str
-        File names of the scripts that the page needs beside.
+        File names of further scripts that the page needs.
     package : str
         Whose ``templates/`` come before those of this one.
     content : dict
-        What the template asks for. Text is escaped, its control characters are spelt out.
+        The values for the template. Text is escaped, its control characters are spelt out.
     """
     script, bundle = "".join(read(name, package) for name in scripts), _bundle() if charts else ""
     page = templates(package).get_template(template)
@@ -62,7 +62,7 @@ def render(
 
 
 def _source(script: str) -> str:
-    """A script as the page's policy names it: by its hash, so that no other one runs."""
+    """The hash of a script for the page's policy, which lets no other script run."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 

@@ -1,4 +1,4 @@
-"""What a reader sees for every method, wherever it is shown."""
+"""The display name of every method."""
 
 from closecall.aggregates import AGGREGATES
 

@@ -1,4 +1,4 @@
-"""Text that stays text: names of a stranger in Markdown, LaTeX, CSV, HTML and on a terminal."""
+"""Safe text: untrusted names in Markdown, CSV, HTML and on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from closecall._files import whole_file
 
 
 def visible(value: Any) -> Any:
-    r"""Text with its control and direction marks spelt out, so that a name can neither hide nor reorder anything.
+    r"""Text with control and direction characters spelt out, so a name can neither hide nor reorder anything.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def visible(value: Any) -> Any:
 
 
 def shown(text: object) -> str:
-    r"""Text for a terminal: what is not printable (control characters, reversed writing, ends of lines) is escaped.
+    r"""Text for a terminal: unprintable characters (control characters, reversed writing, line ends) are escaped.
 
     Examples
     --------
@@ -46,7 +46,7 @@ _FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")
 
 
 def no_formula(text: str) -> str:
-    """Text with ``'`` before whatever a spreadsheet would calculate, wherever it begins a cell; numbers stay.
+    """Text with ``'`` before anything a spreadsheet would evaluate, wherever it begins a cell; numbers are unchanged.
 
     Examples
     --------
@@ -64,7 +64,7 @@ WIDTH = 80
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file that is whole or as it was before; its folder is made. Bytes that are no text are spelt out."""
+    """Write a file completely or not at all, creating its folder. Bytes that are not text are spelt out."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))

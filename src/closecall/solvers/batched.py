@@ -1,4 +1,4 @@
-"""A batch of problems on one training set: checked, solved together, settled and certified."""
+"""A batch of problems on one training set: checked, solved together and certified."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Solutions:
     errors : array (problems,)
         Misclassified training mass: margin <= 0.
     n_iter : array (problems,)
-        Steps used; each looks at the data once.
+        Steps used; each is one pass over the data.
     gap : array (problems,)
-        The certificate, a share of the objective: how far it can be above its minimum (convex loss and aggregate; a
+        The certificate, relative to the objective: how far it can be above its minimum (convex loss and aggregate; a
         proven bound), or how far it could fall with the weights held at their final values (the other aggregates). See
         :mod:`closecall.solvers.certificate`.
     converged : array (problems,)
@@ -89,37 +89,37 @@ def solve(
     max_iter : int
         E, the length of a run in steps; a decay run takes its thirds from it.
     extra_iter : int
-        Further steps at the final k for problems that have not settled by then.
+        Further steps at the final k for problems that have not come to rest by then.
     tol : float
         The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
         this share of their size; 0 runs every step.
     settle : int
-        Problems that end without their certificate then settle (:mod:`closecall.solvers.engine`): averages for at most
-        this many further steps, selections until their ramps are narrow. On many
-        dense examples close selections of a smooth loss are solved by :mod:`closecall.solvers.large` instead.
+        Problems that end without a certificate then continue (:mod:`closecall.solvers.engine`): averages for at most
+        this many further steps, selections until their ramps are narrow. On many dense examples close selections of a
+        smooth loss are solved by :mod:`closecall.solvers.large` instead.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool
     sample_weight : array (samples,), optional
         Masses.
     folds : array (folds, samples), optional
-        Zero where a fold leaves an example out; multiplied into the sample weights.
+        Zero where a fold leaves an example out; multiplies the sample weights.
     fold_of : array (problems,) of int, optional
         Which fold each problem trains on; required with more than one fold.
     dtype : float32 or float64, optional
         Of the sweep; X's own by default, float64 for other types. Results are float64.
     memory_limit : int
-        Bytes that the blocks of margins may take in all.
+        Maximum memory for the blocks of margins, in bytes.
     threads : int
-        Problems are shared out among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up,
-        except that small products take one thread.
+        Problems are divided among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up, except
+        that small products take one thread.
     shuffled : bool
-        Whether the order of the rows means nothing, so that the first ones are a sample; drawn at random otherwise.
+        Whether the rows are in random order, so the first ones are a sample; otherwise a sample is drawn.
     judged : bool
-        Whether objectives and errors are computed once more at the end; without it, those of problems on many examples
-        may be rounded as the type of X is.
+        Whether to recompute objectives and errors at the end; otherwise those of problems on many examples may have the
+        precision of X.
     callback : callable, optional
-        Receives a :class:`Progress` now and then.
+        Receives a :class:`Progress` from time to time.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def solve(
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
     (coef, intercept, used, bounds), proven = nothing(X.shape[1]), None
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         if some:
             prepared = design_of(*merged, **options)
             coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how)
@@ -192,7 +192,7 @@ def _finish_averages(
     prepared: Prepared, problems: list[Problem], fold_of: Array, left: Array, coef: Array, intercept: Array,
     used: Array, bounds: Array, steps: int, tol: float,
 ) -> None:  # fmt: skip
-    """Go on with averages at a hundredth of the tolerance, in place."""
+    """Continue averages at a hundredth of the tolerance, in place."""
     starts = prepared.design.to_coordinates(coef[left], intercept[left])
     for row, start in zip(left.tolist(), starts, strict=True):
         roots = Roots([problems[row].loss], fold_of[[row]], np.array([problems[row].alpha]))
@@ -208,7 +208,7 @@ def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
 ) -> None:  # fmt: skip
-    """Of rows that no ramp narrows: where the average or zero is lower than a run ended, take that, in place."""
+    """For rows without a narrowing ramp: replace the end of a run by the average or zero if that is lower, in place."""
     for row in rows:
         problem, fold = problems[row], fold_of[[row]]
         if get_aggregate(problem.aggregate).close:  # its value is low too where far examples are wrong

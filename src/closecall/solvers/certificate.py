@@ -1,18 +1,18 @@
-"""Certificates: what a solution is worth, and how far its objective can still be above the minimum.
+"""Certificates: how good a solution is, and how far its objective can still be above the minimum.
 
 A convex loss lies above each of its tangents, ``l(m) >= l(q) + l'(q) * (m - q)``. With weights s >= 0 the objective is
 therefore at least ``sum s * (l(q) - l'(q) * q) - ||v||^2 / (2 alpha)`` with ``v = sum s * l'(q) * y * x``, whatever the
 parameters, if a free intercept's sum ``sum s * l'(q) * y`` is zero: the value of a point of the dual (Fenchel). Losses
 are not negative, so weights may be scaled down: the heavier side is, until that sum is zero. The tangent points q are
-free. They are the solution's own margins; where that is not enough, the margins at the best intercept, or, at a kink,
-a slope between its two.
+free. They are the solution's own margins or, if that is not enough, the margins at the best intercept; at a kink, a
+slope between its two.
 
-The **gap** is the objective less this bound, as a share of the objective. For a convex aggregate (the weights are then
-a subgradient, and their sum with any losses is at most its value) it bounds how far the objective is above its minimum.
-For the others it bounds how far the objective could fall with the weights held as they are: a solution is stationary
-if it is optimal for the examples that it chose itself. What the value of an aggregate is above its weighted losses (its
-excess) is the same in the objective and in the bound, whose weights are these. If the loss is not convex, the gap is a
-measure, not a bound. Everything here is float64 on X itself, so that the bound holds up to the rounding of its sums.
+The **gap** is the objective minus this bound, relative to the objective. For a convex aggregate (the weights are then a
+subgradient, and their sum with any losses is at most its value) it bounds how far the objective is above its minimum.
+For the others it bounds how far the objective could fall with the weights held fixed: a solution is stationary if it is
+optimal for the examples that it selects itself. The excess of an aggregate over its weighted losses is the same in the
+objective and in the bound. If the loss is not convex, the gap is a measure, not a bound. Everything here is computed in
+float64 on X itself, so the bound holds up to the rounding of its sums.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .kernels import Mass, make_mass, weigh
 #: Objectives below this share of that of w = 0 are measured against it: nothing is left of them but rounding.
 NOTHING = 1e-9
 _BLOCK = 1 << 21  # margins alive at once
-_FEW = 0.5  # the share of the examples up to which those that are weighed are looked at alone
+_FEW = 0.5  # up to this share of the examples, only those with weight are evaluated
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def judge(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, *,
     tol: float, bounds: Array | None = None, proven: Array | None = None,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Objective, 0-1 error and gap of every problem; problems that differ in alpha alone go together.
+    """Objective, 0-1 error and gap of every problem; problems that differ only in alpha are handled together.
 
     Parameters
     ----------
@@ -79,11 +79,11 @@ def judge(
     coef : array (problems, features)
     intercept : array (problems,)
     tol : float
-        A gap above it is worth a second look.
+        A larger gap is refined.
     bounds : array (problems,), optional
-        Lower bounds of the minima that the solver knows already.
+        Lower bounds on the minima that the solver already knows.
     proven : array (problems,), optional
-        Gaps that are known already; infinite where none is.
+        Gaps already known; infinite for the others.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def _judge_alike(
     setting: Judged, mass: Mass, problem: Problem, coef: Array, intercept: Array, alpha: Array, tol: float,
     known: tuple[Array, Array],
 ) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Problems that differ in alpha alone; ``known`` are bounds and gaps."""
+    """Problems that differ only in alpha; ``known`` has bounds and gaps."""
     loss = get_loss(problem.loss)
     margins = setting.scores(coef, intercept) * setting.y
     losses = loss.value(margins)
@@ -136,7 +136,7 @@ def _judge_alike(
 
 
 def _weighed(setting: Judged, weights: Array) -> tuple[Judged, Array | slice]:
-    """The examples to which weights (problems, samples) give any, if these are few, else all; and the data of them."""
+    """The examples with positive weights (problems, samples) if these are few, otherwise all; and their data."""
     used = np.flatnonzero(weights.any(axis=0))
     if len(used) > _FEW * weights.shape[1]:
         return setting, slice(None)
@@ -182,7 +182,7 @@ def dual_values(setting: Judged, heights: Array, pull: Array, alpha: Array) -> A
     ----------
     setting : Judged
     heights : array (problems, samples)
-        What each example's tangent has at margin 0, times its weight.
+        The value of each example's tangent at margin 0, times its weight.
     pull : array (problems, samples)
         Minus its slope, times its weight.
     alpha : array (problems,)

@@ -38,20 +38,20 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
     if folds.shape[1] != len(y):
         raise ValueError(f"folds has shape {folds.shape}; expected (folds, {len(y)}), a mass for each row of X")
     if fold_of is None and len(folds) > 1:
-        raise ValueError("fold_of must say which of the folds each problem trains on")
+        raise ValueError("fold_of must give the fold that each problem trains on")
     fold_of = np.zeros(problems, dtype=int) if fold_of is None else np.asarray(fold_of, dtype=int)
     if fold_of.shape != (problems,) or fold_of.min() < 0 or fold_of.max() >= len(folds):
-        raise ValueError(f"fold_of must hold one number in 0..{len(folds) - 1} for each of the {problems} problems")
+        raise ValueError(f"fold_of must contain one number in 0..{len(folds) - 1} for each of the {problems} problems")
     masses = folds * weight
     for fold, mass in enumerate(masses):
         check_mass(mass, len(y))
         if not ((mass > 0) & (y > 0)).any() or not ((mass > 0) & (y < 0)).any():
-            raise ValueError(f"fold {fold} has one class only; use stratified folds, or fewer of them")
+            raise ValueError(f"fold {fold} has only one class; use stratified folds, or fewer of them")
     return masses, fold_of
 
 
 def check_dtype(dtype: Any, X: Any) -> Any:
-    """The type of the sweep that was asked for."""
+    """The requested type of the sweep."""
     if dtype is None:
         return np.float32 if X.dtype == np.float32 else np.float64
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -64,10 +64,14 @@ def check_range(dtype: Any, X: Any, masses: Array) -> Any:
     values = X.data if sparse.issparse(X) else X
     size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
     if size > LARGEST:
-        raise ValueError(f"X holds values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}")
+        raise ValueError(
+            f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}"
+        )
     positive = _positive(masses)
     if positive.max() > LARGEST or positive.min() < 1 / LARGEST:
-        raise ValueError(f"sample_weight holds positive weights outside {1 / LARGEST:g} .. {LARGEST:g}; rescale them")
+        raise ValueError(
+            f"sample_weight contains positive weights outside {1 / LARGEST:g} .. {LARGEST:g}; rescale them"
+        )
     return dtype if single_fits(size, masses, X.shape) else np.float64
 
 

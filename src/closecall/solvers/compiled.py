@@ -1,7 +1,7 @@
-"""The compiled twin of the hot functions in :mod:`.kernels`, used where it was built and fits; results are the same.
+"""The compiled version of the hot functions in :mod:`.kernels`, used if built and applicable, with the same results.
 
 `pull.c` is built when the package is installed, if there is a C compiler; without one everything runs on NumPy, several
-times slower. It serves the logistic and the hinge loss on dense rows. The call releases the GIL.
+times slower. It supports the logistic and hinge losses on dense rows. The call releases the GIL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LIBRARY = _load()
 
 
 def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Which of the rows the compiled kernel can do, (rows,).
+    """Which of the rows the compiled kernel supports, (rows,).
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ class Puller:
     def arguments(
         self, values: Array, codes: Array, k: Array, hints: Array, left: Array, gradients: Array | None
     ) -> list[Any]:
-        """What C is called with: addresses, which are good as long as these contiguous arrays live.
+        """The arguments of the C function: addresses, valid as long as these contiguous arrays live.
 
-        Without gradients, or where the design's rows are not contiguous, all that is found are the pulls.
+        Without gradients, or if the design's rows are not contiguous, only the pulls are computed.
         """
         first, row = codes.ctypes.data, codes.strides[0]
         addresses = [first, first + row, first + 2 * row, k.ctypes.data, *self.addresses, hints.ctypes.data]
@@ -122,7 +122,7 @@ class Puller:
 
 
 class BoundPull:
-    """Gradients of one set of rows again and again: everything that C is given stays where it is.
+    """Repeated gradients of one set of rows: everything passed to C stays in place.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class BoundPull:
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Losses, aggregates and folds (3, rows) as the numbers that C knows; -1 for what it does not.
+    """Losses, aggregates and folds (3, rows) as C's numbers; -1 if unsupported.
 
     Examples
     --------

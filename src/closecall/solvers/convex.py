@@ -1,13 +1,13 @@
 """The convex phase: `average` problems, by second-order steps where they are cheap, else by a batched L-BFGS.
 
-Neither goes uphill. In the L-BFGS all problems advance together, one pass over the data for each trial point, but
-every row has its own line search, memory and stopping. Its coordinates are scaled by the diagonal of the curvature's
-bound, ``c * z^2 + alpha``. Where the columns are not independent the diagonal does not bound the curvature, but few
-directions exceed it, which the memory learns; the first step is as short as they ask. There the hinge is rounded over a
-width (Huber's rounding), and moved for each example by a multiplier: its slope on the kink, the example's share in the
-dual (the method of multipliers: Hestenes 1969, Powell 1969). Each time a row is solved well enough for its multipliers
-it takes its own slopes as the next ones. The width need not shrink, so that steps stay long, and the slopes are a point
-of the dual that meets the objective: the row leaves by its gap, and its bound is the certificate.
+Neither goes uphill. In the L-BFGS all problems advance together, one pass over the data for each trial point, but every
+row has its own line search, memory and stopping. Its coordinates are scaled by the diagonal of the curvature's bound,
+``c * z^2 + alpha``. Where the columns are not independent the diagonal does not bound the curvature, but few directions
+exceed it, which the memory learns; the first step is short enough for them. There the hinge is rounded over a width
+(Huber's rounding), and moved for each example by a multiplier: its slope on the kink, the example's share in the dual
+(the method of multipliers: Hestenes 1969, Powell 1969). Each time a row is solved well enough for its multipliers, its
+own slopes become the next ones. The width need not shrink, so steps stay long, and the slopes are a point of the dual
+that meets the objective: the row leaves by its gap, and its bound is the certificate.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Roots:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a minimisation is allowed: see :func:`minimize`."""
+    """Limits of a minimisation: see :func:`minimize`."""
 
     passes: int
     tol: float
@@ -155,7 +155,7 @@ def minimize(
     masses : list of Mass, one for each fold
     start : array (rows, coordinates)
     passes : int
-        How often each row may look at the data.
+        The maximum number of passes of each row.
     tol : float
         A row leaves when its gap (hinge; a hundredth of ``tol`` by L-BFGS), its Newton decrement (logistic) or each of
         its last three drops is under ``tol ** 2`` of its objective.
@@ -207,9 +207,9 @@ def _groups(design: Design, roots: Roots, cheap: list[str]) -> list[tuple[str, A
 
 
 def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limits: Limits) -> Array:
-    """Starts of the rows: where many logistic rows of a fold would start alike, its middle alpha goes ahead of them.
+    """Starts of the rows: if many logistic rows of a fold would start alike, its middle alpha is solved first.
 
-    They end at the same optimum, in two or three steps instead of five. The fold is their own: no row starts from a
+    They end at the same optimum, in two or three steps instead of five. This stays within a fold: no row starts from a
     model that has seen its test rows.
     """
     start, ahead = start.copy(), replace(limits, snapshot=None, beat=lambda number: None)
@@ -301,7 +301,7 @@ def _distances(design: Design, mass: Mass, C: Array, block_rows: int) -> Array:
 def _evaluate(
     design: Design, loss: str, mass: Mass, alpha: Array, C: Array, shares: Array, width: Array, block_rows: int
 ) -> tuple[Array, Array, Array, Array]:
-    """What is minimised at C, its gradient, the objective and the slack."""
+    """The minimised function at C, its gradient, the objective and the slack."""
     sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
     for begin in range(0, len(C), block_rows):
         part = slice(begin, begin + block_rows)
@@ -340,8 +340,8 @@ def _accept(
 def _multiply(design: Design, loss: str, mass: Mass, alpha: Array, state: _State, limits: Limits) -> Array:
     """Rows that are solved well enough take their slopes as multipliers; returns which rows are done.
 
-    A gap is the slack, the gradient's square over twice the penalty, and what a free intercept's sum is off by, which
-    has to be made up for. Where the gradient's part is small beside the slack, the multipliers are what is wrong.
+    A gap is the sum of the slack, the squared gradient over twice the penalty, and the correction for a free intercept.
+    If the gradient's part is small compared with the slack, the multipliers need an update.
     """
     penalty, steep, weights = alpha[:, None] * design.penalized, np.abs(state.gradient), mass.values.astype(np.float64)
     extra = np.where(penalty > 0, steep**2 / np.where(penalty > 0, 2 * penalty, 1), steep).sum(axis=1)

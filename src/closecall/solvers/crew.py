@@ -1,4 +1,4 @@
-"""Threads that share out the parts of a batch, and stop together."""
+"""Threads that share the parts of a batch and stop together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._names import Array
 
 
 class Crew:
-    """So many threads; ``stopped`` is set when one of them fails or Ctrl-C arrives.
+    """A number of threads; ``stopped`` is set when one of them fails or Ctrl-C arrives.
 
     Examples
     --------
@@ -27,7 +27,7 @@ class Crew:
         self.threads, self.stopped = threads, threading.Event()
 
     def map(self, task: Callable[[Array], Any], parts: list[Array]) -> list[Any]:
-        """What the task finds for each part, in their order; the first failure is raised when all have stopped."""
+        """The result for each part, in order; the first failure is raised when all have stopped."""
         if self.threads == 1 or len(parts) == 1:
             return [task(part) for part in parts]
         results: list[Any] = [None] * len(parts)

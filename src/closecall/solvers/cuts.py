@@ -1,10 +1,9 @@
 """Cuts: every selection of an aggregate is a plain sum of a clipped loss.
 
 At fixed edges the gradient of an aggregate is that of ``sum of clip(l, low, high)``: the slopes of the examples whose
-loss lies between the edges and none elsewhere. `close` has the window ``[T - e, T + e]``, `atk` and `maximal`
-``[e, inf)``, `trimmed` ``(-inf, e]``, `ranked_range` and `top` ``[e1, e2]``. The counts k and m place the edges.
-Corners are rounded over a ramp: ``share(l) = ramp((l - low) / width) - ramp((l - high) / width)``, and what is charged
-is its integral.
+loss lies between the edges and none elsewhere. `close` has the window ``[T - e, T + e]``, `atk` and `maximal` ``[e,
+inf)``, `trimmed` ``(-inf, e]``, `ranked_range` and `top` ``[e1, e2]``. The counts k and m place the edges. Corners are
+rounded over a ramp: ``share(l) = ramp((l - low) / width) - ramp((l - high) / width)``, and the charge is its integral.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CLOSE, ABOVE, ALL = range(3)
 
 @dataclass(frozen=True)
 class LossWindow:
-    """Losses between two edges, each of which is a ramp of one width; ``spread`` is how that grows with the cut.
+    """Losses between two edges, each a ramp of one width; ``spread`` says how the width grows with the cut.
 
     Examples
     --------
@@ -43,7 +42,7 @@ class LossWindow:
     spread: float = 0.0
 
     def parts(self, losses: Array) -> tuple[Array, Array, Array, Array]:
-        """Of losses (samples,): their shares, what is charged, and the slopes of the ramps up and down."""
+        """For losses (samples,): their shares, the charge, and the slopes of the rising and falling ramps."""
         none = np.zeros_like(losses)
         share, charge, rising, falling = np.ones_like(losses), losses, none, none
         if np.isfinite(self.low):
@@ -63,11 +62,11 @@ class LossWindow:
 
 @dataclass(frozen=True)
 class LossCut:
-    """How a problem selects: its kind of window, and the mass k that is to be inside.
+    """How a problem selects: its kind of window, and the mass k inside it.
 
-    The mass ``m`` of the largest losses is left out before: an aggregate of what is ranked below them is the least
-    over all ways to leave out so much, so that leaving out the largest and solving the rest in turn never goes uphill.
-    What is near k is a share of the ``slack``; ``convex`` says whether the problem is, once they are left out.
+    The mass ``m`` of the largest losses is left out first: leaving out the largest gives the smallest aggregate, so
+    leaving out and solving in turn never goes uphill. ``slack`` says how close to k the mass must be; ``convex``
+    whether the problem is, once they are left out.
     """
 
     kind: int
@@ -78,7 +77,7 @@ class LossCut:
 
 
 def cut_of(problem: Problem, mass: Array) -> LossCut | None:
-    """The cut of a problem over masses (samples,); None for an average or an aggregate that selects in its own way."""
+    """The cut of a problem over masses (samples,); None for averages and aggregates with their own selection."""
     aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
     k, m = counts(problem, total)
     if aggregate.is_average(k, m, total):
@@ -101,7 +100,7 @@ def left_out(losses: Array, mass: Array, m: float) -> Array:
 
 
 def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
-    """The cut that holds the mass k at losses (samples,), without a ramp."""
+    """The cut that contains the mass k at losses (samples,), without a ramp."""
     if cut.kind == ALL:
         return np.inf
     keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses
@@ -112,14 +111,14 @@ def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float
 
 @dataclass(frozen=True)
 class LookSums:
-    """LookSums over rows at some coordinates and a window: the look of a stage.
+    """LookSums over rows at given coordinates and a window, as needed by a stage.
 
     Parameters
     ----------
     value, inside, errors : float
-        What is charged, the mass inside and what is misclassified.
+        The charge, the mass inside and the misclassified mass.
     gradient, sizes : arrays (coordinates,)
-        Of what is charged, and the sizes by which its curvature is damped.
+        Derivatives of the charge, and the sizes for damping its curvature.
     hessian : array (coordinates, coordinates)
     grown : float
         How the mass inside grows with the cut while the coordinates stay.
@@ -144,7 +143,7 @@ class LookSums:
 
 
 def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
-    """The look at a view of rows, see :class:`closecall.solvers.rows.Margins`."""
+    """The sums over a view of rows, see :class:`closecall.solvers.rows.Margins`."""
     share, charge, rising, falling = window.parts(view.losses)
     held, edges = mass * share, mass * (rising + falling)
     by_cut = edges * (1 + window.spread * (0.5 - share))

@@ -48,14 +48,14 @@ class Design:
     basis : array (columns, coordinates) or None
         Coordinates -> coefficients; None if the coordinates are the columns themselves.
     mean : array (features,) or None
-        What was subtracted from X.
+        The means subtracted from X.
     intercept : {"none", "free", "penalized"}
     columns : array (coordinates without the intercept,) or None
-        Which columns of X the coordinates are, where some are empty: their coefficients are 0.
+        The columns of X behind the coordinates, if some columns are empty; those have coefficient 0.
     features : int
         How many columns X has; only used with ``columns``.
     raised : float
-        What the squared norms of the coordinates were multiplied by until they bounded the Gram matrix.
+        The factor by which the squared norms of the coordinates were scaled to bound the Gram matrix.
     """
 
     signed: Any
@@ -84,7 +84,7 @@ class Design:
 
     @property
     def rounding(self) -> float:
-        """What a bound that was found in these coordinates may be off by, as a share of the objective."""
+        """The possible error of a bound computed in these coordinates, relative to the objective."""
         return float(np.finfo(self.signed.dtype).eps)
 
     def negative_margins(self, coordinates: Array) -> Array:
@@ -118,7 +118,7 @@ class Design:
         return columns, intercepts - (columns @ self.mean if self.mean is not None else 0.0)
 
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
-        """Coordinates of given parameters; what the data cannot see is dropped."""
+        """Coordinates of given parameters; directions absent from the data are dropped."""
         free = self.intercept == "free"
         coef = coef if self.columns is None else coef[:, self.columns]
         inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
@@ -205,7 +205,7 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
 
 
 def finite(array: Array) -> Array:
-    """The array itself; an error if it has overflowed: LAPACK may never return from such a one."""
+    """The array itself; an error if it has overflowed, because LAPACK may then never return."""
     if not np.isfinite(array).all():
         raise FloatingPointError(
             "products of features and weights leave the float range; scale the features (StandardScaler) or the weights"
@@ -271,7 +271,7 @@ def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
 
 
 def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array]:
-    """Merge identical (x, y) rows into one of summed mass, where that at least halves the rows.
+    """Merge identical (x, y) rows into one with the summed mass, if that at least halves the rows.
 
     Identical rows must tie, but a blocked product may give them different last bits; merged, they cannot differ.
     Rows are compared by a hash of their bytes first, then exactly.

@@ -1,9 +1,9 @@
-"""Selections as paths of cuts: which problems share a path, from which starts, which end is kept, and what it is worth.
+"""Selections as paths of cuts: which problems share a path, its starts, which end is kept, and its certificate.
 
-Many rows are begun on a sample, which says where to go; the last edges are placed on all of them, which say where to
-stay. The certificate is that of :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow
-that no loss would have to change by more than ``tol`` of the mean one for the selection to be these. Where the problem
-is convex they are a point of its dual, and the bound is the minimum's own.
+On many rows, paths begin on a sample, and the last edges are placed on all rows. The certificate is that of
+:mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow that changing losses by at most
+``tol`` times the mean loss gives exactly this selection. If the problem is convex, they are a point of its dual, and
+the bound is that of the minimum.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUGH = 1e-2
 class Ends:
     """Where the paths of some problems ended: coef (problems, features), the rest (problems,).
 
-    Gaps are NaN where none was asked for, infinite where the last place could not be shared so far.
+    Gaps are NaN if not requested, infinite if there is no certificate.
     """
 
     coef: Array
@@ -63,7 +63,8 @@ class Ends:
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
     """Whether a path solves a problem over masses (samples,): a selection with a cut, on dense rows of few columns.
 
-    On more rows :mod:`closecall.solvers.large` is faster: 0.06 s for a certified fit of 100,000 x 20, a path needs 6.
+    On more rows :mod:`closecall.solvers.large` is faster: 0.06 s for a certified fit of 100,000 x 20, whereas a path
+    needs 6.
     """
     if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK or X.shape[0] >= FROM_SAMPLES:
         return False
@@ -74,8 +75,8 @@ def serves(X: Any, problem: Problem, mass: Array) -> bool:
 class Engine:
     """Problems on rows (samples, features) with masses (folds, samples).
 
-    Close problems of one (loss, fold, alpha) are spots of one path, whose stages take at most ``stage`` steps. Other
-    starts run under random masses; the end with the fewest errors is kept. Other selections begin at the average.
+    Close problems of one (loss, fold, alpha) are spots of one path, whose stages take at most ``stage`` steps. Further
+    starts use random masses; the end with the fewest errors is kept. Other selections begin at the average.
 
     Parameters
     ----------
@@ -83,13 +84,13 @@ class Engine:
     y : array (samples,) in {-1, +1}
     masses : array (folds, samples)
     words : array (samples,) of uint64
-        Hashes of the rows, which say what each weighs in a random start.
+        Hashes of the rows, which determine their masses in random starts.
     fit_intercept, penalize_intercept : bool
     n_starts : int or None
-        None: as many as the rows allow.
+        None: as many as the number of rows allows.
     stage, threads : int
     rough : bool
-        Whether ends need not be exact, as in a heat.
+        Whether rough ends suffice, as in a heat.
     """
 
     X: Array
@@ -151,7 +152,7 @@ class AlikeProblems:
         self.alpha = np.array([problem.alpha for problem in self.problems])
 
     def close(self, tol: float | None) -> Found:
-        """Paths; the end with the fewest errors is kept, and of equals the one with the smallest gap."""
+        """Paths; the end with the fewest errors is kept, and in a tie the one with the smallest gap."""
         certifies = tol is not None
         task, of, looks = self._begin(CANDIDATES if certifies and len(self.engine.y) <= FEW else 1)
         gaps = np.full(len(of), np.nan if tol is None else np.inf)
@@ -193,7 +194,7 @@ class AlikeProblems:
         return np.array(best), gaps if tol else np.full_like(gaps, np.nan), errors, looks
 
     def finished(self, place: int, c: Array, tol: float) -> tuple[Array, float, int]:
-        """Coordinates that hold their certificate, if such are found from c, the gap and the looks.
+        """Certified coordinates, if any are found from c, with the gap and the number of evaluations.
 
         The largest losses are left out and the ramps of the rest narrowed in turn, until the same are left out; a close
         selection is left as it was if it would misclassify more.
@@ -211,7 +212,7 @@ class AlikeProblems:
         return c, np.inf, looks
 
     def lowest(self, c: Array) -> Array:
-        """Of the one problem: coordinates themselves, the average or zero, whichever has the lowest objective."""
+        """For one problem: the given coordinates, the average or zero, whichever has the lowest objective."""
         average = averages(self.rows, self.loss, self.engine.masses, self.problems[0].alpha)[0]
         return min((c, average, np.zeros_like(c)), key=lambda each: self.value(0, each))
 
@@ -223,7 +224,7 @@ class AlikeProblems:
         return aggregate_value(self.problems[place], margins[mass > 0], mass=mass[mass > 0]) + penalty
 
     def task_at(self, place: int, c: Array) -> Sharpening:
-        """What is to be sharpened of one problem from coordinates, without the largest losses there."""
+        """One problem at given coordinates, ready for sharpening, without the largest losses there."""
         mass, loss, cut = self.engine.masses[self.fold_of[place]], get_loss(self.loss), self.cuts[place]
         losses = loss.value(-(c[:, None] * self.rows.across).sum(axis=0)[: len(mass)])
         rest = left_out(losses, mass, cut.m)
@@ -238,7 +239,7 @@ class AlikeProblems:
         return np.asarray((wrong * task.masses[task.own]).sum(axis=1))
 
     def _begin(self, keep: int) -> tuple[Sharpening, Array, Array]:
-        """The best ends of every problem, which problem each is of, and the looks; on a sample of many rows."""
+        """The best ends of every problem, their problems, and the evaluations; on a sample if there are many rows."""
         engine, whole, fold_of = self.engine, self.rows, self.fold_of
         some: Any = slice(None)
         if len(engine.y) > FROM_ROWS:
@@ -273,7 +274,7 @@ class AlikeProblems:
         return task, of, looks
 
     def _sharpened(self, task: Sharpening, ramps: Array, near: Array) -> tuple[Sharpening, Array]:
-        """The task where its ramps lead, with those reached (ends, 1), and the looks it took (ends,)."""
+        """The task at the end of its ramps, the ramps reached (ends, 1), and the evaluations (ends,)."""
         spots, reached = sharpen(self.rows, replace(task, ramps=ramps, near=near), stage=self.engine.stage)
         done = reached > 0
         c = np.where(done[:, None], spots.coordinates[:, 0], task.coordinates)
@@ -281,7 +282,7 @@ class AlikeProblems:
         return replace(task, coordinates=c, cut=cut, ramps=reached[:, None], near=near), spots.looks
 
     def certified(self, task: Sharpening, tol: float) -> tuple[Sharpening, int, float]:
-        """Narrow the ramps of one problem until their shares certify: where that ends, the looks and the gap."""
+        """Narrow the ramps of one problem until it is certified; returns its end, the evaluations and the gap."""
         looks, known = 0, task
         if not (task.alpha[0] > 0 and (np.isfinite(task.cut[0]) or task.cuts[0].kind == ALL)):  # nothing bounds it
             return task, 0, np.inf
@@ -354,7 +355,7 @@ def _first(among: Array, *keys: Array) -> int:
 
 
 def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, tol: float) -> Array:
-    """Bring ends of other runs to where they hold their certificates, in place; their gaps, infinite without one."""
+    """Move ends of other runs to certified points, in place; returns their gaps, infinite without a certificate."""
     rows, gaps = engine._rows(slice(None)), np.full(len(problems), np.inf)
     ends = rows.to_coordinates(coef, intercept)
     for place, (problem, fold) in enumerate(zip(problems, fold_of, strict=True)):

@@ -1,7 +1,8 @@
-"""Held weights, for aggregates that select in their own way: their average is minimised, and they are weighed anew.
+"""Fixed weights for aggregates with their own kind of selection.
 
-Where that comes to rest a point is optimal for the weights that it has itself, which is the certificate. An objective
-with a gradient everywhere, that of a tilted loss or a smoothed superquantile, goes down to its minimum first.
+The weighted average is minimised, then the weights are updated. A fixed point is optimal for its own weights, which is
+the certificate. An objective with a gradient everywhere, such as a tilted loss or a smoothed superquantile, is
+minimised directly first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ROUNDS, EVALUATIONS, SHARP = 30, 1000, 1e-12
 
 
 def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
-    """The best of some rounds from coordinates c over rows with a ``look``, and its gap."""
+    """The best of several rounds from coordinates c, and its gap."""
     mass, walk = rows.mass, Walk(rows, penalty)
     if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
         c = descend_smooth(rows, problem, penalty, c)
@@ -43,7 +44,7 @@ def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> t
 
 
 def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array, float]:
-    """The aggregate's own weights (samples,) at coordinates, and the gap of the objective with these held."""
+    """The aggregate's own weights (samples,) at given coordinates, and the gap with these weights fixed."""
     aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
     weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]

@@ -1,8 +1,8 @@
-"""The few hot functions: from margins to the pull of each example, a block of problems at a time.
+"""The hot functions: from margins to the pull of each example, one block of problems at a time.
 
 A block is a few rows (problems) of one loss, one kind of aggregate and one fold, small enough to stay in cache.
-Everything works on *minus* the margins, in place where it can. Measured on one AVX-512 core in float32: `np.exp` 0.5
-ns an element, `np.partition` 1.6 (one place for all rows), `np.sort` 3, `scipy.special.expit` 8.
+Everything works on *minus* the margins, in place if possible. Measured on one AVX-512 core in float32: `np.exp` 0.5 ns
+an element, `np.partition` 1.6 (one place for all rows), `np.sort` 3, `scipy.special.expit` 8.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..aggregates import Aggregate, get_aggregate
 from ..losses import Loss, get_loss
 from .design import Design
 
-#: Rows up to this long are sorted whole, so that one call serves rows of different k.
+#: Rows up to this length are sorted completely, which serves rows of different k in one call.
 SORT_LIMIT = 640
 #: Where k is at most 1 / GATHER of the examples, gathering them beats a product with all rows.
 GATHER = 40
@@ -52,7 +52,7 @@ Finish = Callable[[Array], Array]
 
 def _logistic_key(negative: Array) -> tuple[Array, Array]:
     # With p = sigmoid(m), abs(l - log 2) orders examples like max(2p, 1/(2p)): no logarithm is needed. Beyond STEEP the
-    # exponential goes on as a straight line, or it would overflow and tie examples far out with each other.
+    # exponential continues as a straight line; otherwise it would overflow and tie outliers with each other.
     beyond = np.maximum(negative - STEEP, 0)
     half = np.exp(np.minimum(negative, STEEP, out=negative), out=negative)
     if beyond.any():
@@ -198,7 +198,7 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """By the aggregate's own definition, which takes one k and one m: one problem at a time where they differ."""
+    """By the aggregate's own definition, which has a single k and m: one problem at a time if they differ."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
     if (k == k[0]).all() and (m == m[0]).all():
         return aggregate.weigh(losses, values, threshold, np.asarray(k[0]), np.asarray(m[0]))
@@ -230,7 +230,10 @@ Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 
 
 def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
-    """Gradient of the weighted losses. A few chosen examples are gathered; else it is one product with all rows."""
+    """Gradient of the weighted losses.
+
+    If few examples are selected, they are gathered; otherwise it is one product with all rows.
+    """
     samples, count = raw.shape[1], int(k[0])
     few = weights.dtype == np.bool_ and count * GATHER <= samples and isinstance(design.signed, np.ndarray)
     if not few or (k != count).any():
@@ -264,13 +267,16 @@ def pull_largest(design: Design, loss: str, negative: Array, k: Array, m: Array,
 
 
 def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
-    """``top``: the k-th largest loss alone."""
+    """``top``: only the k-th largest loss."""
     weights = _top_weights(_rank_keys(loss, negative), k, mass)
     return _apply(design, weights, negative, lambda raw: minus_slope(loss, raw), np.ones(len(k)))
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:
-    """Keys that grow as the loss falls: margins, where they rank it. Where it is flat losses tie, but pull nothing."""
+    """Keys that grow as the loss falls: margins, if they rank it.
+
+    Where the loss is flat, examples tie but pull nothing.
+    """
     margins, known = -negative, get_loss(loss)
     return margins if known.falls is not None else np.negative(known.value(margins)).astype(negative.dtype)
 
@@ -285,7 +291,7 @@ def plain_pull(name: str) -> Pull:
         slopes = np.where(weights > 0, known.slope(margins), 0)
         return design.gradient((-weights * slopes).astype(negative.dtype))
 
-    pull.__name__ = f"plain_pull of {name}"  # blocks are told apart by it
+    pull.__name__ = f"plain_pull of {name}"  # distinguishes blocks
     return pull
 
 

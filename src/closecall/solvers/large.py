@@ -1,4 +1,4 @@
-"""Close-k on many examples in one place: from a sample's answer to a stationary point of all rows."""
+"""Close-k on many examples in memory: from the solution on a sample to a stationary point of all rows."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Manner:
 class OnePlace:
     """Rows in memory, as :class:`closecall.solvers.stationary.Search` looks at them.
 
-    Coordinates are those of standardised columns, the intercept last. X (samples, features) is read a block at a time,
-    in its own type and layout: nothing of its size is written. Rows of a look serve until the next one.
+    Coordinates are those of standardised columns, the intercept last. X (samples, features) is read block by block, in
+    its own type and layout, and never copied as a whole. The rows of one pass are valid until the next.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class OnePlace:
         return np.append(coef * self.scale, [intercept + coef @ self.mean] * self.intercept)
 
     def penalty(self, alpha: float, penalized: bool) -> Array:
-        """What the coordinates are penalised by."""
+        """The penalties of the coordinates."""
         return np.append(alpha / self.scale**2, [alpha * penalized] * self.intercept)
 
     def metric(self) -> Array:
@@ -112,7 +112,7 @@ class OnePlace:
         return gram / self.mass.sum()
 
     def margins(self, coef: Array, intercept: float) -> Array:
-        """Of all rows (samples,): in their own type if its rounding does not count, in float64 otherwise."""
+        """Margins of all rows (samples,): in their own type if its rounding is harmless, otherwise in float64."""
         rounding = np.finfo(self.X.dtype).eps * float(np.abs(coef) @ (np.abs(self.mean) + FAR * self.scale))
         if self.X.dtype == np.float64 or rounding <= ROUNDED:
             found = self.X @ coef.astype(self.X.dtype)
@@ -175,7 +175,7 @@ def standards(X: Array, mass: Array, intercept: str) -> tuple[Array, Array]:
 
 
 def serves(problem: Problem, total: float, rank: int) -> bool:
-    """Whether a problem's stationary points are looked for this way: close-k of a smooth convex loss."""
+    """Whether this method applies to a problem: close-k with a smooth convex loss."""
     loss, (k, m) = get_loss(problem.loss), counts(problem, total)
     plain = get_aggregate(problem.aggregate).is_average(k, m, total)
     smooth = loss.convex and not loss.kinks
@@ -196,10 +196,10 @@ def sample_size(samples: int) -> int:
 
 
 def begin(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> Begun | None:
-    """The answer of a sample with labels -1 and +1 to a problem over the mass ``total``, at a ramp that suits it.
+    """The solution of a problem over the mass ``total`` on a sample with labels -1 and +1, at a suitable ramp.
 
-    It is looked for on few of its rows first. Where no ramp has one near, the run's own end; None where k reaches
-    beyond the losses that are seen.
+    It is first sought on a few of its rows. If no ramp has one nearby, the end of the run itself; None if k reaches
+    beyond the losses observed.
     """
     return _begin(X, y, mass, problem, total, manner)[0]
 
@@ -272,14 +272,14 @@ class Settled:
 def settle_many(
     X: Any, y: Array, masses: Array, problems: list[Problem], fold_of: Array, manner: Manner, shuffled: bool
 ) -> dict[int, Settled]:
-    """Certified points by the number of the problem, of those that are found in this way on many dense rows.
+    """Certified points, by problem number, for those found by this method on many dense rows.
 
-    ``shuffled`` says that the order of the rows means nothing, so that the first are a sample.
+    ``shuffled`` says that the rows are in random order, so the first ones are a sample.
     """
     found: dict[int, Settled] = {}
     if sparse.issparse(X) or len(y) < FROM_SAMPLES or np.count_nonzero(masses, axis=1).min() < FROM_SAMPLES // 2:
         return found
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         for row, problem in enumerate(problems):
             point = settle_large(X, y, masses[fold_of[row]], problem, manner, shuffled)
             if point is not None:
@@ -296,7 +296,7 @@ def merge(
     settled: dict[int, Settled], rest: Array, coef: Array, intercept: Array, used: Array, bounds: Array,
     proven: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array]:  # fmt: skip
-    """The arrays of all problems: those that are settled, and the others, whose numbers are ``rest``."""
+    """The arrays of all problems: the certified ones, and the others, numbered ``rest``."""
     rows, points = list(settled), list(settled.values())
     order = np.argsort(np.concatenate([rest, np.array(rows, dtype=int)]))
     gaps = np.full(len(rest), np.inf) if proven is None else proven
@@ -311,7 +311,7 @@ def merge(
 
 
 def settle_large(X: Array, y: Array, mass: Array, problem: Problem, manner: Manner, shuffled: bool) -> Settled | None:
-    """A certified point of one problem on many dense rows; None where none is found in this way."""
+    """A certified point of one problem on many dense rows; None if this method finds none."""
     loss, total = get_loss(problem.loss), float(mass.sum())
     if manner.tol <= 0 or not serves(problem, total, X.shape[1] + manner.fit_intercept):
         return None

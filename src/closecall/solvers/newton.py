@@ -2,8 +2,8 @@
 
 Where a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The hinge has
 no Hessian, but its average is a quadratic program: a primal-dual interior point solves it with the same weighted Gram
-matrices and knows, by the duality gap, how far the optimum still is. All problems of one loss and fold advance
-together: arrays are (problems, samples) and (problems, coordinates), the samples' margins are kept, not recomputed.
+matrices and the duality gap shows how far away the optimum still is. All problems of one loss and fold advance
+together: arrays are (problems, samples) and (problems, coordinates), margins are updated, not recomputed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def grams(rows: Array, weights: Array) -> Array:
 
 
 def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
-    """Solve (matrix + diagonal) x = right for every problem, with a whiff of damping where nothing pulls.
+    """Solve (matrix + diagonal) x = right for every problem, slightly damped where there is no curvature.
 
     Scaled to a unit diagonal first: features without a common scale span more than the float's digits.
     """
@@ -79,8 +79,8 @@ class Book:
     def product(self, part: Array, matrix: Array) -> Array:
         """``part @ matrix`` of the running problems.
 
-        How a product rounds depends on how many rows it has. If problems of several folds run together it has all of
-        them to the end, or the labels of one fold would show in the last digits of another.
+        How a product rounds depends on how many rows it has. If problems of several folds run together, all of them
+        stay in it to the end; otherwise the labels of one fold would affect the last digits of another.
         """
         if not self.folds or len(part) == len(self.final):
             return part @ matrix
@@ -104,7 +104,7 @@ def newton_logistic(
     rows : array (samples, coordinates)
         ``-y * z``, as in a design.
     mass : array (samples,) or (problems, samples)
-        For all problems, or for each its own: then those of several folds step together.
+        One for all problems, or one each, in which case problems of several folds step together.
     penalty : array (problems, coordinates)
         alpha where it applies.
     start : array (problems, coordinates)
@@ -148,11 +148,11 @@ def newton_logistic(
 
 
 class _Hessians:
-    """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, kept while their steps go on well.
+    """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, kept while their steps remain good.
 
-    A matrix costs as much as several gradients. That of the last step serves again where the decrement it gives has
-    fallen to a small share of the last one, so that the next falls as well, and where the gradient that such a step
-    would leave is small for the certificate, which squares it over alpha.
+    A matrix costs as much as several gradients. That of the last step is reused if its decrement has fallen to a small
+    share of the last one, and if the gradient that such a step would leave is small enough for the certificate, which
+    divides its square by alpha.
     """
 
     def __init__(self, rows: Array, light: Array, problems: int) -> None:
@@ -183,7 +183,7 @@ class _Hessians:
         return step, fall
 
     def keep(self, kept: Array, t: Array) -> None:
-        """Go on with these problems; after a step that had to be shortened, nothing is kept of the old matrix."""
+        """Continue with these problems; after a shortened step the old matrix is discarded."""
         self.matrices, self.before = self.matrices[kept], np.where(t[kept] == 1, self.before[kept], 0.0)
         self.light = _own(self.light, kept)
 
@@ -205,7 +205,7 @@ def _logistic(margins: Array, mass: Array) -> tuple[Array, Array]:
 def log_of_one_and(small: Array) -> Array:
     """``log(1 + small)`` to the last digits, four times as fast as ``np.log1p`` where that has no vector form.
 
-    The sum rounds; what it lost is known exactly, and is added by the logarithm's slope.
+    The rounding error of the sum is known exactly, and is added back with the slope of the logarithm.
 
     Examples
     --------
@@ -227,8 +227,8 @@ def _line_search(
     """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 where rounding is all that is left.
 
     Also the margins, their exponentials and the objectives there: the next step begins with them. A problem that is
-    ``near`` its optimum and moves no margin so far that its curvature could double cannot go uphill: it takes the whole
-    step, and nothing more is evaluated for it. ``along`` is what the steps do to the minus margins.
+    ``near`` its optimum, and moves no margin far enough to double its curvature, cannot go uphill: it takes the whole
+    step without further evaluation. ``along`` is what the steps do to the minus margins.
     """
     t = np.where(near & (np.abs(along).max(axis=1) <= _STRAIGHT), 1.0, 0.0)
     waiting, trial, reached = np.flatnonzero(t == 0), 1.0, value.copy()
@@ -263,7 +263,7 @@ def interior_hinge(
     min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has multipliers a for s and c - a for xi, and the
     optimum has Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all but w leaves one system with a
     weighted Gram matrix a step (Ferris & Munson 2002). Parameters as in :func:`newton_logistic`; every mass is
-    positive. The best point so far counts, so that more passes never end higher.
+    positive. The best point so far is kept, so more passes never end higher.
 
     Examples
     --------

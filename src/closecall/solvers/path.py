@@ -2,11 +2,10 @@
 
 At a fixed cut e the close-k gradient is the gradient of a function: ``sum of clip(l, T - e, T + e)`` has the slopes of
 the examples with ``|l - T| < e`` and none elsewhere, and charges an error beyond the cut T + e, the paper's M. A stage
-is therefore an ordinary minimisation: Newton's steps with a line search, its corners rounded over a ramp. Lowering the
-cut is the paper's decay, and one path visits every k: k only says where the cut is. What is not convex depends on its
-start; other starts are the ends of paths under random masses, from which the true ones are minimised again.
-
-`path.c` serves the logistic and the hinge loss, :mod:`closecall.solvers.stages` the others, and all without a compiler.
+is therefore an ordinary minimisation: Newton steps with a line search, with corners rounded over a ramp. Lowering the
+cut is the paper's decay, and one path visits every k: k only determines the cut. A nonconvex problem depends on its
+start; further starts are the ends of paths under random masses, from which the problem is minimised again. `path.c`
+handles the logistic and hinge losses, :mod:`closecall.solvers.stages` the others, and all of them without a compiler.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ LOSSES = {"logistic": 0, "hinge": 1}
 
 @dataclass(frozen=True)
 class Spots:
-    """Spots of several paths: coordinates (tasks, targets, size), the rest (tasks, targets); looks (tasks,)."""
+    """Points on several paths: coordinates (tasks, targets, size), the rest (tasks, targets); evaluations (tasks,)."""
 
     coordinates: Array
     cut: Array
@@ -85,7 +84,7 @@ def follow(
         Newton's steps that a stage may take.
     threads : int
     tol, near : float
-        How exactly stages are solved, and how near to k the mass inside has to be, as a share of it.
+        The precision of the stages, and how close to k the mass inside must be, as a share of it.
     """
     slack = near * _slack(tasks.k, tasks.masses[tasks.own].sum(axis=1)[:, None])
     walk: Callable[..., Spots] = _compiled if LIBRARY is not None and tasks.loss in LOSSES else _walked
@@ -100,7 +99,7 @@ def _slack(k: Array, total: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sharpening:
-    """Spots that are known, settled at one ramp after the other, with the masses of their cuts inside.
+    """Known points, solved at one ramp after another, with the masses of their cuts inside.
 
     Parameters
     ----------
@@ -134,7 +133,7 @@ class Sharpening:
 
 
 def sharpen(rows: DenseRows, task: Sharpening, *, stage: int = STAGE, tol: float = TOL) -> tuple[Spots, Array]:
-    """The spots, each of one target, and the last ramp at which k could be placed (tasks,), 0 if at none."""
+    """The points, one per target, and the last ramp at which k could be placed (tasks,), 0 if there is none."""
     size, tasks = rows.across.shape[0], len(task.alpha)
     found, reached, looks = np.zeros((tasks, 1, size + 4)), np.zeros(tasks), np.zeros(tasks, dtype=np.int64)
     found[:, 0, :size], found[:, 0, size] = task.coordinates, task.cut
@@ -204,12 +203,12 @@ LIBRARY = _load()
 
 
 def _call(function: Any, rows: DenseRows, loss: str, *given: Any) -> None:
-    """Call C with rows, a loss and what else it takes: contiguous arrays by their addresses."""
+    """Call C with rows, a loss and further arguments, passing contiguous arrays by address."""
     size, padded = rows.across.shape
     addresses = [part.ctypes.data if isinstance(part, np.ndarray) else part for part in given]
     if function(rows.across.ctypes.data, padded, size, LOSSES[loss], get_loss(loss).threshold, KINK,
                 rows.penalized.ctypes.data, *addresses):  # fmt: skip
-        raise MemoryError(f"no memory for a path of {padded} rows and {size} coordinates")
+        raise MemoryError(f"not enough memory for a path of {padded} rows and {size} coordinates")
 
 
 def _compiled(rows: DenseRows, tasks: Tasks, slack: Array, stage: int, tol: float) -> Spots:

@@ -1,4 +1,4 @@
-"""A training set and its design, for several sweeps over the same rows: a search makes four or five."""
+"""A training set and its design, for several sweeps over the same rows; a search runs four or five."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Prepared:
 
     @cached_property
     def sample(self) -> Sample | None:
-        """What runs on many examples begin with."""
+        """The sample that runs on many examples begin with."""
         return take_sample(self.design)
 
     @cached_property
@@ -38,7 +38,7 @@ class Prepared:
         return {}
 
     def least_squares(self, fold_of: Array) -> Array:
-        """The least-squares starts of problems on these folds, (problems, coordinates); each fold's is found once."""
+        """The least-squares starts of problems on these folds, (problems, coordinates); computed once per fold."""
         asked = [fold for fold in np.unique(fold_of).tolist() if fold not in self._starts]
         self._starts.update(zip(asked, least_squares_start(self.design, asked), strict=True))
         return np.stack([self._starts[fold] for fold in fold_of.tolist()])
@@ -53,7 +53,7 @@ def design_of(
     X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any
 ) -> Prepared:
     """Prepare data whose equal rows are merged already."""
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         try:
             design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
         except np.linalg.LinAlgError as error:

@@ -6,7 +6,7 @@
  * that the bracket's upper end admits get keys and slopes at all, and a gradient of few examples is summed over them.
  */
 #if defined(__GNUC__) && !defined(__clang__)
-/* A comparison could trap, so that by default loops that choose by one are not vectorised. Measured: 2.8 times as fast. */
+/* A comparison could trap, so by default loops that select by one are not vectorised. Measured: 2.8 times as fast. */
 #pragma GCC optimize("no-trapping-math", "no-math-errno")
 #endif
 #include <float.h>

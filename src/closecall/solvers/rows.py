@@ -1,4 +1,4 @@
-"""Dense rows as paths look at them: in the coordinates of standardised columns, the same on every processor."""
+"""Dense rows for paths: in the coordinates of standardised columns, identical on every processor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DenseRows:
     X : array (samples, features)
     y : array (samples,) in {-1, +1}
     mass : array (samples,)
-        What means and deviations are weighted by.
+        The weights for means and deviations.
     fit_intercept, penalize_intercept : bool
 
     Examples
@@ -78,7 +78,7 @@ class DenseRows:
 
 
 class Rounded:
-    """A loss whose kinks are rounded over a width, by a parabola: its slopes there are shares of the two.
+    """A loss whose kinks are rounded over a width by a parabola, with slopes between the two at the kink.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class Rounded:
         return losses
 
     def pulls(self, margins: Array, width: float) -> tuple[Array, Array]:
-        """Minus the slopes, and where their tangents touch: at a kink within reach, else at the margins."""
+        """Minus the slopes, and where their tangents touch: at a nearby kink, otherwise at the margins."""
         pulls, points = -self.loss.slope(margins), margins.copy()
         for kink, before, after in self.kinks:
             near = np.abs(margins - kink) < width / 2
@@ -119,7 +119,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class View:
-    """Losses (samples,), kinks rounded over a width, which are wrong, and what each method below needs of them."""
+    """Losses (samples,) with rounded kinks, which examples are wrong, and the values for the methods below."""
 
     losses: Array
     wrong: Array
@@ -130,7 +130,7 @@ class View:
 
 
 class Margins:
-    """Rows with a loss and masses: what a stage looks at, and what its certificate is made of.
+    """Rows with a loss and masses, as used by a stage and its certificate.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Margins:
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """The curvature of held losses and of ``turned`` squares, after the sizes by which it is damped."""
+        """The curvature with fixed weights and of ``turned`` squares, after the sizes for damping."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T
@@ -202,9 +202,9 @@ class Margins:
 
 
 def lower_bound(heights: Array, pulls: Array, across: Array, penalty: Array) -> float:
-    """What no coordinates can fall below, by tangents of heights and minus slopes (samples,) at margin 0; at least 0.
+    """A lower bound for all coordinates, by tangents with heights and minus slopes (samples,) at margin 0; at least 0.
 
-    Where the last coordinate has no penalty its pulls have to sum to zero: the heavier side is scaled down.
+    If the last coordinate has no penalty, its pulls must sum to zero, so the heavier side is scaled down.
     """
     if penalty[-1] == 0:
         sides = pulls * across[-1]

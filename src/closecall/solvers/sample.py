@@ -1,9 +1,9 @@
-"""Beginning on a sample: of many examples, some say where to go, and all where to stay.
+"""Starting on a sample: some of the examples suffice to find the region of the solution, and all determine its end.
 
-A run on a hundred thousand examples spends its steps on finding a place that a quarter of them find as well: a random
-sample with k, m, alpha and the spectrum in proportion is the same problem up to its noise. Convex averages start where
-the sample's minimum is, and end at their own. The other runs take all their steps on the sample and then a few on all
-rows. Certificates are of all rows, whatever came before.
+A run on a hundred thousand examples spends its steps on finding a region that a quarter of them would find as well: a
+random sample with k, m, alpha and the spectrum in proportion is the same problem up to its noise. Convex averages start
+at the sample's minimum and end at their own. The other runs take all their steps on the sample and then a few on all
+rows. Certificates always refer to all rows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .kernels import PULLS, Mass, make_mass
 from .newton import Found
 from .steps import Rows, alike, carried_mass, descend
 
-#: From how many examples on, how many of them are taken at least, and which share of them.
+#: The number of examples from which a sample is used, its smallest size, and its share of the examples.
 FROM_SAMPLES, LEAST, SHARE = 80_000, 25_000, 1 / 16
-#: Which share of a run's steps is taken on all rows in the end, and how many at least.
+#: The share of a run's steps taken on all rows at the end, and the minimum number.
 LAST_SHARE, LAST_LEAST = 0.1, 10
 
 
@@ -49,7 +49,7 @@ class Sample:
 
     @cached_property
     def shares(self) -> Array:
-        """Which share of its mass each fold has here, (folds,)."""
+        """The share of each fold's mass in the sample, (folds,)."""
         return np.asarray(self.whole.masses[:, self.rows].sum(axis=1) / self.whole.masses.sum(axis=1))
 
     @cached_property
@@ -62,7 +62,7 @@ class Sample:
         )  # fmt: skip
 
     def scaled(self, rows: Rows) -> Rows:
-        """The problems in proportion, alpha to what their weights sum to: 1 for `top`, however many there are."""
+        """The problems scaled down; alpha is scaled with the sum of their weights, which is always 1 for `top`."""
         share = self.shares[rows.fold]
         k, m = rows.k * share, rows.m * share
         groups = alike(rows.aggregate)
@@ -123,7 +123,7 @@ def minimize_from(
 ) -> Found:
     """:func:`closecall.solvers.convex.minimize`, which starts at the sample's minimum if there is one.
 
-    Rows of one loss and fold that start alike go on doing so, from the minimum of the one with the middle alpha.
+    Rows of one loss and fold that start alike start from the minimum of the one with the middle alpha.
     """
     if sample is None:
         return minimize(design, roots, masses, start, **how)

@@ -140,7 +140,7 @@ INLINE int NAME(between)(const REAL *keys, const double *mass, int64_t n, double
     return cut->below + cut->tied >= k;
 }
 
-/* What the next step is told: where the edge was, its drift, and how far around the sum of both to look. */
+/* What the next step is given: where the edge was, its drift, and how far around the sum of both to search. */
 INLINE void NAME(learn)(double *hint, double edge, double width, int64_t inside, int64_t n) {
     if (hint[2] < 0) {
         hint[1] = 0, hint[2] = 0.02 * fabs(edge);
@@ -189,7 +189,7 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
 INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
     if (kind == CLOSE && loss == LOGISTIC) {
         for (int64_t i = 0; i < n; i++) {
-            /* beyond STEEP the exponential goes on as a straight line: examples far out stay in order */
+            /* beyond STEEP the exponential continues as a straight line: outliers keep their order */
             REAL near = v[i] < STEEP ? v[i] : STEEP, beyond = v[i] - near;
             REAL half = (1 + NAME(exp)(near) * (1 + beyond)) * (REAL)0.5, twice = 1 / half;
             keys[i] = half > twice ? half : twice;

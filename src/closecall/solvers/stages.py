@@ -1,6 +1,6 @@
 """One stage of a path, cuts that count a mass, and one path of stages, in NumPy: the slow twin of `stages.h`.
 
-It serves every loss, several classes, and rows of many places: whatever has a ``look``.
+It works for every loss, several classes, and rows in several places.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Walk:
         Steps that a stage may take.
     tol : float
     kind : int
-        Which losses a cut leaves, see :mod:`closecall.solvers.cuts`.
+        Which losses a cut keeps, see :mod:`closecall.solvers.cuts`.
     """
 
     rows: Any
@@ -125,10 +125,10 @@ class Walk:
         return Spot(c, cut, sums.inside, value, sums.errors, sums, factor)
 
     def place(self, spot: Spot, k: float, slack: float, factor: float) -> tuple[Spot, int]:
-        """A spot whose cut holds k, to a slack, and the moves it took: Newton's steps in the cut, the minimum follows.
+        """A point whose cut contains k, up to a slack, and the moves it took.
 
-        They are held between the nearest cuts that hold more and less once both are known. Where none holds k, the
-        nearest.
+        The moves are Newton steps in the cut, with the minimum following. They stay between the nearest cuts with more
+        and with less mass, once both are known. If no cut contains k, the nearest.
         """
         spot, moves, before, tries = self.settle(spot.c, spot.cut), 0, np.inf, 0
         high: Spot | None = None
@@ -172,7 +172,7 @@ class Walk:
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
-        """The spot settled at one ramp after the other, the mass k inside, and the last that was reached."""
+        """The point solved at one ramp after another, with the mass k inside, and the last ramp reached."""
         reached, found, self.kind = 0.0, spot, cut.kind
         for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):
             self.ramp = ramp
@@ -184,7 +184,7 @@ class Walk:
         return found, reached
 
     def run(self, start: Array, targets: Array, slack: Array, own: Any) -> list[Spot]:
-        """Spots at the target masses, falling, of ``own`` rows: the same with other masses, or these."""
+        """Points at the target masses, in descending order, for the ``own`` rows."""
         here, running = self.settle(start, np.inf), self.rows
         spots = [here] * int(np.isinf(targets).sum())  # all of it: the average
         lowest = LOWEST * running.threshold
@@ -212,7 +212,7 @@ class Walk:
 
 
 def _slope(spot: Spot) -> tuple[float, Array]:
-    """How what a cut counts grows with it while the minimum follows, and how that moves."""
+    """How the mass inside grows with the cut while the minimum follows, and how the minimum moves."""
     if spot.factor is None or spot.sums is None:
         return 0.0, np.zeros_like(spot.c)
     drift = -_solve(spot.factor, spot.sums.by_cut)
@@ -220,9 +220,9 @@ def _slope(spot: Spot) -> tuple[float, Array]:
 
 
 def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Array | None]:
-    """The damping that makes a Hessian positive definite, if it needs any, and Cholesky's factor.
+    """The damping that makes a Hessian positive definite, if needed, and its Cholesky factor.
 
-    A coordinate of size 0 has no pull either: any curvature leaves it where it is.
+    A coordinate of size 0 has no gradient either, so any curvature leaves it unchanged.
     """
     hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):

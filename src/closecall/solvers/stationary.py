@@ -1,22 +1,22 @@
-"""Stationary points of close-k on many examples: Newton's steps over a ramp, by sums over the rows alone.
+"""Stationary points of close-k on many examples: Newton steps over a ramp, using only sums over the rows.
 
-Steps that hold the selection approach the point where they rest slowly: on many examples little penalty is left for
-each, and the scores go on growing. Newton's step sees how the selection moves as well. It needs weights that change
-continuously, so that the selection has a ramp: the weight of an example falls from its mass to nothing around the k-th
-place. Beyond the boundary the ramp is ``width`` wide in the losses; on the right side, where losses are small and
-crowded, in their logarithms times T, which is the same at T and narrower elsewhere. The unknowns are the coordinates
-and the *place*, minus the logarithm of the smallest loss that is taken: its equation is that the weights sum to k. All
-that a step needs are sums over the rows, so that the rows may lie anywhere.
+Steps with a fixed selection converge slowly: on many examples there is little penalty for each, and the scores keep
+growing. A Newton step also accounts for the change of the selection. It needs weights that change continuously, so the
+selection has a ramp: the weight of an example falls from its mass to nothing around the k-th place. Beyond the boundary
+the ramp is ``width`` wide in the losses; on the right side, where losses are small and crowded, in their logarithms
+times T, which is the same at T and narrower elsewhere. The unknowns are the coordinates and the *place*, minus the
+logarithm of the smallest selected loss: its equation is that the weights sum to k. A step needs only sums over the
+rows, which may be stored anywhere.
 
 A wide ramp has one such point, or few, and a flow leads to it: steps are those of an implicit Euler scheme in the
-metric of the curvature (pseudo-transient continuation), longer as the gradient falls. Rows lie nearly as densely on one
-side of an edge as on the other, so that what is gained at one is lost at the other: in some directions the selection
-moves with the coordinates and little pulls them back. There a step is at most some times as long as one that holds the
+metric of the curvature (pseudo-transient continuation), longer as the gradient falls. Rows are nearly as dense on one
+side of an edge as on the other, so gains and losses nearly cancel: in some directions the selection moves with the
+coordinates and little pulls them back. There the length of a step is limited to a multiple of a step with a fixed
 selection. Then the ramp is narrowed, as in :mod:`closecall.solvers.settle`, to the same last width.
 
-A point is certified for the weights of the last width. Tangents may touch anywhere: they touch where Newton's step with
-these weights would end, so that the gap is about what that step would gain, and a point need not be stationary to many
-digits to have its certificate.
+A point is certified for the weights of the last width. Tangents may touch anywhere: they touch where a Newton step with
+these weights would end. The gap is then about what that step would gain, and a point need not be stationary to many
+digits to be certified.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FLOOR = 0.12
 LAST, SURE = 1.8, 0.9
 #: How near k weights have to be there, and in how many looks.
 EXACT, PLACED = 1e-5, 30
-#: Steps at one width, and looks at all rows in a run.
+#: Maximum steps at one width, and passes over all rows in a run.
 STEPS, LOOKS = 60, 60
 #: A step that makes this many times more of the residual is taken back, and its time shortened: to this share, and at
 #: most to what the curvature notices.
@@ -90,7 +90,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look at all rows brings home: the sums, and the rows that were kept with their masses."""
+    """The result of a pass over all rows: the sums, and the kept rows with their masses."""
 
     sums: Tally
     rows: Array | None = None
@@ -99,7 +99,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Point:
-    """Coordinates and place, what is seen there, and how far it is from stationary."""
+    """Coordinates and place, the sums there, and the distance from stationarity."""
 
     c: Array
     place: float
@@ -157,7 +157,7 @@ class Search:
         return None
 
     def _end(self, point: Point, width: float) -> Looking:
-        """Coroutine: the same coordinates at the last width, if all rows say that they are certified there.
+        """Coroutine: the same coordinates at the last width, if they are certified on all rows.
 
         Tangents touch where a Newton step with the weights held would end: there the bound is nearly the minimum.
         """
@@ -188,7 +188,7 @@ class Search:
         return None
 
     def _placed(self, c: Array, place: float, width: float) -> float | None:
-        """Where the weights of the rows that are kept sum to k; None if none are."""
+        """Where the weights of the kept rows sum to k; None if no rows are kept."""
         if self.rows is None:
             return None
         losses = self.goal.loss.value(-(self.rows @ c))
@@ -246,7 +246,7 @@ class Search:
         return self._point(c, place, seen.sums)
 
     def _serves(self, aim: Aim) -> bool:
-        """Whether the rows that are kept hold all that an aim sees."""
+        """Whether the kept rows contain all rows relevant to a request."""
         if self.center is None:
             return False
         spare = min(aim.seen[0] - self.reach[0], self.reach[1] - aim.seen[1])

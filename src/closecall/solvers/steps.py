@@ -1,11 +1,11 @@
 """Majorising steps: everything that is not a convex average, a block of problems at a time.
 
 One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, a division in the design's coordinates. c bounds
-the loss's curvature and kappa how much of ``X'X`` k examples can carry: for k examples in r dimensions about
-``(sqrt(k) + sqrt(r))^2 / n`` of it (Marchenko & Pastur), at most all. eta starts at 1; when a window of steps goes to
-and fro instead of forward (its net move is under half its path), the selection is chattering and eta is halved. A
-problem leaves when a window's mean step moves the margins by less than ``tol`` of their size; whether it has converged
-is for its certificate to say.
+the loss's curvature and kappa how much of ``X'X`` k examples can carry: for k examples in r dimensions about ``(sqrt(k)
++ sqrt(r))^2 / n`` of it (Marchenko & Pastur), at most all. eta starts at 1; when a window of steps goes to and fro
+instead of forward (its net move is under half its path), the selection is chattering and eta is halved. A problem
+leaves when a window's mean step moves the margins by less than ``tol`` of their size; its certificate decides whether
+it has converged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL_MARGIN = 0.01
 
 @dataclass(frozen=True)
 class Rows:
-    """Problems as parallel arrays, sorted so that equal work is adjacent.
+    """Problems as parallel arrays, sorted to keep equal work together.
 
     ``k``, ``m`` and ``alpha`` are floats with k and m resolved to masses; ``first`` is the step a row starts at.
     """
@@ -70,7 +70,7 @@ def step_curvature(loss: str) -> float:
 
 
 def is_steep(loss: str) -> bool:
-    """Whether the slope grows without bound: then a few examples can throw a step ever further.
+    """Whether the slope is unbounded, in which case a few examples can throw steps ever further.
 
     Examples
     --------
@@ -81,10 +81,10 @@ def is_steep(loss: str) -> bool:
 
 
 def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
-    """What to multiply steps by that change the margins by more than their size, or than 1 (root mean square).
+    """Factors for steps that change the margins by more than their size, or by more than 1 (root mean square).
 
     kappa is what k examples usually carry, not what they can: k outliers carry more, and where their slopes are
-    unbounded, each step would go further than the last. Held back, such steps go to and fro, and eta is halved.
+    unbounded, each step would go further than the last. If limited, such steps go back and forth, and eta is halved.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k:
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[Block]:
     """Rows that are evaluated together, at most ``block_rows``; and the first of each.
 
-    Neighbours are a slice, so that nothing is copied. Unless ``mixed``, a block has one fold, loss and kind of pull.
+    Neighbours are a slice, which avoids copies. Unless ``mixed``, a block has one fold, loss and kind of pull.
     """
     blocks: list[Block] = []
     if not chosen.size:
@@ -212,7 +212,7 @@ def descend(
 
 
 class _Walk:
-    """The rows still walking, as parallel arrays, and what their windows have seen."""
+    """The active rows, as parallel arrays, and the history of their windows."""
 
     def __init__(
         self, design: Design, rows: Rows, masses: list[Mass], start: Array, steps: int, block_rows: int, wide_rows: int
@@ -258,7 +258,7 @@ class _Walk:
         self.divisor = carried[:, None] * self.design.spectrum + self.shrink
 
     def pause(self, limit: int) -> int:
-        """Steps that can be taken before a window is full, opens or a row has to leave."""
+        """How many steps can be taken before a window opens or closes, or a row has to leave."""
         judged = ~self.decays | (self.step >= self.last)
         windows, openings = WINDOW - 1 - self.count[judged], self.last - 1 - self.step[~judged]
         return int(np.concatenate([windows, openings, [limit - self.step.max()]]).clip(0).min())
@@ -316,7 +316,7 @@ class _Walk:
             self.count[rows], self.path[rows], self.mark[rows] = 0, 0.0, self.C[rows]
 
     def keep(self, rows: Array) -> None:
-        """Go on with these rows only."""
+        """Continue with only these rows."""
         for name in ("active", "step", "C", "eta", "path", "count", "mark", "decays", "curvature",
                      "fast", "hints"):  # fmt: skip
             setattr(self, name, getattr(self, name)[rows])

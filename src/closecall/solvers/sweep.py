@@ -1,7 +1,7 @@
 """Hundreds of problems at once: every (loss, aggregate, k, alpha) and fold as rows of one matrix.
 
 Work that is the same is done once: `close`, `close_decay` and `atk` with k = n *are* `average`; all decay runs of one
-(loss, alpha, fold) grow from one convex root; problems that occur twice are solved once; what has converged leaves.
+(loss, alpha, fold) grow from one convex root; problems that occur twice are solved once; converged problems leave.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def sweep(
     threads: int = 1,
     callback: Callable[[Progress], None] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Solve without a certificate, as a search does: what it takes is fitted again by :func:`solve`.
+    """Solve without a certificate, as in a search, whose winner is fitted again by :func:`solve`.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def sweep(
         The last are lower bounds of the minima, 0 where none is known.
     """
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
-    with np.errstate(all="ignore"):  # what comes out is looked at
+    with np.errstate(all="ignore"):  # non-finite results raise below
         try:
             batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
             coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
@@ -218,7 +218,7 @@ class _Batch:
         return task
 
     def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
-        """Run the stepping rows, dealt out to the threads in pieces that keep equal work together."""
+        """Run the stepping rows, divided among the threads in pieces that keep equal work together."""
         order = stepping[
             np.lexsort((rows.k[stepping], rows.aggregate[stepping], rows.loss[stepping], rows.fold[stepping]))
         ]

@@ -22,7 +22,7 @@ _POINTS = 1025  # of a grid in which a margin is looked for: three such grids fi
 
 @dataclass(frozen=True)
 class Aim:
-    """Where to look: coordinates, place and width, and the margins between which rows are seen, and kept if asked.
+    """Where to evaluate: coordinates, place and width, and the margins of rows to use, and to keep if requested.
 
     Tangents touch at the coordinates ``touch`` if these are given.
     """
@@ -36,7 +36,7 @@ class Aim:
 
 
 def make_aim(loss: Loss, c: Array, place: float, width: float, keep: bool = False, touch: Array | None = None) -> Aim:
-    """An aim with its margins: the rows on the ramp and inside of it, and those just outside."""
+    """A request with its margins: the rows on the ramp and inside it, and those just outside."""
     edge, wide = np.exp(-place), max(width, _SEEN)
     low = margin_at(loss, 2 * loss.threshold - edge + wide / 2)
     high = margin_at(loss, edge * np.exp(-wide / (2 * loss.threshold)))
@@ -76,7 +76,7 @@ class Tally:
     mass, value : float
         Of the weights, and of the weighted losses.
     heights, pulls : arrays (2,)
-        What the tangents of the weighted losses have at margin 0, and minus their slopes, by side.
+        The values of the tangents of the weighted losses at margin 0, and minus their slopes, by side.
     across : array (2, coordinates)
         Minus the slopes times the rows, by side.
     gradient : array (coordinates,)
@@ -89,9 +89,9 @@ class Tally:
         The derivative of the mass by the place, and the misclassified mass.
     up, down : float
         How far the place can rise until a row enters the ramp from outside, and fall until one does from inside;
-        infinite where one is on it.
+        infinite if one is on it.
     full : bool
-        Whether all rows were looked at.
+        Whether all rows were evaluated.
     """
 
     mass: float
@@ -129,7 +129,7 @@ class Tally:
 def tally(loss: Loss, aim: Aim, margins: Array, mass: Array, rows: Callable[[Array], Array]) -> Tally:
     """Sums over rows with margins and masses (samples,); ``rows`` gives ``-y * z`` of some of them, in float64.
 
-    The margins, which may be rounded, say which rows are seen.
+    The margins, which may be rounded, determine which rows are used.
     """
     near = np.flatnonzero((margins > aim.seen[0]) & (margins < aim.seen[1]))
     found = Tally.zero(len(aim.c))
@@ -145,7 +145,7 @@ def in_cache(rows: int, width: int) -> list[slice]:
 
 
 def add_rows(found: Tally, loss: Loss, aim: Aim, signed: Array, weight: Array) -> None:
-    """Add those that are seen of rows that stay in cache, ``-y * z`` in float64, with their masses."""
+    """Add the relevant ones of rows that stay in cache, ``-y * z`` in float64, with their masses."""
     margins = -(signed @ aim.c)
     seen = np.flatnonzero((margins > aim.seen[0]) & (margins < aim.seen[1]))
     if len(seen) < len(margins):
@@ -198,7 +198,7 @@ def ramp(threshold: float, place: float, width: float, losses: Array) -> tuple[A
 def place_of(loss: Loss, losses: Array, mass: Array, k: float, width: float, hint: float = 0.0) -> float | None:
     """The place at which weights of losses (samples,) sum to ``k``; None where k reaches beyond twice T.
 
-    It is looked for around ``hint`` first.
+    The search starts around ``hint``.
 
     Examples
     --------
@@ -233,7 +233,7 @@ def place_of(loss: Loss, losses: Array, mass: Array, k: float, width: float, hin
 def _crossing(
     excess: Callable[[float], float], ends: tuple[float, float], values: tuple[float, float], enough: float
 ) -> float:
-    """Where a function that rises, in steps or not, crosses zero: chords and halves in turn."""
+    """The zero of an increasing function, continuous or not: chords and bisection in turn."""
     (low, high), (below, above) = ends, values
     for number in range(_CHORDS):
         chord = low - (high - low) * below / (above - below)

@@ -1,4 +1,4 @@
-"""Which rows learn, choose and count: at random by class, by groups, or by time."""
+"""Which rows train, validate and test: at random by class, by groups, or by time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Order:
     def of(cls, table: Sheet, groups: str = "", time: str = "") -> tuple[Order, Sheet]:
         """The order that a column gives, and the table without that column among its features."""
         if groups and time:
-            raise DataError("--groups and --time cannot both divide the rows; give one of them")
+            raise DataError("--groups and --time cannot be combined; use one of them")
         name, option = (groups, "--groups") if groups else (time, "--time")
         if not name:
             return cls(), table
@@ -81,9 +81,9 @@ class Order:
         return Units(self.values, "groups") if self.kind == "groups" else apart(samples)
 
     def _different(self, codes: Array, splits: int, seed: int) -> list[Parts]:
-        """Divisions of the groups with different test parts, fewer than asked for if there are no more.
+        """Splits of the groups with different test parts, fewer than requested if there are no more.
 
-        The same division twice would look like certainty.
+        The same split twice would look like certainty.
         """
         if self.few:
             raise DataError(f"--groups: {self.few} groups are too few to tell a gain from chance; {FEWEST} are needed")
@@ -94,7 +94,7 @@ class Order:
             if len(found) == splits:
                 break
         if len(found) < 2:
-            raise DataError("--groups: the groups can be divided in one way only; name a column of more groups")
+            raise DataError("--groups: there is only one way to split these groups; choose a column with more groups")
         return list(found.values())
 
     def _by_groups(self, codes: Array, seed: int) -> Parts:
@@ -112,9 +112,9 @@ class Order:
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Blocks of the later rows, each tested by what came before it; a third of that chooses.
+        """Blocks of the later rows, each tested with models of the earlier rows, a third of which validate.
 
-        Rows of one time are never on two sides: on the same day one would tell of the other.
+        Rows with the same time are never on both sides, because they may depend on each other.
         """
         order = np.argsort(self.values, kind="stable")
         starts = _starts(self.values[order])
@@ -137,7 +137,7 @@ class Order:
         return found
 
     def inner(self, codes: Array, rows: Array) -> tuple[Any, Array | None]:
-        """``cv`` and groups for a search among some rows, which must be in order of time where time divides."""
+        """``cv`` and groups for a search among some rows, which must be in time order if time splits them."""
         if self.kind == "groups":
             groups = self.values[rows]
             fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))
@@ -190,7 +190,7 @@ def _three(parts: list[Array]) -> Parts:
 def _moments(table: Sheet, name: str) -> Array:
     columns, _ = columns_of(table.frame, [name], keep=[name])
     if not columns or columns[0].kind == "nominal":
-        raise DataError(f"--time {name!r} holds neither numbers nor dates; write dates as 2024-12-31")
+        raise DataError(f"--time {name!r} contains neither numbers nor dates; write dates as 2024-12-31")
     values = numbers(table.frame[name], columns[0])
     if np.isnan(values).any():
         raise DataError(f"--time {name!r}: {int(np.isnan(values).sum())} values are no {columns[0].kind}s; mend them")

@@ -31,7 +31,7 @@ def _filling(chart: Any, height: float) -> Any:
 
 
 def _across(field: str, title: str, **options: Any) -> Any:
-    """The axis along which values lie: a tick for every 70 pixels, so that their numbers do not touch."""
+    """The value axis: a tick every 70 pixels, which keeps the labels apart."""
     return alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 70)")), **options)
 
 
@@ -41,7 +41,7 @@ def _names(summaries: Sequence[Row], field: str = "method") -> Any:
 
 
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
-    """Every method minus the plain one on the same splits: dots, mean and interval; grey where it is not significant.
+    """Every method minus the plain one on the same splits: dots, mean and interval; grey if not significant.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     base = chart_of([{**record, "value": record["mean"]} for record in summaries]).encode(
         y=y, color=colour, tooltip=tips(method="", mean=".4g", low=".4g", high=".4g")
     )
-    # The interval is a pale band, so that the splits' dots stay visible on it.
+    # The interval is a pale band, which keeps the dots of the splits visible.
     ends = {"x": _across("low", title), "x2": "high:Q"}
     bars = base.mark_rule(strokeWidth=9).encode(**ends, opacity=bright(0.28, 0.06))
     means = base.mark_tick(thickness=3, size=15).encode(x=x, opacity=bright(1.0, 0.12))
@@ -100,7 +100,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 
 
 def trade(records: Sequence[Row], title: str) -> Any:
-    """What each k is worth on the validation parts: a thin line for each split, a thick one for the mean.
+    """The value of each k on the validation parts: a thin line for each split, a thick one for the mean.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def trade(records: Sequence[Row], title: str) -> Any:
 
 
 def coefficients(records: Sequence[Row]) -> Any:
-    """Coefficients of close-k on every split, the largest first; grey where the interval holds zero.
+    """Coefficients of close-k on every split, the largest first; grey if the interval includes zero.
 
     Parameters
     ----------

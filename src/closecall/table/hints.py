@@ -1,4 +1,4 @@
-"""What a careful colleague would ask about a table: leaks, identifiers, categories in disguise, a lost header."""
+"""What a careful colleague would ask about a table: leaks, identifiers, disguised categories, a missing header."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from closecall.table.read.sheet import Sheet
 LEAK = 0.99
 #: Whole numbers of at most so many kinds may be names of categories.
 KINDS = 12
-#: Rows that are looked at.
+#: Rows to check.
 LOOK = 5000
 #: A name that occurs this many times on average, or less, in a column of many names, is almost an identifier.
 ALMOST = 1.5
 
 
 def hints(table: Sheet) -> tuple[str, ...]:
-    """What to look at before the verdict is believed, one sentence each.
+    """What to check before trusting the verdict, one sentence each.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def _codes(values: Any, column: Any) -> Array:
 
 
 def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
-    """A copy of the target, or a column by which a small tree predicts nearly all rows that it did not see."""
+    """A copy of the target, or a column from which a small tree predicts nearly all held-out rows."""
     kinds = np.unique(values, return_inverse=True)[1]
     pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
     if pairs == len(np.unique(kinds)) == codes.max() + 1:

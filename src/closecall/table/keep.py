@@ -86,15 +86,15 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
                 if unknown := [name for name in named if name not in trusted]:
                     more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
                     raise DataError(
-                        f"{where!r} holds types that are not checked and may run code: "
-                        f"{', '.join(unknown[:LISTED])}{more}; if you trust whoever wrote the file, say "
+                        f"{where!r} contains types that are not checked and may run code: "
+                        f"{', '.join(unknown[:LISTED])}{more}; if you trust the author of the file, pass "
                         f"{_options(unknown[:LISTED])}{more}"
                     )
                 return _trusted(archive, path, budget, named)
     except (DataError, MemoryError):
         raise
     except Exception as error:  # a stranger's archive may raise anything while it is read
-        raise DataError(f"{where!r} is damaged, or no model of 'closecall fit' ({error}); fit it anew") from error
+        raise DataError(f"{where!r} is damaged, or not a model of 'closecall fit' ({error}); fit it again") from error
 
 
 def _options(names: Sequence[str]) -> str:
@@ -111,8 +111,10 @@ def options_for(path: str | os.PathLike[str]) -> str:
 
 
 def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
-    found = {name: stored.plain(state[name]) for name in ("format", "target", "steps")}
-    # An earlier release did not keep what it has seen.
+    found: dict[str, Any] = {
+        name: stored.plain(state[name]) for name in ("format", "target", "steps", "bound") if name in state
+    }
+    # An earlier release neither squashed nor kept what it has seen.
     found |= {name: stored.array(state[name]) for name in ("mean", "scale", "seen") if name in state}
     return {**found, "classifier": rebuilt(stored, state["classifier"], len(found["mean"]))}
 
@@ -135,5 +137,5 @@ def _trusted(
     fits = is_classifier(classifier) and classifier.n_features_in_ == width and len(set(labels)) == len(labels) > 1
     fits = fits and all(isinstance(label, str) for label in labels)
     if not (fits and len(classifier.predict(np.zeros((1, width))))):
-        raise ValueError("its classifier does not fit its table")
+        raise ValueError("its classifier does not match its table")
     return dict(state)

@@ -1,7 +1,7 @@
-"""How well predictions do: accuracy, balanced accuracy, F1, log loss, AUC; for one model or a batch of them.
+"""Metrics: accuracy, balanced accuracy, F1, log loss, AUC; for one model or a batch of them.
 
-A model's scores are (samples, classes), the largest wins; two classes have (0, score). Values are such that more is
-better, so log loss is negative until it is shown.
+A model's scores are (samples, classes), and the largest wins; with two classes they are (0, score). Higher values are
+better, so log loss is negative until it is displayed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _f1(truth: Array, scores: Array) -> Array:
 
 
 def _auc(truth: Array, scores: Array) -> Array:
-    """The chance that a member of a class scores above one of another: the mean over the classes that are there."""
+    """The probability that a member of a class scores above a non-member: the mean over the classes present."""
     columns = [1] if scores.shape[-1] == 2 else [c for c in range(scores.shape[-1]) if (truth == c).any()]
     found = []
     for code in columns:
@@ -107,7 +107,7 @@ class Metric:
 
     @property
     def least(self) -> float:
-        """The least probability that counts: log loss stays finite, AUC ranks the small ones, too."""
+        """The smallest probability used: log loss stays finite, and AUC still ranks small ones."""
         return 1e-6 if self.probabilities else 1e-300
 
     def shown(self, value: float) -> float:
@@ -186,7 +186,7 @@ def logs_of(probabilities: Array, least: float = 1e-6) -> Array:
 
 
 def prior_scores(counts: Array, samples: int) -> Array:
-    """Scores (samples, classes) of always saying the largest class, as logarithms of the classes' shares.
+    """Scores (samples, classes) of always predicting the largest class, as logarithms of the class shares.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Text that stays text: names and values of a stranger's table on a terminal and in a spreadsheet."""
+"""Safe text: names and values of an untrusted table on a terminal and in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from closecall.table.read.dataset import DataError
 
 
 def cell(value: object) -> str:
-    r"""A value for a CSV file: unprintable characters escaped, and ``'`` before what a spreadsheet would calculate.
+    r"""A value for a CSV file: unprintable characters escaped, and ``'`` before anything a spreadsheet would evaluate.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def cell(value: object) -> str:
 
 @contextmanager
 def opened(path: str) -> Iterator[TextIO]:
-    """A text file that is whole or not there; ``-`` and devices are written to directly."""
+    """A text file that is written completely or not at all; ``-`` and devices are written to directly."""
     if path == "-":
         yield sys.stdout
         sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Forests, boosted trees and neighbours of a skops file, made anew from its numbers.
+"""Forests, boosted trees and nearest neighbours rebuilt from the numbers in a skops file.
 
-Nothing of such a file is made by skops: of what it says only the arrays, labels and few settings that a model predicts
-with are read, each is checked against the others, and scikit-learn makes the rest. The compiled code that follows a
-tree checks nothing, so a forged file would otherwise have it read anywhere.
+Skops builds nothing here: only the arrays, labels and few settings needed for prediction are read and checked for
+consistency, and scikit-learn builds the rest. The compiled code that follows a tree checks nothing, so a forged file
+could otherwise make it read anywhere.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BROKEN = "a tree of it is broken"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An archive of skops: its schema and arrays, of which what is asked for is read and counted.
+    """A skops archive: its schema and arrays, which are read and counted on demand.
 
     Parameters
     ----------
     archive : ZipFile
     budget : Budget
-        What the whole file may become.
+        The budget for the whole file.
     """
 
     archive: zipfile.ZipFile
@@ -55,14 +55,14 @@ class Stored:
     def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
         """The numbers or the text of a node, of that type if one is given."""
         if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
-            raise ValueError("an array of it is none")
+            raise ValueError("one of its arrays is not an array")
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
 
     def numbers(self, node: Any, *shape: int) -> Array:
         """Finite numbers (of 64 bits) of that shape."""
         found = self.array(node, _FLOAT)
         if found.shape != shape or not np.isfinite(found).all():
-            raise ValueError("numbers of it are missing or not finite")
+            raise ValueError("some of its numbers are missing or not finite")
         return found
 
     def nodes(self, node: Any, dtype: np.dtype[Any]) -> Array:
@@ -77,7 +77,7 @@ class Stored:
         if node["__loader__"] == "ListNode":
             return [self.plain(each) for each in node["content"]]
         if node["__loader__"] != "JsonNode":
-            raise ValueError("a setting of it is neither a number nor text")
+            raise ValueError("one of its settings is neither a number nor text")
         return self.budget.parse(node["content"])
 
 
@@ -85,14 +85,14 @@ def parts(node: Any) -> dict[str, Any]:
     """The named parts of a dictionary or an object."""
     inner = node if node["__loader__"] == "DictNode" else node["content"]
     if node["__loader__"] not in ("DictNode", "ObjectNode", "TreeNode") or inner["__loader__"] != "DictNode":
-        raise ValueError("a part of it has no parts")
+        raise ValueError("one of its parts is empty")
     return dict(inner["content"])
 
 
 def items(node: Any) -> list[Any]:
     """The items of a list."""
     if node["__loader__"] != "ListNode":
-        raise ValueError("a part of it is no list")
+        raise ValueError("one of its parts is not a list")
     return list(node["content"])
 
 
@@ -118,7 +118,7 @@ def names_in(schema: Any) -> Iterator[str]:
 
 
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
-    """The depth of a tree that can be followed safely; an error if it leads astray.
+    """The depth of a tree that can be followed safely; an error if a node points outside the tree.
 
     Parameters
     ----------
@@ -169,9 +169,9 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
 
 
 def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
-    """How many there are, if that is what the model was asked for."""
+    """The number of trees, if it matches the settings."""
     if stored.plain(node) != len(found) or not found:
-        raise ValueError("it has not as many trees as its settings say")
+        raise ValueError("its number of trees does not match its settings")
     return len(found)
 
 
@@ -185,7 +185,7 @@ def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int
     model._predictors = []
     for each in map(items, items(given["_predictors"])):
         if len(each) != scores:
-            raise ValueError("a round of it has too many trees, or too few")
+            raise ValueError("one of its rounds has too many or too few trees")
         model._predictors.append([])
         for state in map(parts, each):
             nodes = stored.nodes(state["nodes"], pattern.nodes.dtype)
@@ -207,7 +207,7 @@ def _neighbours(stored: Stored, given: dict[str, Any], classes: int, features: i
     count = stored.plain(given["n_neighbors"])
     rows = stored.numbers(given["_fit_X"], len(codes), features)
     if count not in NEIGHBOURS or count > len(rows) or not np.array_equal(np.unique(codes), np.arange(classes)):
-        raise ValueError("its neighbours do not fit its rows and classes")
+        raise ValueError("its neighbours do not match its rows and classes")
     return KNeighborsClassifier(count, algorithm="brute").fit(rows, codes)
 
 
@@ -234,9 +234,9 @@ def rebuilt(stored: Stored, node: Any, features: int) -> Any:
     given = parts(node)
     labels = stored.array(given["classes_"])
     if labels.dtype.kind != "U" or labels.ndim != 1 or len(labels) < 2 or (labels[1:] <= labels[:-1]).any():
-        raise ValueError("its classes are no labels")
+        raise ValueError("its classes are not labels")
     if stored.plain(given["n_features_in_"]) != features:
-        raise ValueError("it has another number of features than its table")
+        raise ValueError("its number of features differs from its table's")
     _, make = KINDS[f"{node['__module__']}.{node['__class__']}"]
     model = make(stored, given, len(labels), features)
     stored.budget.spend(TEXT_OBJECT * len(labels) + labels.nbytes)

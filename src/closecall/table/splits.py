@@ -1,4 +1,4 @@
-"""Dividing rows into a training, a validation and a test part."""
+"""Splitting rows into training, validation and test parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shuffled(rows: Array, rng: np.random.Generator) -> list[Array]:
 
 
 def stratified(labels: Array, rng: np.random.Generator) -> list[Array]:
-    """Rows of the three parts, sorted, each class divided by itself; a class of one goes to the training part.
+    """Rows of the three parts, sorted and stratified by class; a class with one row goes to the training part.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A table to learn from or to predict: a user's file, or a data set by its name."""
+"""A table for training or prediction: a user's file, or a data set by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_file(source: str) -> bool:
 
 
 def is_model(source: str) -> bool:
-    """Whether a source is a file in which closecall saved a model, by the names in the archive."""
+    """Whether a source is a saved closecall model, judged by the names in the archive."""
     path = expanded(source)
     if source == "-" or not path.is_file():
         return False
@@ -43,7 +43,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
     source : str
         A file, ``-`` for standard input, or a data set's name (``monk3``, ``pmlb:...``, ``openml:...``).
     target : str
-        The target column; found by name or taken as the last one if empty.
+        The target column; if empty, found by name, or the last one.
     reading : Reading, optional
         Columns to leave out, to keep, to read as numbers or names; separator and encoding of a file.
 
@@ -59,9 +59,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
         return read_file(source, target, reading)
     named = _named(source, data_dir)
     if target and target != named.target:
-        raise DataError(
-            f"the target of the data set {source!r} is {named.target!r}, not {target!r}; leave --target out"
-        )
+        raise DataError(f"the target of the data set {source!r} is {named.target!r}, not {target!r}; omit --target")
     asked = (*reading.drop, *reading.keep, *reading.numeric, *reading.nominal)
     check_names(asked, [column.name for column in named.columns], source)
     kinds = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
@@ -102,7 +100,7 @@ def _named(source: str, data_dir: str | None) -> Sheet:
 
 
 def check_classes(table: Sheet, least: int) -> None:
-    """An error that names the classes of fewer than ``least`` rows, and one if there are more than 1000."""
+    """An error that names the classes with fewer than ``least`` rows, and one if there are more than 1000 classes."""
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     pairs = zip(classes.tolist(), counts.tolist(), strict=True)
     rare = [f"{name!r} ({count})" for name, count in pairs if count < least]

@@ -1,4 +1,4 @@
-"""What ``closecall fit`` can train: by the names of ``closecall compare``, all of it saved without pickle."""
+"""The models that ``closecall fit`` can train, named as in ``closecall compare`` and saved without pickle."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ class How:
 
 
 def _close_k(X: Array, y: Array, how: How) -> Any:
+    # Calibrated even where it is logistic regression: accuracy may choose a penalty that flattens probabilities
+    # (three churn tables of the gate: quintiles off by up to 6 points, calibrated by up to 5).
     model = close_k_search(how.loss, how.multiclass, how.metric, how.cv, calibration=how.calibration)
     return model.fit(X, y, groups=how.groups)
 
 
 def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Array]]:
-    """The folds that everything in a fit goes by: those of the groups or times, else stratified ones."""
+    """The folds of a fit: by groups or times if given, otherwise stratified."""
     fewest = int(np.unique(y, return_counts=True)[1].min())
     plain = StratifiedKFold(max(2, min(folds, fewest)), shuffle=True, random_state=0)
     return list(check_cv(how.cv or plain).split(X, y, how.groups))
@@ -66,9 +68,9 @@ def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
 
 
 def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
-    """What a model is worth as `compare` counts it, also where a fold lacks a class or the model has scores only.
+    """The score of a model as in `compare`, even if a fold lacks a class or the model has only scores.
 
-    Of probabilities that come with the calibration, later, nothing is known here: accuracy decides instead.
+    Calibrated probabilities are not available yet at this point, so accuracy is used instead.
     """
     scores, logs = scores_of(model, X, metric.least)
     counted = METRICS["accuracy"] if metric.probabilities and not logs else metric
@@ -76,9 +78,9 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
 
 
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
-    """The model fitted, and calibrated by the same folds as everything else: groups and times stay apart."""
+    """The fitted model, calibrated on the same folds as everything else, which keeps groups and times apart."""
     if how.cv is None or how.calibration is None:
-        # The same table gives the same model: the folds are not drawn anew.
+        # The same table gives the same model: the folds are not redrawn.
         return model.set_params(calibration=how.calibration, random_state=0).fit(X, y)
     model.fit(X, y)
     scores = np.full((len(y), len(model.intercept_)), np.nan)
@@ -91,7 +93,7 @@ def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
 
 
 def _moved(X: Array, y: Array, how: How) -> Any:
-    """Logistic regression whose threshold, which is its intercept, was moved where that really gains."""
+    """Logistic regression with its threshold, which is its intercept, moved if that really gains."""
     model = _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how)
     objective = "balanced_accuracy" if how.metric == "balanced_accuracy" else "accuracy"
     plain = clone(model).set_params(calibration=None)
@@ -175,7 +177,7 @@ def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
 
 
 def check_model(name: str) -> str:
-    """The name as it is written everywhere; an error that says what to do if there is no such model, or no skops."""
+    """The canonical name; an error that says what to do if there is no such model, or no skops."""
     if "(" in name:
         return get_aggregate(name).name
     plain = name if name in MODELS or ":" in name else name.replace("-", "_")
@@ -211,7 +213,7 @@ def _play(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
 
 
 def contender(name: str, how: How) -> Contender:
-    """The model as one more contender: how it does on rows that it has not seen."""
+    """The model as one more contender, for its held-out performance."""
     name, known = check_model(name), built_in(how.loss, how.multiclass)
     if linear_model(name) and name not in known:
         label = {"close-k-cv": "close-k"}.get(name, name.replace("_", " "))

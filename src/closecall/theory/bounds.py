@@ -32,7 +32,7 @@ def _check(k: float, threshold: float, constant: float) -> None:
 
 
 def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: float) -> tuple[Any, Any]:
-    """Between what L / M lies for a classifier with that many errors (the paper's Lemma "bounded by 0-1 loss").
+    """Bounds on L / M for a classifier with the given errors (the paper's Lemma "bounded by 0-1 loss").
 
     The paper's bounds are E - k < L / M < E + k (its display says close-1 for close-k). The identity gives more:
     E - k (1 - T / M) <= L / M <= E + k T / M.
@@ -42,7 +42,7 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
     errors : float or array
         E, the misclassified mass.
     k : float
-        The mass that ``close`` looks at.
+        The mass that ``close`` uses.
     threshold : float
         T, the loss of an example on the boundary.
     constant : float
@@ -58,7 +58,7 @@ def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: flo
 
 
 def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> float:
-    """The most that a minimiser of the close-k loss can misclassify (the paper's Lemma k; k = 1 is Lemma optimum).
+    """The largest mass that a minimiser of the close-k loss can misclassify (Lemma k; k = 1 is Lemma optimum).
 
     From the two sides of :func:`close_value_bounds`, E(minimiser) < E(optimum) + k, without regularisation. Whole
     masses make E whole, hence the paper's E(optimum) + k - 1; with fractional ones that bound can be exceeded.
@@ -66,9 +66,9 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
     Parameters
     ----------
     optimum : float
-        The least misclassified mass in the family.
+        The smallest misclassified mass in the family.
     k : float
-        The mass that ``close`` looks at.
+        The mass that ``close`` uses.
     whole : bool
         Whether all masses are whole numbers: the bound may then be attained, otherwise it is never reached.
 
@@ -82,7 +82,7 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
 
 
 def training_errors_bound(value: Any, k: float, *, threshold: float, constant: float) -> Any:
-    """The most that a classifier with close-k loss L can misclassify on the training set: L / M + k (1 - T / M).
+    """The largest mass that a classifier with close-k loss L can misclassify in training: L / M + k (1 - T / M).
 
     This is the step that the proof of the paper's generalisation theorem needs. The paper has L + k - 1 in its place,
     which fails twice: L is in units of M, not of errors, and k - 1 belongs to the minimiser against the optimum, not
@@ -155,7 +155,7 @@ def generalization_bound(
     value : float
         L, the close-k loss summed over the training set, with its M term.
     k : float
-        The mass that ``close`` looks at.
+        The mass that ``close`` uses.
     samples : int
         n, the number of training examples.
     vc : int

@@ -1,24 +1,24 @@
 """Branch and bound over cones of classifiers: the exact 0-1 minimum for three to six features.
 
-Fold the label into the example, z = y * (x, 1), so that a classifier theta is right on z where ``theta . z > 0``. The
-orthants of the space of theta are cones of D = d + 1 rays each; a cone is split by a new ray between two of its own.
-For a cone only the products of z with its rays matter:
+Fold the label into the example, z = y * (x, 1), so a classifier theta is right on z if ``theta . z > 0``. The orthants
+of the space of theta are cones of D = d + 1 rays each; a cone is split by a new ray between two of its own. For a cone
+only the products of z with its rays matter:
 
     all positive: right for every theta of the cone        none positive: wrong for every theta of the cone
     both:         undecided; only these are handed down, and the new ray's products are a mixture of two columns
 
 The wrong ones are a lower bound for the whole cone, each ray is a classifier and hence an upper bound, and a cone whose
-bound reaches the target is left. A pass without survivors proves that nobody misclassifies less than its target. The
-targets rise from half of the best classifier known to its own errors, so that a bound is proven at any time, at a
-cost that grows with every step and is dominated by the last.
+bound reaches the target is dropped. A pass without survivors proves that no classifier misclassifies less than its
+target. The targets rise from half the errors of the best known classifier to all of them, so there is a proven bound at
+any time; the cost grows with every step and is dominated by the last.
 
 Undecided examples add to a bound in pairs: two that no theta of the cone is right on cost it one of them. Few of all
 pairs matter, those that a good classifier orders wrongly, each example in one: see :func:`matched`. They halve the
 number of cones (measured on the sets of docs/results/beyond-exact.md).
 
-The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by the mass alone a
-few edges may be split for ever while the others stay long. Measured on 300 normal examples, a sixth of them wrong:
-ten thousand cones for three features, where enumeration looks at 300 ** 3 places.
+The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by mass alone, a
+few edges might be split forever while the others stay long. Measured on 300 normal examples, a sixth of them wrong: ten
+thousand cones for three features, where enumeration checks 300 ** 3 positions.
 """
 
 from __future__ import annotations
@@ -87,10 +87,11 @@ def least_outside(
     time_limit : float
         Seconds.
     accept : callable
-        It is given bool arrays (samples,) of vectors inside an open half-space, and returns the least weight left out
+        Receives bool arrays (samples,) of vectors inside an open half-space, and returns the smallest weight left out
         so far.
     slopes : array (dimensions - 1,), optional
-        Of a good classifier of vectors whose last entry is their label: pairs that it orders wrongly raise the bounds.
+        Slopes of a good classifier, for vectors whose last entry is their label: pairs that it orders wrongly raise the
+        bounds.
 
     Returns
     -------
@@ -128,8 +129,8 @@ def least_outside(
 def matched(vectors: Array, slopes: Array) -> Array:
     """The partner of each example, (samples,), -1 where there is none: both classes, ordered wrongly, each in one pair.
 
-    As many pairs as there can be, which is as many as the best threshold makes errors; of these the pairs that the
-    slopes order most decidedly, by the distance of the two, so that other slopes order them wrongly too.
+    There are as many pairs as possible, which is the number of errors of the best threshold. Among these, pairs with
+    the largest distances are preferred, because other slopes order them wrongly too.
 
     Examples
     --------
@@ -158,7 +159,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """What pairs of undecided examples add to the bounds (cones,): the lighter one, if nobody is right on both."""
+    """What pairs of undecided examples add to the bounds (cones,): the lighter one, unless both can be right."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)
@@ -180,7 +181,7 @@ def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
 def _pass(
     vectors: Array, weights: Array, partner: Array, target: float, deadline: float, accept: Callable[[Array], float]
 ) -> tuple[bool | None, float]:
-    """Whether nobody leaves out less than the target (None: time ran out), and the least accepted meanwhile.
+    """Whether no classifier leaves out less than the target (None: time ran out), and the least accepted meanwhile.
 
     A pass ends with False as soon as a classifier below the target is accepted.
     """
@@ -240,7 +241,7 @@ def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
 
 
 def _split(cones: _Cones, patterns: Array) -> _Cones:
-    """Two cones for each: a new ray, on the edge that the most mass crosses, takes the place of either end."""
+    """Two cones for each: a new ray, on the edge that the most mass crosses, replaces either end."""
     dimensions = cones.rays.shape[1]
     starts, ends = np.triu_indices(dimensions, 1)
     members = _members(dimensions)

@@ -36,7 +36,7 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
     ----------
     vectors : array (samples, dimensions)
     costs : array (samples,)
-        The mixture of least cost is taken: vary them to find other conflicts.
+        The cheapest mixture is used: vary the costs to find other conflicts.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
     time_limit : float
         Seconds.
     accept : callable
-        It is given bool arrays (samples,) of vectors without conflict, and returns the least weight left out so far.
+        Receives bool arrays (samples,) of vectors without conflict, and returns the smallest weight left out so far.
 
     Returns
     -------
@@ -119,8 +119,8 @@ def _give_up(
 ) -> Array | None:
     """Give up one example of each conflict found until none is left; None if time ran out first.
 
-    New conflicts are appended to ``conflicts`` and counted in ``blame``: the example that sits in the most conflicts
-    for its weight is the most promising one to give up.
+    New conflicts are appended to ``conflicts`` and counted in ``blame``: the example in the most conflicts for its
+    weight is the most promising one to give up.
     """
     alive = alive.copy()
     while time.monotonic() < deadline:

@@ -1,12 +1,12 @@
 """The densest hemisphere: the exact 0-1 minimum by enumeration.
 
-Fold the label into the example, z = y * (x, 1). A linear classifier theta is right on z where ``theta . z > 0``, so
-the fewest errors belong to the open half-space through the origin with the most mass (Johnson & Preparata 1978, "The
+Fold the label into the example, z = y * (x, 1). A linear classifier theta is right on z if ``theta . z > 0``, so the
+fewest errors belong to the open half-space through the origin with the most mass (Johnson & Preparata 1978, "The
 densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
-All classifiers that are right on the same examples form a cone. Each cone has a facet, on which one example v sits
-on the boundary: ``theta . v = 0``. There the other examples act only through what is left of them modulo v, in one
-dimension less; those parallel to v are decided afterwards by an infinitesimal turn, one side or the other. So
+All classifiers that are right on the same examples form a cone. Each cone has a facet, on which one example v sits on
+the boundary: ``theta . v = 0``. There the other examples act only through what is left of them modulo v, in one
+dimension less; those parallel to v are decided afterwards by an infinitesimal rotation to one side or the other. So
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from closecall._names import Array
 
-#: Sweeps run in blocks of this many numbers, so that they stay in cache.
+#: Sweeps run in blocks of this many numbers, which stay in cache.
 BLOCK = 20_000
 
 
@@ -94,7 +94,7 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
 
 
 def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: float) -> tuple[float, int, Array]:
-    """Turn a half-plane about the origin: the least weight outside plus extra over all rows, the row, who is inside.
+    """Rotate a half-plane about the origin: the smallest weight outside plus extra, its row, and the vectors inside.
 
     Shapes are (pivots, samples), ``extra`` (pivots,).
     """

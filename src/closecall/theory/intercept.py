@@ -17,10 +17,10 @@ WIDTHS = 1e-6
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
     """The intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
 
-    Sorting the scores leaves n + 1 places for the boundary; a running sum gives the errors of each. Tied scores
-    cannot be parted. Among equally good places the one in the middle of the widest gap between two scores is taken
-    (the lowest of equally wide ones). The two ends, where all examples get one label, are taken only if they are
-    strictly better: the boundary then lies beyond the last score by the range of the scores, at least by 1.
+    Sorting the scores leaves n + 1 places for the boundary; a running sum gives the errors of each. Tied scores cannot
+    be separated. Among equally good places, the middle of the widest gap between two scores is chosen (the lowest of
+    equally wide ones). The two ends, where all examples get the same label, are chosen only if they are strictly
+    better: the boundary then lies beyond the last score by the range of the scores, at least by 1.
 
     Parameters
     ----------
@@ -28,10 +28,10 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
         Scores without the intercept.
     y : array (samples,) in {-1, +1}
     mass : array (samples,) or (problems, samples), optional
-        Sample weights; an example without mass plays no part.
+        Sample weights; examples without mass are ignored.
     resolution : float or array (problems,)
-        Scores this close count as tied. Give the rounding error of the scores where it matters: equal rows can get
-        scores that differ in the last bits, and an intercept must not part them.
+        Scores this close count as tied. Pass the rounding error of the scores if it matters: equal rows can get scores
+        that differ in the last bits, and an intercept must not separate them.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0
     with np.errstate(over="ignore"):
         beyond = not np.isfinite(4 * np.abs(rows).max()) or not np.isfinite(4 * masses.sum(axis=1)).all()
     if beyond:
-        raise ValueError("scores or masses are next to the largest float, where no gap can be told; rescale them")
+        raise ValueError("scores or masses are close to the largest float, where gaps cannot be resolved; rescale them")
     narrow = np.broadcast_to(np.asarray(resolution, dtype=float), rows.shape[:1])
     intercepts = -best_cuts(rows, y, masses, narrow[:, None])
     errors = (masses * (y * (rows + intercepts[:, None]) <= 0)).sum(axis=1)
@@ -73,7 +73,7 @@ def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
 
 
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
-    """The score at which to part each row (problems,), for labels that may all be alike.
+    """The score at which to separate each row (problems,), for labels that may all be equal.
 
     Parameters
     ----------

@@ -31,12 +31,12 @@ CONES_LIMIT = 5
 
 @dataclass(frozen=True)
 class ZeroOneOptimum:
-    """The least misclassified mass, or what is known of it.
+    """The smallest misclassified mass, or bounds on it.
 
     Parameters
     ----------
     errors : float
-        The misclassified mass of the classifier given here, counted on the data: an upper bound for certain.
+        The misclassified mass of the returned classifier, counted on the data: always an upper bound.
     lower_bound : float
         No linear classifier misclassifies less.
     proven : bool
@@ -60,7 +60,7 @@ def minimum_errors(
 ) -> ZeroOneOptimum:
     """The exact minimum of the 0-1 loss over linear classifiers; misclassified means ``y * (w . x + b) <= 0``.
 
-    Classifiers that part examples by a relative distance below about 1e-9 only are not seen; floating point could
+    Classifiers that separate examples by a relative distance below about 1e-9 are not found; floating point could
     hardly evaluate them.
 
     Parameters
@@ -70,14 +70,14 @@ def minimum_errors(
     mass : array (samples,), optional
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
-        ``enumeration`` takes rows ** features steps and proves its answer. ``cones`` is a branch and bound over the
+        ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch and bound over the
         classifiers and ``milp`` covers conflicts with HiGHS; both have a lower bound at any time, the first for few
         features and any number of errors, the second for many features and few errors. ``auto`` enumerates up to two
         features (those that depend on others do not count) and few rows, splits cones up to five and covers beyond.
     time_limit : float
         Seconds for ``cones`` and ``milp``, which a last step may exceed; enumeration runs to its end.
     start : array (features,), optional
-        Slopes of a classifier to begin from, such as the ``coef_`` of a close-k model: a good one saves time.
+        Slopes of a classifier to start from, such as the ``coef_`` of a close-k model; a good start saves time.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
     # Coefficients are divided by the spread: one next to the smallest float would make them infinite.
     far = np.abs(lows) > np.finfo(float).max / 4
     if far.any() or not (np.isfinite(spreads) & ((spreads == 0) | (spreads > 1e-290))).all():
-        raise ValueError("a column of X spans more than the float range, or next to nothing; rescale it first")
+        raise ValueError("a column of X spans more than the float range, or almost nothing; rescale it first")
     if not np.isfinite(total_mass):
         raise ValueError("the masses sum to more than the float range; rescale them")
     # Powers of two scale without rounding: whole numbers stay exact.
@@ -170,7 +170,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
 
 
 def _independent(rows: Array) -> Array:
-    """Columns of which the others are affine functions: they give all linear classifiers."""
+    """Columns that determine the others as affine functions: they suffice for all linear classifiers."""
     if rows.shape[1] == 0:
         return np.arange(0)
     triangle, order = linalg.qr(rows - rows.mean(axis=0), mode="r", pivoting=True)
@@ -187,14 +187,14 @@ def _evaluate(task: _Task, slopes: Array) -> _Found:
 
 def _judge(task: _Task, coef: Array) -> _Found:
     """The classifier with these coefficients, its best intercept and its errors on the data."""
-    # Far above the rounding error of the scores, so that the errors do not hang on the last bits.
+    # Far above the rounding error of the scores: the errors must not depend on the last bits.
     resolution = 1e-12 * float(np.abs(task.X).max(axis=0) @ np.abs(coef))
     intercept, errors = best_intercept(task.X @ coef, task.y, task.mass, resolution=resolution)
     return _Found(errors, coef, intercept)
 
 
 def _separate(vectors: Array) -> Array:
-    """The slopes of least largest size with ``theta . z >= 1`` for all vectors; zeros if there are none."""
+    """The slopes with the smallest maximum norm and ``theta . z >= 1`` for all vectors; zeros if there are none."""
     samples, dimensions = vectors.shape
     # Variables are theta and the size of its largest coefficient; the intercept, its last entry, may be any.
     slopes = np.eye(dimensions + 1)[: dimensions - 1]
@@ -207,7 +207,7 @@ def _separate(vectors: Array) -> Array:
 
 
 def _start(task: _Task) -> _Found:
-    """Least squares with its best intercept: a classifier to have in any case."""
+    """Least squares with its best intercept: a fallback classifier."""
     roots = np.sqrt(task.mass)
     rows = np.hstack([task.X[:, task.columns] / task.scales, np.ones((len(task.y), 1))])
     return _evaluate(task, np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
@@ -226,13 +226,13 @@ def _enumerate(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, fl
 
 
 class _Keeper:
-    """Keeps the best classifier of those that are right on given sets of rows."""
+    """Keeps the best of the classifiers that are right on given sets of rows."""
 
     def __init__(self, task: _Task, best: _Found) -> None:
         self.task, self.best = task, best
 
     def __call__(self, inside: Array) -> float:
-        """The least cost so far, after looking at a classifier that is right on these rows, if there is one."""
+        """The lowest cost so far, after trying a classifier that is right on these rows, if there is one."""
         found = _evaluate(self.task, _separate(self.task.vectors[inside]))
         self.best = min(self.best, found, key=lambda found: found.errors)
         return self.best.errors - self.task.unavoidable

@@ -1,5 +1,6 @@
-"""Close-k in the training loops of others: Lightning, Hugging Face's Trainer, accelerate and skorch.
+"""Close-k in other training loops: Lightning, Hugging Face's Trainer, accelerate and skorch.
 
-One module for each, imported by name; the packages come with the extra ``integrations``. Each moves a schedule by
-optimiser steps, whatever is accumulated, and keeps it and the reducer's memory through a resume.
+There is one module for each, imported by name; the extra ``integrations`` installs the packages. Each advances a
+schedule by optimiser steps, even if gradients are accumulated, and preserves it and the reducer's memory when a run is
+resumed.
 """

@@ -1,4 +1,4 @@
-"""Accelerate: a schedule that goes on when the optimiser does."""
+"""Accelerate: a schedule that advances when the optimiser does."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class AcceleratedSchedule:
-    """A schedule whose :meth:`step` counts only where gradients were synchronised and the optimiser really stepped.
+    """A schedule whose :meth:`step` counts only if gradients were synchronised and the optimiser really stepped.
 
-    Call it in every iteration, like a scheduler that ``accelerator.prepare`` returned. Register it and the reducer
-    (for its memory) with ``accelerator.register_for_checkpointing``.
+    Call it in every iteration, like a scheduler returned by ``accelerator.prepare``. Register it and the reducer (for
+    its memory) with ``accelerator.register_for_checkpointing``.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class AcceleratedSchedule:
         self.schedule, self.accelerator = schedule, accelerator
 
     def step(self) -> None:
-        """Go on to the next step, if the optimiser did."""
+        """Advance to the next step, if the optimiser did."""
         if self.accelerator.sync_gradients and not self.accelerator.optimizer_step_was_skipped:
             self.schedule.step()
 
@@ -32,5 +32,5 @@ class AcceleratedSchedule:
         return dict(self.schedule.state_dict())
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Take up a saved position."""
+        """Resume from a saved position."""
         self.schedule.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Lightning: a callback that moves the schedules of a module's reducers and logs what they take."""
+"""Lightning: a callback that advances the schedules of a module's reducers and logs their counts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Make = Callable[[Any, Any], Any]
 
 
 class LightningSchedule(Callback or object):  # type: ignore[misc]
-    """Step a schedule once for each step of the optimiser, not of the loader, and log the reducer's k.
+    """Advance a schedule once per optimiser step, not per batch, and log the reducer's k.
 
-    The reducer belongs into the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
+    The reducer should be part of the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
     Lightning's checkpoint, and ``ckpt_path=`` resumes both.
 
     Parameters
@@ -25,8 +25,8 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         ``(trainer, module) -> schedule``, called as training begins, when the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
-        The name under which the weight taken in the last batch is logged; with ``_threshold`` behind it, the loss at
-        which the selection ended. None logs nothing.
+        The name under which the weight selected in the last batch is logged; with the suffix ``_threshold``, the loss
+        at which the selection ended. None logs nothing.
     """
 
     def __init__(self, make: Make, *, log: str | None = "k") -> None:
@@ -36,7 +36,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self.make, self.name, self.schedule, self._seen = make, log, None, 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Make the schedule; a position that a checkpoint has brought is taken up."""
+        """Create the schedule; a position from a checkpoint is resumed."""
         self.schedule = self.make(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -44,7 +44,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self._seen = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log, and go on if the optimiser has gone on."""
+        """Log, and advance if the optimiser has."""
         assert self.schedule is not None
         reducer = self.schedule.reducer
         if self.name and reducer.last_k is not None:

@@ -1,4 +1,4 @@
-"""skorch: a classifier net whose probabilities are probabilities, and a callback for schedules."""
+"""skorch: a classifier with true probabilities, and a callback for schedules."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def accelerator_of(net: Any) -> Any:
-    """The accelerator of a net with skorch's ``AccelerateMixin``, which may accumulate batches; else None."""
+    """The accelerator of a net with skorch's ``AccelerateMixin``, which may accumulate batches; otherwise None."""
     return getattr(net, "accelerator", None)
 
 
 class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[misc]
     """skorch's classifier for losses on logits: ``AggregateNetClassifier(Module, criterion=CloseKLoss, ...)``.
 
-    skorch knows what to do with the outputs under torch's own losses only; under any other it takes logits for
-    probabilities. Here the logits, one for each class or one in all, are turned into probabilities.
+    skorch converts outputs only for torch's own losses; for any other it mistakes logits for probabilities. Here the
+    logits, one for each class or a single one, are turned into probabilities.
 
     With ``AccelerateMixin`` in front (``class Net(AccelerateMixin, AggregateNetClassifier)``) and accumulation, skorch
-    clears the gradients before the last batch of each step, and loses those of the batches before it. Here they are
+    clears the gradients before the last batch of each step, and loses those of the earlier batches. Here they are
     cleared after the step.
     """
 
@@ -75,14 +75,14 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
 
 
 class SkorchSchedule(Callback or object):  # type: ignore[misc]
-    """Make a schedule for the criterion's reducer as a fit begins, and step it.
+    """Create a schedule for the criterion's reducer when a fit begins, and advance it.
 
     Parameters
     ----------
     make : callable
         ``(criterion, total_steps) -> schedule``; by default the paper's decay.
     per : {"epoch", "batch"}
-        What a step is; batches that are accumulated into one step of the optimiser are one.
+        What counts as a step; batches accumulated into one optimiser step count as one.
     """
 
     def __init__(self, make: Callable[[Any, int], Any] = KDecay, per: str = "epoch") -> None:
@@ -93,7 +93,7 @@ class SkorchSchedule(Callback or object):  # type: ignore[misc]
         self.make, self.per = make, per
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:
-        """A new schedule for a new criterion; a further ``partial_fit`` goes on with the one it has."""
+        """A new schedule for a new criterion; a further ``partial_fit`` continues with the existing one."""
         schedules = net.criterion_.reducer.schedules
         if schedules:
             self.schedule_ = next(iter(schedules.values()))

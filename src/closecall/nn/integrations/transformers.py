@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: a ``compute_loss_func`` that accumulates rightly, and a callback for its schedule."""
+"""Hugging Face's Trainer: a ``compute_loss_func`` that accumulates correctly, and a callback for its schedule."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ STATE = "closecall_loss.pt"
 class TrainerLoss:
     """A loss on logits as the Trainer's ``compute_loss_func``.
 
-    The Trainer does not divide such a loss by the number of accumulated batches but says how many targets they have
-    together, ``num_items_in_batch``. A batch's mean therefore counts by its share of these.
+    The Trainer does not divide such a loss by the number of accumulated batches, but passes their total number of
+    targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by its share of these.
 
     Parameters
     ----------
     loss : AggregateLoss
-        With ``ignore_index=-100`` for padded targets; ``group`` needs ``average_tokens_across_devices=False``.
+        Use ``ignore_index=-100`` for padded targets; ``group`` needs ``average_tokens_across_devices=False``.
     shift : bool
         For causal language models, whose targets are the next tokens.
 
@@ -63,13 +63,13 @@ class TrainerLoss:
 
 
 class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
-    """Step a schedule once for each step of the optimiser, log the reducer's k, save and resume both.
+    """Advance a schedule once per optimiser step, log the reducer's k, and save and resume both.
 
     Parameters
     ----------
     schedule : CountSchedule
     log : str or None
-        The name under which the weight taken in the last batch is logged.
+        The name under which the weight selected in the last batch is logged.
     """
 
     def __init__(self, schedule: Any, *, log: str | None = "k") -> None:
@@ -79,24 +79,24 @@ class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
         self.schedule, self.log = schedule, log
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Where the run stands; the memory, if the checkpoint has it."""
+        """Restore the position, and the memory if the checkpoint has it."""
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE
         if state.global_step and path.exists():
             self.schedule.reducer.load_state_dict(torch.load(path, weights_only=True))
         self.schedule.move_to(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The optimiser has gone on."""
+        """Advance with the optimiser."""
         self.schedule.step()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The reducer's state goes into the checkpoint's folder."""
+        """Save the reducer's state in the checkpoint's folder."""
         if state.is_world_process_zero:
             path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE
             torch.save(self.schedule.reducer.state_dict(), path)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """What was taken, beside the loss."""
+        """Log the selected weight next to the loss."""
         taken = self.schedule.reducer.last_k
         if self.log and logs is not None and taken is not None and "loss" in logs:
             logs[self.log] = float(taken)

@@ -16,7 +16,7 @@ class DataError(ValueError):
 
 
 class NotAtHandError(DataError):
-    """A data set that is not on this machine; the message says what to fetch and where to put it."""
+    """A data set that is not available locally; the message says what to fetch and where to put it."""
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def need_pandas() -> Any:
-    """The module pandas, or an error that names the extra that brings it."""
+    """The module pandas, or an error that names the extra to install."""
     try:
         import pandas
     except ImportError as error:

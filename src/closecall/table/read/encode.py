@@ -1,4 +1,4 @@
-"""From columns to a matrix: what training rows say of the others."""
+"""From columns to a matrix, with an encoding learnt from the training rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def moments(X: Array) -> tuple[Array, Array]:
 def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float, Array | None]:
     """What fills a missing value, and the codes there are (None: the number itself), the ``most`` frequent alone.
 
-    A missing number becomes the mean, a missing code the most frequent one; of codes equally frequent the first.
+    A missing number becomes the mean, a missing code the most frequent one; ties go to the first.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def _mean(known: Array) -> float:
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     """What fills a missing value, and the codes that get a column each (None: the number itself).
 
-    With two codes the second column would be the first one's complement: twice the cost, nothing new.
+    With two codes a second column would only be the complement of the first.
 
     Examples
     --------

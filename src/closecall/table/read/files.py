@@ -19,7 +19,7 @@ SEPARATORS = {".csv": ",", ".tsv": "\t", ".parquet": ""}
 
 
 def suffix_of(path: str | Path) -> str:
-    """The ending that says what a file is, without ``.gz``; "" if it is none of ``SEPARATORS``.
+    """The suffix that gives the type of a file, without ``.gz``; "" if it is not in ``SEPARATORS``.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def suffix_of(path: str | Path) -> str:
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """The path with ``~`` written out; a home that nobody has is an error like a file that is not there."""
+    """The path with ``~`` expanded; an unknown home directory is an error like a missing file."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -65,7 +65,7 @@ def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
 
 
 def read_bounded(file: Readable, what: object, limit: int) -> bytes:
-    """Everything a file has, or an error as soon as it is more than ``limit`` bytes."""
+    """The whole content of a file, or an error as soon as it exceeds ``limit`` bytes."""
     try:
         return Budget(limit).read(file)
     except BudgetError as error:

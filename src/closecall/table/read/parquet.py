@@ -1,7 +1,7 @@
-"""Parquet files of a stranger: read piece by piece, and never more than a limit.
+"""Untrusted Parquet files, read piece by piece and only up to a limit.
 
-Dictionary and run-length coding let a few hundred bytes stand for gigabytes of text. Text columns are therefore read
-as dictionaries, which are as small in memory as in the file, and their plain size is counted before it is made.
+Dictionary and run-length coding can expand a few hundred bytes to gigabytes of text. Text columns are therefore read as
+dictionaries, which are as small in memory as in the file, and their expanded size is counted before it is allocated.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def _check(file: Any, what: str, limit: int) -> Any:
     schema, rows = file.schema_arrow, file.metadata.num_rows
     twice = [name for name, count in Counter(schema.names).items() if count > 1]
     if twice:
-        raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear twice; rename them")
+        raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
     nested = [field.name for field in schema if field.type.num_fields and not pyarrow.types.is_dictionary(field.type)]
     if nested:
-        raise DataError(f"{what}: the column {nested[0]!r} holds lists or structures; make plain columns of them")
+        raise DataError(f"{what}: the column {nested[0]!r} contains lists or structures; convert it to plain columns")
     check_columns(len(schema), what)
     widths = [
         CELL_BYTES + (field.type.byte_width if pyarrow.types.is_fixed_size_binary(field.type) else 0)
@@ -102,7 +102,7 @@ def _bounded(batches: Iterator[Any], what: str, limit: int, whole: bool) -> Iter
 
 
 def _plain_bytes(column: Any) -> int:
-    """What a column takes once its dictionary is written out."""
+    """The size of a column once its dictionary is expanded."""
     import pyarrow
     from pyarrow import compute
 
@@ -113,9 +113,9 @@ def _plain_bytes(column: Any) -> int:
 
 
 def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
-    """Batches as one pandas frame, columns that were read as dictionaries as the text they are."""
+    """Batches as one pandas frame, with dictionary columns expanded to text."""
     import pyarrow
 
     table = pyarrow.Table.from_batches(batches, coded).cast(plain)
-    table.validate(full=True)  # text that is no UTF-8 would raise wherever it is looked at
+    table.validate(full=True)  # invalid UTF-8 would raise wherever it is read
     return table.to_pandas()

@@ -27,7 +27,7 @@ import numpy as np
 from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 
-from .columns import Column, columns_of, labels_of, nearest, quoted, target_of
+from .columns import Column, columns_of, labels_of, nearest, numbers, quoted, target_of, texts
 from .dataset import DataError, in_order, need_pandas
 from .files import MISSING, SEPARATORS, expanded, suffix_of
 from .parquet import stream_parquet
@@ -64,14 +64,14 @@ class Reading:
             raise DataError(f"the separator must be one plain character, not {self.separator!r}; a tab is $'\\t'")
         both = set(self.numeric) & set(self.nominal)
         if both:
-            raise DataError(f"{quoted(sorted(both))} cannot be numeric and nominal at the same time")
+            raise DataError(f"{quoted(sorted(both))} cannot be both numeric and nominal")
         try:
             wide = len("a".encode(codecs.lookup(self.encoding or "utf-8").name)) != 1
         except (LookupError, UnicodeError):
             wide = True
         if wide:
             raise DataError(
-                f"the encoding {self.encoding!r} is not one that can be read; try latin-1, cp1252 or utf-8, or save "
+                f"the encoding {self.encoding!r} cannot be read; try latin-1, cp1252 or utf-8, or save "
                 "the file in UTF-8"
             )
 
@@ -124,6 +124,16 @@ class Sheet:
         note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 takes all)"
         return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
 
+    def parsed(self) -> Sheet:
+        """The same table with its numbers read once, under the labels of its columns: what is divided often."""
+        found, columns = dict[str, Any](), list[Column]()
+        for column in self.columns:
+            values, kind = self.frame[column.name], "nominal" if column.kind == "nominal" else "number"
+            found[column.label] = texts(values) if kind == "nominal" else numbers(values, column)
+            columns.append(Column(column.label, kind))
+        frame = need_pandas().DataFrame(found, index=self.frame.index)
+        return replace(self, frame=frame, columns=tuple(columns))
+
 
 def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
     """Codes (NaN is missing) of a column of text into its distinct values, in order."""
@@ -138,13 +148,27 @@ def read_file(source: str, target: str = "", reading: Reading | None = None) -> 
     ----------
     source : str
     target : str
-        The target column; found by name or taken as the last one if empty.
+        The target column; if empty, found by name, or the last one.
     reading : Reading, optional
     """
-    pd, reading = need_pandas(), reading or Reading()
-    pieces = list(stream_file(source, CHUNK, LIMIT, reading))
-    frame = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
-    name = "standard input" if source == "-" else Path(source).name
+    pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
+    frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+    return sheet_of(frame, target, reading, "standard input" if source == "-" else Path(source).name)
+
+
+def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name: str = "table") -> Sheet:
+    """Decide what the columns of a frame are.
+
+    Parameters
+    ----------
+    frame : pandas frame (samples, columns)
+    target : str
+        As in :func:`read_file`.
+    reading : Reading, optional
+    name : str
+        What messages call it.
+    """
+    reading = reading or Reading()
     if not len(frame):
         raise DataError(f"{name!r} has a header line but no rows")
     target, notes = target_of(frame, target, name)
@@ -156,7 +180,7 @@ def read_file(source: str, target: str = "", reading: Reading | None = None) -> 
     used = [column for column in features if column not in reading.drop]
     columns, told = columns_of(frame, used, reading.keep, forced)
     if not columns:
-        raise DataError(f"{name!r} has no usable column beside the target {target!r}: {'; '.join(told) or 'no other'}")
+        raise DataError(f"{name!r} has no usable column besides the target {target!r}: {'; '.join(told) or 'no other'}")
     return Sheet(name, frame, target, labels, columns, (*notes, *more, *told))
 
 
@@ -172,7 +196,7 @@ def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading
     reading : Reading, optional
     """
     if "://" in source:
-        raise DataError(f"{source!r} is an address; nothing is downloaded here: fetch the file, then give its path")
+        raise DataError(f"{source!r} is a URL; download the file first, then pass its path")
     if suffix_of(source) == ".parquet":
         # Whole, or in pieces; either way no frame is larger than the limit.
         yield from stream_parquet(expanded(source), rows, limit or PIECE_LIMIT, whole=bool(limit))
@@ -229,7 +253,7 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
     try:
         if source == "-":
             if sys.stdin is None:
-                raise DataError("standard input is closed; give a file, or a pipe")
+                raise DataError("standard input is closed; pass a file, or use a pipe")
             yield sys.stdin.buffer
         else:
             with expanded(source).open("rb") as file:
@@ -238,8 +262,8 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
     except pd.errors.ParserWarning as error:
         raise DataError(
-            f"{what} is not a table of equal rows: some row has more cells than the header line; put quotes around "
-            "cells that hold the separator"
+            f"{what} is not a table with rows of equal length: some row has more cells than the header line; put "
+            "quotes around cells that contain the separator"
         ) from error
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
@@ -250,7 +274,7 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
     except (pd.errors.ParserError, csv.Error) as error:
         detail = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{what} is not a table of equal rows ({detail}); mend the row or save the table anew"
+            f"{what} is not a table with rows of equal length ({detail}); fix the row or save the table again"
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{what} is truncated or damaged ({error})") from error
@@ -287,9 +311,9 @@ def sniff(
     if _JSON.match(head):
         raise DataError(f"{what} is JSON, not a table; save it as CSV (in pandas: read_json, then to_csv)")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{what} is in UTF-16; save it in UTF-8")
+        raise DataError(f"{what} is encoded as UTF-16; save it as UTF-8")
     if b"\0" in head:
-        raise DataError(f"{what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
+        raise DataError(f"{what} contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet")
     text = head.decode(encoding or "utf-8-sig", errors="replace")
     if len(head) >= _HEAD:
         text = text.rpartition("\n")[0] or text  # the last line may be cut
@@ -305,9 +329,9 @@ def sniff(
     check_columns(len(header), what)
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
-        raise DataError(f"{what}: the columns {quoted(twice)} appear twice; rename them")
+        raise DataError(f"{what}: the columns {quoted(twice)} appear more than once; rename them")
     if all(_is_number(name) for name in header):
-        raise DataError(f"{what}: the first line holds numbers only; it must be a header line with column names")
+        raise DataError(f"{what}: the first line contains only numbers; it must be a header line with column names")
     return best, header
 
 

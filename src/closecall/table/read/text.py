@@ -1,7 +1,7 @@
-"""The text of a stranger's table: unpacked, counted and looked through while it is read.
+"""The text of an untrusted table: unpacked, counted and checked while it is read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` become twelve in memory, and a quote that is never
-closed make one cell of all the rest. What is counted is therefore what the text becomes, cell by cell, as it comes.
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` become twelve in memory, and an unclosed quote can
+turn the whole rest into one cell. Memory is therefore counted cell by cell, as the text arrives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .dataset import DataError
 
 #: What a cell becomes beside its text: its places in the parser, in a frame and in a matrix.
 CELL_BYTES = 32
-#: What a piece of a table that is streamed may become; pieces are cut so that a fourth of it is usual.
+#: Memory limit for a piece of a streamed table; pieces usually take a quarter of it.
 PIECE_LIMIT = LIMIT >> 2
 #: No table may have more columns than this, nor a header line of more bytes.
 MAX_COLUMNS, MAX_HEADER = 100_000, 1 << 24
@@ -53,7 +53,7 @@ class Text(_Rejoined):
     what : object
         Its name, for errors.
     budget : Budget
-        What is left for what it becomes; whoever reads pieces may set a new one for each.
+        The remaining budget; a reader of pieces may set a new one for each.
     separator : str
         Between cells; with the ends of lines it says how many there are. Empty if the text is no table.
 
@@ -70,12 +70,12 @@ class Text(_Rejoined):
     def take(self, size: int) -> bytes:
         piece = super().take(size)
         if b"\0" in piece:
-            raise DataError(f"{self.what} holds zero bytes: it is not a text file; give CSV, TSV or .parquet")
+            raise DataError(f"{self.what} contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet")
         cells = piece.count(self.separator.encode()) + piece.count(b"\n") if self.separator else 0
         try:
             self.budget.spend(len(piece) + CELL_BYTES * cells)
         except BudgetError as error:
-            raise DataError(f"{self.what}: {error}. Take a sample of its rows; is a quote not closed?") from None
+            raise DataError(f"{self.what}: {error}. Use a sample of its rows, or check for an unclosed quote") from None
         return piece
 
 
@@ -102,6 +102,6 @@ def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
 
 
 def check_columns(count: int, what: object) -> None:
-    """Refuse a table of very many columns: pandas takes minutes and gigabytes for a million of nothing."""
+    """Reject a table with very many columns: pandas takes minutes and gigabytes for a million empty ones."""
     if count > MAX_COLUMNS:
-        raise DataError(f"{what} has {count} columns; {MAX_COLUMNS} are the most that are read")
+        raise DataError(f"{what} has {count} columns; at most {MAX_COLUMNS} can be read")

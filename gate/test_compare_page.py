@@ -17,9 +17,11 @@ import pandas as pd
 
 from closecall.aggregates import AGGREGATES
 from closecall.linear.diagnosis import Diagnosis, Finding
+from closecall.table.check import FIELDS
 from closecall.table.compare import EXACT, ComparePlan, Split
 from closecall.table.conclude import conclude
 from closecall.table.contenders import Entry, built_in
+from closecall.table.divide import Order
 from closecall.table.read.columns import Column
 from closecall.table.read.sheet import Sheet as Table
 from closecall.table.report import Findings, to_html
@@ -69,7 +71,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     splits, contenders = made_splits(), tuple(built_in("logistic", "top_two").values())
     comparison = conclude(table, splits, PLAN, contenders)
     hints = (f"{IMAGE!r} alone predicts all",)
-    found = Findings(table, comparison, diagnosis, splits, hints, ["compare", f"{IMAGE} b.csv"])
+    suspects = pd.DataFrame([("label", 0, "a", "b", 0.9, "close-k", f"{IMAGE} says b")], columns=list(FIELDS))
+    found = Findings(
+        table, comparison, diagnosis, splits, hints, ["compare", f"{IMAGE} b.csv"], Order(), suspects
+    )  # fmt: skip
     path.write_text(to_html(found, ["report-results.csv", "report-results.json"]), encoding="utf-8")
     return path.as_uri()
 

@@ -27,7 +27,8 @@ GROUPS = {
         "beyond-network-starts", "beyond-rates", "beyond-steps", "predictions",
     ),
     "When does it help?": (
-        "when", "beyond-family", "beyond-contamination", "beyond-strength", "beyond-level",
+        "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-strength",
+        "beyond-level",
         "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (

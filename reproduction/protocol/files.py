@@ -180,5 +180,5 @@ def from_sheet(sheet: Sheet) -> Dataset:
             X[:, j] = numbers(values, column)
             categories.append(None)
     y, classes = codes_of(need_pandas().Series(sheet.labels))
-    features = tuple(column.name for column in sheet.columns)
+    features = tuple(column.label for column in sheet.columns)
     return Dataset(sheet.name, "file", "", X, y, classes, features, tuple(categories))

@@ -80,7 +80,7 @@ def test_a_file_is_the_same_to_the_protocols_and_to_compare(seed: int) -> None:
     assert data.feature_names == tuple(column.name for column in table.columns)
     assert {"number", "comma", "name", "two", "day", "flag", "text", "zip"} == set(data.feature_names)
     assert [data.classes[code] for code in data.y] == table.labels.tolist()
-    recipe = Preprocessor.fit(table.frame, table.columns)
+    recipe = Preprocessor.fit(table.frame, table.columns, squashed=False)
     whole = recipe.matrix(table.frame) * recipe.scale + recipe.mean
     np.testing.assert_allclose(data.encode(np.arange(n))[0], whole, atol=1e-9)
 

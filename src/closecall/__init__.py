@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .losses import LOSSES, get_loss
     from .objective import Problem
     from .preprocessing import SquashingScaler
+    from .table.check import check_rows
+    from .table.comparison import compare
 
 __all__ = [
     "AGGREGATES",
@@ -30,6 +32,8 @@ __all__ = [
     "KPathDisplay",
     "Problem",
     "SquashingScaler",
+    "check_rows",
+    "compare",
     "diagnose",
     "get_aggregate",
     "get_loss",
@@ -40,6 +44,7 @@ __version__ = "0.2.0.dev0"
 _CORE = {
     "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",
     "get_loss": "losses", "SquashingScaler": "preprocessing",
+    "check_rows": "table.check", "compare": "table.comparison",
 }  # fmt: skip
 
 

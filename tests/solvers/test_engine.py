@@ -12,7 +12,7 @@ from closecall.objective import Problem
 from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
 from closecall.solvers.cuts import CLOSE, LossCut, cut_of
-from closecall.solvers.engine import Engine, judge_spot, serves
+from closecall.solvers.engine import Engine, judge_spot, narrow, serves
 from closecall.solvers.path import Spots
 from closecall.solvers.stages import Spot, Walk
 from closecall.solvers.starts import outlyingness, start_masses, starts_for
@@ -255,6 +255,22 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
             np.testing.assert_allclose(found, wanted, rtol=1e-9)
     same = [{tuple(row) for row in np.round(rows.across[:, :300].T, 6)} for rows, *_ in seen]
     assert same[0] == same[1]
+
+
+@pytest.mark.parametrize(("wider", "grown"), [(1.5, 1.0), (1.0, 1e4)])
+def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
+    """At an average, whose own weights have no gap: a ramp that was not reached, or a cut that has grown on the way."""
+    X, y, _ = table(4, 40)
+    rows = closed(X, y)._rows(slice(None))
+    walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
+    best = walk.settle(np.zeros(4), np.inf).c
+    cut = LossCut(CLOSE, 40.0, 40.0, False)
+
+    def sharpened(spot, ramps, near):
+        return Spot(best, spot.cut * grown), float(wider * ramps[-1])
+
+    assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4, sharpened)[1])
+    assert narrow(walk, Spot(best, 60.0), cut, 1e-4, lambda spot, ramps, near: (spot, float(ramps[-1])))[1] <= 1e-4
 
 
 def test_nothing_inside_is_no_certificate():

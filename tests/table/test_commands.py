@@ -96,6 +96,7 @@ def test_formulas_are_text_in_csv_and_exact_in_json(run: Run, messy: dict[str, P
     assert summary["accuracy"] > 0.7
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_pipe_of_processes(run: Run, tmp_path: Path) -> None:
     """Standard input to standard output; a reader that leaves early is no error."""
     fitted = run("fit", "-", "--splits", 0, "--out", tmp_path / "m", "--model", "close-k", stdin=customers().encode())

@@ -68,7 +68,7 @@ def test_compare_is_a_plain_loop_over_the_settings(run: Run, many: bool) -> None
     table = read(written(rows))
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     plan = ComparePlan(2, extra=("tilted",) if many else tuple(FAMILIES), only=("logistic_regression",),
-                       aggregates=False, jobs=1)  # fmt: skip
+                       aggregates=False, jobs=1, squashed=False)  # fmt: skip
     split, (train, validation, test) = next(zip(run_splits(table, plan), Order().divisions(codes, 2, 0), strict=True))
     known = np.concatenate([train, validation])
     frame = table.frame[[column.name for column in table.columns]].astype(float).to_numpy()

@@ -22,7 +22,7 @@ app = typer.Typer(
     epilog=f"In a clone of the project, the reproduction of the paper as well: {', '.join(REPRODUCTION)}.",
     add_completion=False,
 )
-for _command in (tables.compare, models.fit, models.predict, models.explain):
+for _command in (tables.compare, tables.check, models.fit, models.predict, models.explain):
     app.command(_command.__name__)(_command)
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,13 +28,13 @@ from .tables import (
     Metric,
     Multiclass,
     Nominal,
+    NoSquash,
     Numeric,
     Seed,
     Sep,
     Target,
     Time,
     counted,
-    facts_of,
     print_facts,
     reading_of,
 )
@@ -63,6 +64,7 @@ def fit(
     keep: Keep = None,
     numeric: Numeric = None,
     nominal: Nominal = None,
+    no_squash: NoSquash = False,
     sep: Sep = "",
     encoding: Encoding = "",
     seed: Seed = 0,
@@ -98,16 +100,20 @@ def fit(
     if are_streamed(data, stream, cluster):
         refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
         fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
-                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json, refused=refused)  # fmt: skip
+                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json,
+                  squashed=not no_squash, refused=refused)  # fmt: skip
         return
     table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
-    fitted = TableModel.fit(table, model, loss=loss, multiclass=multiclass, metric=metric, order=order)
+    fitted = TableModel.fit(
+        table, model, loss=loss, multiclass=multiclass, metric=metric, order=order, squashed=not no_squash
+    )
+    table = replace(table, notes=(*table.notes, *fitted.recipe.notes(table.frame)))
     fitted.save(str(output))
     if onnx:
         write_onnx(fitted, onnx)
-    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed)
+    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed, not no_squash)
     why = chosen_words(fitted.classifier, model, METRICS[metric])
     if as_json:
         say(_record(fitted, output, model, why, tried, table))
@@ -130,6 +136,8 @@ def _of(each: dict[str, Any], fitted: Any) -> str:
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
+    from closecall.table.report import facts_of
+
     found = fitted.classifier
     record = {
         "kind": "model", "path": str(output), "classifier": model, "setting": getattr(found, "setting_", ""),

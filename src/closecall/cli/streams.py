@@ -65,7 +65,7 @@ def tables_of(data: Sequence[str]) -> list[str]:
 
 def fit_files(
     data: Sequence[str], output: Path, *, target: str, model: str, loss: str, multiclass: str, drop: Sequence[str],
-    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool,
+    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, squashed: bool,
     refused: dict[str, Any],
 ) -> None:  # fmt: skip
     """Fit and save; ``refused`` are options that were given and have no meaning here."""
@@ -82,7 +82,9 @@ def fit_files(
     target, features, notes = schema_of(paths, target, drop)
     try:
         with _source(paths, target, features, cluster, jobs) as source, _progress(as_json) as tell:
-            found = fit_streamed(source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell)
+            found = fit_streamed(
+                source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell, squashed=squashed
+            )
     except ClusterError as error:
         raise RunError(str(error)) from error
     found.model.save(str(output))

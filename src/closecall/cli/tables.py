@@ -1,16 +1,15 @@
-"""The command ``compare``: arguments -> calls; results -> plain text or JSON lines. And what table commands share."""
+"""The commands ``compare`` and ``check``: arguments -> calls, results -> text or JSON; what table commands share."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic as time_now
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table as RichTable
 
 from .console import Console, DataDir, Json, err, out, plain, print_notes, say, words
@@ -33,6 +32,7 @@ Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this
 Time = Annotated[str, typer.Option(help="Train only on rows that are earlier by this column.")]
 Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
+NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave cells that are far out as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
@@ -49,9 +49,11 @@ def reading_of(
 def compare(
     data: Data,
     target: Target = "",
+    no_squash: NoSquash = False,
     splits: Annotated[int, typer.Option(help="Number of random splits into training, validation and test parts.")] = 10,
     rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 5000,
     metric: Metric = "accuracy",
+    everyone: Annotated[bool, typer.Option("--all", help="All contenders, and every aggregate of the paper.")] = False,
     with_: Annotated[list[str] | None, typer.Option(
         "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "
         "package:Class that is installed; may be repeated.")] = None,
@@ -59,7 +61,7 @@ def compare(
     groups: Groups = "",
     time: Time = "",
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict is about the first."
-                                      )] = "logistic,hinge",
+                                      )] = "logistic",
     multiclass: Multiclass = "top_two",
     drop: Drop = None,
     keep: Keep = None,
@@ -76,51 +78,101 @@ def compare(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
-    from closecall.table.compare import ComparePlan, diagnosis_of, run_splits
-    from closecall.table.conclude import PLAIN, conclude
-    from closecall.table.contenders import AGGREGATED, libraries
-    from closecall.table.divide import Order
-    from closecall.table.hints import hints
-    from closecall.table.report import Findings, as_records, check_packages, make_folder, page_path, write
-    from closecall.table.table import read
+    from closecall.table.comparison import compare as compared
+    from closecall.table.contenders import libraries
+    from closecall.table.report import check_packages, make_folder, page_path
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
     if missing and report:  # requested explicitly: say so before the work, not after
         raise ValueError(missing)
-    losses = tuple(dict.fromkeys(words(loss))) or ("logistic",)
-    solved = not only or AGGREGATED[0] in words(only) or losses[0] not in PLAIN
-    plan = ComparePlan(
-        splits, losses, multiclass, metric.replace("-", "_"), tuple(with_ or ()), words(only),
-        solved, seed=seed, jobs=jobs,
-    )  # fmt: skip
-    contenders = plan.contenders()  # an unknown name is reported before a large table is read
-    if not only:
+    if everyone:
         print_notes(filter(None, libraries().values()), err)
-    table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
-    order, table = Order.of(table.sample(rows, seed), groups, time)
-    if page and not missing:
-        make_folder(page)
-    chosen = list(_progress(run_splits(table, plan, order), splits))
-    found = Findings(
-        table, conclude(table, chosen, plan, contenders, order=order), diagnosis_of(table), chosen, hints(table),
-        sys.argv[1:], order,
+
+    def told(table: Any, hints: Any) -> None:
+        if page and not missing:
+            make_folder(page)
+        if not as_json:
+            print_facts(table, out)
+            for hint in hints:
+                out.print(f"hint: {plain(hint)}", style="yellow")
+
+    found = compared(
+        data, target, splits=splits, rows=rows, metric=metric.replace("-", "_"), extra=with_ or (), only=words(only),
+        everyone=everyone, groups=groups, time=time, loss=words(loss) or ("logistic",), multiclass=multiclass,
+        squash=not no_squash, reading=reading_of(sep, encoding, drop, keep, numeric, nominal), seed=seed, jobs=jobs,
+        data_dir=data_dir, arguments=sys.argv[1:], told=told, progress=_progress,
     )  # fmt: skip
-    records = as_records(found, facts_of(table))
-    path = str(write(found, page, records)[0]) if page and not missing else ""
+    path = str(found.save(page)[0]) if page and not missing else ""
     if as_json:
-        *others, verdict = records
+        *others, verdict = found.records()
         for record in (*others, *([{"kind": "report", "path": path}] if path else ()), verdict):
             say(record)
     else:
-        print_facts(table, out)
-        _print_ranking(found.comparison, splits)
-        _print_recalls(found.comparison)
-        _print_verdict(found)
+        _print_ranking(found.found.comparison, splits)
+        _print_recalls(found.found.comparison)
+        print_suspects(found.rows)
+        _print_verdict(found.found)
         if path:
             out.print(f"report: [bold]{plain(path)}[/]", soft_wrap=True)
     if missing:
         err.print(plain(missing), soft_wrap=True)
+
+
+def check(
+    data: Data,
+    target: Target = "",
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 50_000,
+    top: Annotated[int, typer.Option(help="Rows of each kind to print.", min=1)] = 10,
+    output: Annotated[Path | None, typer.Option("--out", help="Write all of them to this CSV file.",
+                                                show_default=False)] = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    numeric: Numeric = None,
+    nominal: Nominal = None,
+    sep: Sep = "",
+    encoding: Encoding = "",
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """List the rows of a table to check: doubtful labels, cells far out, twins with different labels."""
+    from closecall.table.check import check_table
+    from closecall.table.output import opened
+    from closecall.table.report import rows_csv, suspect_rows
+    from closecall.table.table import read
+
+    table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
+    table = table.sample(rows, seed)
+    if not as_json:
+        print_facts(table, err)
+    found = check_table(table, seed=seed)
+    found["row"] = table.frame.index.to_numpy()[found["row"].to_numpy(dtype=int)]
+    if output:
+        with opened(str(output)) as file:
+            file.write(rows_csv(found))
+    if as_json:
+        for row in suspect_rows(found):
+            say({"kind": "row", **dict(zip(("why", "row", "label", "said", "score", "detail"), row, strict=True))})
+        return
+    print_suspects(found, top)
+    if output:
+        out.print(plain(output), soft_wrap=True)
+
+
+def print_suspects(suspects: Any, top: int = 3) -> None:
+    """The first rows to check of each kind, how many there are, and what to expect of them."""
+    from closecall.table.report import PRECISION, suspect_counts, suspect_rows
+
+    out.print("Rows to check", style="bold")
+    table = RichTable(box=None, pad_edge=False)
+    for name in ("row", "has", "why"):
+        table.add_column(name, justify="right" if name == "row" else "left", overflow="fold")
+    for _, row, label, _, _, detail in suspect_rows(suspects, top):
+        table.add_row(*map(plain, (row, label, detail)))
+    if len(suspects):
+        out.print(table)
+    out.print(f"{plain(suspect_counts(suspects))}.{f' {PRECISION}' if len(suspects) else ''}\n")
 
 
 def _print_verdict(found: Any) -> None:
@@ -128,8 +180,6 @@ def _print_verdict(found: Any) -> None:
     out.print("What the data shows", style="bold")
     for finding in (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity):
         out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
-    for hint in found.hints:
-        out.print(f"hint: {plain(hint)}", style="yellow")
     out.print()
     out.print(f"Verdict: {plain(comparison.text)}.", style="bold")
     out.print(plain(f"{comparison.reason[0].upper()}{comparison.reason[1:]}."))
@@ -140,23 +190,13 @@ def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
     if not err.is_terminal:
         yield from items
         return
-    began = time_now()
-    with err.status(f"split 1 of {total}") as status:
-        for done, item in enumerate(items, 1):
-            left = (time_now() - began) / done * (total - done)
-            status.update(f"split {min(done + 1, total)} of {total}, about {max(1, round(left))} s left")
+    columns = (TextColumn("split {task.completed} of {task.total}"), BarColumn(), TimeElapsedColumn(),
+               TextColumn("about"), TimeRemainingColumn(), TextColumn("left"))  # fmt: skip
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        for item in items:
+            bar.advance(task)
             yield item
-
-
-def facts_of(table: Any) -> dict[str, Any]:
-    """What a table is, for programs."""
-    kinds = Counter(column.kind for column in table.columns)
-    missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
-    return {
-        "name": table.name, "rows": len(table.labels), "target": table.target,
-        "classes": dict(sorted(Counter(map(str, table.labels)).items())), "columns": dict(kinds),
-        "rows_with_missing_values": missing, "notes": list(table.notes),
-    }  # fmt: skip
 
 
 def counted(count: int, thing: str) -> str:
@@ -164,6 +204,8 @@ def counted(count: int, thing: str) -> str:
 
 
 def print_facts(table: Any, console: Console) -> None:
+    from closecall.table.report import facts_of
+
     facts = facts_of(table)
     classes = [f"{name} ({count})" for name, count in facts["classes"].items()]
     more = f" and {len(classes) - 6} more" if len(classes) > 6 else ""
@@ -181,7 +223,7 @@ def _print_ranking(found: Any, splits: int) -> None:
 
     ranking, metric = RichTable(box=None, pad_edge=False), found.metric
     digits = 1 if metric.factor == 100 else 3
-    for name in ("", "method", "value", "95 % interval", "k", "alpha"):
+    for name in ("", "method", metric.label, "95 % interval", "k", "alpha"):
         ranking.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for rank, result in enumerate(found.results, 1):
         low, high = ends(result, found)

@@ -1,4 +1,9 @@
-"""The columns of Parquet files in one pass: moments, extremes, missing values and labels."""
+"""What the columns of Parquet files are, by one pass: moments, quantiles, ends, what is missing, and labels.
+
+Quantiles are those of a random sample of rows that is drawn on the way: of every partition the rows with the smallest
+random numbers stay, and of two partitions the smallest of both. With 20,000 rows the rank of a quantile is within 1.2 %
+of the true one with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz); a table of no more rows is exact.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from .._names import Array
+from ..preprocessing import robust_scale
 from .parquet_source import Piece, numbers_of
 
 #: Labels of a target at most.
 MOST_LABELS = 1000
+#: Rows of the sample, and its entries at most.
+SAMPLE, ENTRIES = 20_000, 1 << 23
 
 
 @dataclass
@@ -31,6 +39,9 @@ class Columns:
         Whether each value is a whole number above the one before: an identifier, or a counter.
     labels : Counter
         By value; None where one is missing.
+    draws : array (sampled rows,)
+        Random numbers, ascending: those of the rows that were drawn.
+    sample : array (sampled rows, features)
     """
 
     rows: int
@@ -41,6 +52,8 @@ class Columns:
     high: Array
     rising: Array
     labels: Counter[Any]
+    draws: Array
+    sample: Array
 
     def __add__(self, other: Columns) -> Columns:
         """The rows of both, ``other`` after these; moments are combined as by Chan, Golub and LeVeque."""
@@ -57,6 +70,8 @@ class Columns:
             self.squares + other.squares + self.known * share * apart**2,
             np.minimum(self.low, other.low), np.maximum(self.high, other.high),
             self.rising & other.rising & (self.high < other.low), labels,
+            *_fewest(np.concatenate([self.draws, other.draws]), np.concatenate([self.sample, other.sample]),
+                     len(known)),
         )  # fmt: skip
 
     @property
@@ -64,6 +79,25 @@ class Columns:
         """Standard deviations (features,) where a missing value is the mean; 1 for a constant column."""
         scale = np.sqrt(self.squares / max(self.rows, 1))
         return np.where(self.low < self.high, np.where(scale > 0, scale, 1.0), 1.0)
+
+    @property
+    def robust(self) -> tuple[Array, Array]:
+        """Centre and scale as :func:`closecall.preprocessing.robust_scale` finds them, of the sample.
+
+        A column of which the sample shows two values at most, and all rows more, has its mean and deviation.
+        """
+        center, scale = robust_scale(self.sample)
+        known = np.where(np.isfinite(self.sample), self.sample, center)
+        low, high = known.min(axis=0, initial=np.inf), known.max(axis=0, initial=-np.inf)
+        two = ((known == low) | (known == high)).all(axis=0) & ((low > self.low) | (high < self.high))
+        return np.where(two, self.mean, center), np.where(two, self.scale, scale)
+
+
+def _fewest(draws: Array, sample: Array, features: int) -> tuple[Array, Array]:
+    """The rows with the smallest draws, as many as a sample may have."""
+    most = min(SAMPLE, ENTRIES // max(features, 1))
+    kept = np.argsort(draws, kind="stable")[:most]
+    return draws[kept], sample[kept]
 
 
 def columns_of(piece: Piece) -> Columns:
@@ -74,10 +108,14 @@ def columns_of(piece: Piece) -> Columns:
     table = table if table.column(piece.target).null_count == 0 else table.filter(labelled)
     known, mean, squares = np.zeros((3, width))
     found = Columns(table.num_rows, known, mean, squares, np.full(width, np.inf), np.full(width, -np.inf),
-                    np.ones(width, dtype=bool), Counter())  # fmt: skip
+                    np.ones(width, dtype=bool), Counter(),
+                    *_fewest(np.random.default_rng(piece.number).random(table.num_rows),
+                             np.arange(table.num_rows)[:, None], width))  # fmt: skip
+    drawn, found.sample = found.sample[:, 0], np.empty((len(found.draws), width))
     for place, name in enumerate(piece.features):
         values = numbers_of(table.column(name)).astype(np.float64)
         finite = np.isfinite(values)
+        found.sample[:, place] = values[drawn]
         there = values if finite.all() else values[finite]
         found.known[place] = len(there)
         found.rising[place] = len(there) == len(values) and bool(

@@ -19,6 +19,7 @@ import numpy as np
 
 from .._budget import LIMIT
 from .._names import Array
+from ..preprocessing import squash
 from .blocks import Block, make_block
 from .passes import ClusterError
 
@@ -32,14 +33,15 @@ ATTEMPTS = 3
 class Recast:
     """How numbers and labels are transformed: columns minus ``mean``, divided by ``scale``, and codes of the labels.
 
-    A missing or infinite number becomes the mean, a row whose label has no code is left out. ``single`` says that
-    columns of float32 stay float32.
+    Beyond ``bound`` they are squashed. A missing or infinite number becomes the mean, a row whose label has no code is
+    left out. ``single`` says that columns of float32 stay float32.
     """
 
     mean: Array
     scale: Array
     codes: dict[Any, int]
     single: bool = False
+    bound: float = float("inf")
 
     def label_codes(self, column: Any) -> Array:
         """Codes (rows,) of an Arrow column, -1 for missing values."""
@@ -85,6 +87,7 @@ class Piece:
                 values /= self.recast.scale[place]
                 if not np.isfinite(values.sum()):
                     values[~np.isfinite(values)] = 0.0
+                values = squash(values, self.recast.bound)
             X[:, place] = values
         weight = table.column(self.weight).to_numpy() if self.weight else None
         if self.recast is not None and (y < 0).any():

@@ -169,15 +169,21 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
     carried = float(pull[far].sum() / max(pull.sum(), 1e-300))
     mixed = float(mass[(margins <= 0) & ~far].sum())
     return (
-        Finding("imbalance", smallest, _read(smallest < 0.2 / (len(training.classes) - 1),
-                "the smallest class is rare; an average loss is ruled by the others", "the classes are balanced")),
-        Finding("easy", easy, _read(easy > 0.5,
-                "most examples are easy and still pull on an average loss", "few examples are trivially easy")),
+        Finding("imbalance", smallest, _balance(smallest, len(training.classes))),
+        Finding("easy", easy, _read(easy > 0.5, "most examples are easy and still pull on an average loss",
+                                    _read(easy > 0.2, "of the examples are easy", "few examples are trivially easy"))),
         Finding("outliers", carried, _read(carried > 0.05,
                 "of all margins lie far on the wrong side and pull", "of all margins lie far on the wrong side")),
         Finding("ambiguity", mixed, _read(mixed > 0.15,
                 "are misclassified near the boundary: the classes overlap", "are misclassified near the boundary")),
     )  # fmt: skip
+
+
+def _balance(smallest: float, classes: int) -> str:
+    """The smallest class beside an equal share: rare below two fifths of it, balanced above seven tenths."""
+    if smallest < 0.4 / classes:
+        return "the smallest class is rare; an average loss is ruled by the others"
+    return "the classes are balanced" if smallest > 0.7 / classes else "the smallest class: the classes are uneven"
 
 
 def _read(shows: bool, yes: str, no: str) -> str:

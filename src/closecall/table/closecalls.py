@@ -106,6 +106,10 @@ def _telling(table: Sheet, splits: Sequence[Split]) -> list[str]:
         coef = _entry(split).coef
         if coef is not None:
             for name, value in zip(split.features, np.abs(coef).sum(axis=0), strict=True):
-                owner = name if name in weight else max((c for c in weight if name.startswith(f"{c}=")), key=len)
+                owner = (
+                    name
+                    if name in weight
+                    else max((c for c in weight if name.startswith((f"{c}=", f"{c} ("))), key=len)
+                )
                 weight[owner] += float(value)
     return sorted(weight, key=lambda name: -weight[name])[:COLUMNS]

@@ -27,7 +27,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.table.read.sheet import Sheet
 
-from .contenders import MAJORITY, Contender, Entry, line_up, quietly
+from .contenders import MAJORITY, UNSQUASHED, Contender, Entry, line_up, quietly
 from .divide import Order, Parts
 from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
 from .model import Preprocessor
@@ -56,7 +56,7 @@ class ComparePlan:
     multiclass : str
         How close-k takes more than two classes.
     metric : str
-    extra, only : tuples of str
+    extra, only, everyone : tuples of str, bool
         Contenders, as in :func:`closecall.table.contenders.line_up`.
     aggregates : bool
         Whether the aggregates one by one take part.
@@ -65,6 +65,8 @@ class ComparePlan:
     seed : int
     jobs : int
         Processes; 0 for as many as there are cores.
+    squashed : bool
+        Whether cells that are far out are pulled in.
     """
 
     splits: int = 10
@@ -73,10 +75,12 @@ class ComparePlan:
     metric: str = "accuracy"
     extra: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
-    aggregates: bool = True
+    everyone: bool = False
+    aggregates: bool = False
     max_iter: int = 150
     seed: int = 0
     jobs: int = 0
+    squashed: bool = True
 
     def __post_init__(self) -> None:
         for loss in self.losses:
@@ -89,7 +93,8 @@ class ComparePlan:
             raise ValueError(f"--max-iter must be 1 or more, not {self.max_iter}")
 
     def contenders(self) -> tuple[Contender, ...]:
-        return line_up(self.losses[0], self.multiclass, METRICS[self.metric], self.extra, self.only)
+        return line_up(self.losses[0], self.multiclass, METRICS[self.metric], self.extra, self.only,
+                       everyone=self.everyone, squashed=self.squashed)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +138,7 @@ def run_splits(
         Those of the plan unless given.
     """
     check_classes(table, LEAST)
+    table = table.parsed()
     order, contenders = order or Order(), contenders or plan.contenders()
     codes = np.unique(table.labels.astype(str), return_inverse=True)[1]
     divisions = order.divisions(codes, plan.splits, plan.seed)
@@ -157,9 +163,13 @@ def _played(
 ) -> Split:
     metric, classes = METRICS[plan.metric], len(np.unique(codes))
     known = np.concatenate(parts[:2])
-    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns)
-    X = [recipe.matrix(table.frame.iloc[part]) for part in parts]
-    data = SplitData(X, [codes[part] for part in parts], classes, *order.inner(codes, known))
+    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, plan.squashed)
+    pieces = [table.frame.iloc[part] for part in parts]
+    X, plain = [recipe.matrix(piece) for piece in pieces], list[Array]()
+    if plan.squashed and any(contender.name == UNSQUASHED for contender in contenders):
+        other = Preprocessor.fit(table.frame.iloc[known], table.columns, squashed=False)
+        plain = [other.matrix(piece) for piece in pieces]
+    data = SplitData(X, [codes[part] for part in parts], classes, *order.inner(codes, known), plain)
     entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())
     entries += [*quietly(contenders, data, metric), _majority(data, metric)]
     sizes = len(parts[0]), len(known)
@@ -261,9 +271,9 @@ def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array)
     return tuple(sorted(found.items()))
 
 
-def diagnosis_of(table: Sheet) -> Diagnosis:
+def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
     """The four difficult cases on the whole table."""
-    X: Any = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
+    X: Any = Preprocessor.fit(table.frame, table.columns, squashed).matrix(table.frame)
     with threadpool_limits(1):
         return diagnose(X, table.labels.astype(str))
 

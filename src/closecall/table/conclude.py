@@ -210,6 +210,7 @@ def conclude(
     results = [_result(method, each, splits, known, len(classes), loss) for method, each in pairs]
     usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
     usual = (plain, *usual[1:]) if plain else usual
+    usual = (*usual[:2], usual[2].replace("plain ", "")) if plan.squashed else usual
     ranked = tuple(sorted(results, key=lambda result: _place(result, usual[0])))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])

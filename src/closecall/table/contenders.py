@@ -22,13 +22,14 @@ from closecall._names import Array
 from closecall.aggregates import get_aggregate
 from closecall.families import FAMILIES, family_of
 from closecall.linear import CloseKClassifierCV
-from closecall.linear.search import ALPHAS
 from closecall.model_selection import ExactThresholdClassifier
 
 from .measure import Metric, sigmoids, wide
 from .tuning import GRIDS, ROUNDS, Grid, SplitData, judged, made, members, scores_of
 
 CLOSE_K = "close_k"
+#: LogisticRegression on columns that are scaled by mean and deviation.
+UNSQUASHED = "plain_logistic_regression"
 MAJORITY = "majority"
 
 
@@ -43,7 +44,7 @@ class Entry:
     k: float = float("nan")
     alpha: float = float("nan")
     setting: str = ""
-    #: Of close-k: scores of the test rows (samples, classes), coefficients (scores, features) and their names.
+    #: Scores of the test rows (samples, classes), and of close-k the coefficients (scores, features).
     scores: Array | None = field(default=None, repr=False)
     coef: Array | None = field(default=None, repr=False)
 
@@ -74,14 +75,18 @@ def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = N
         sigmoid = None if logs else sigmoids(raw[None], data.y[1])
     scores = judged(model, data, 2, metric, sigmoid)
     predicted = np.asarray(model.predict(data.X[2])).ravel().astype(int)
-    return Entry(name, chosen.pop("loss", ""), float(metric.value(data.y[2], scores)), predicted, **chosen)
+    value = float(metric.value(data.y[2], scores))
+    return Entry(name, chosen.pop("loss", ""), value, predicted, scores=scores, **chosen)
 
 
 def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
     """The setting that does best on the validation part, the first of equals, fitted again on both parts."""
+    if name == UNSQUASHED:
+        data = replace(data, X=data.plain or data.X, chosen={})
     values, kept = grid.tried(data, metric)
     words, model = grid.final(int(values.argmax()), len(data.y[0]))
     alpha = 1 / model.C if hasattr(model, "C") else getattr(model, "alpha", float("nan"))
+    data.chosen[name] = alpha
     return entry(name, model.fit(*data.known), data, metric, kept, setting=words, alpha=alpha)
 
 
@@ -109,7 +114,9 @@ def _close_k(loss: str, multiclass: str, data: SplitData, metric: Metric) -> Ent
 
 def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
     """LogisticRegression as the validation part chooses it, its threshold moved where the gain is real."""
-    best = max(ALPHAS, key=lambda a: (_valued(LogisticRegression(C=1 / a, max_iter=1000), data, metric), a))
+    if "logistic_regression" not in data.chosen:
+        _tuned("logistic_regression", GRIDS["logistic_regression"], data, metric)
+    best = data.chosen["logistic_regression"]
     objective = "balanced_accuracy" if metric.name == "balanced_accuracy" else "accuracy"
     plain = LogisticRegression(C=1 / best, max_iter=1000)
     model = ExactThresholdClassifier(plain, objective=objective, cv=data.cv, n_bootstrap=0)
@@ -118,10 +125,6 @@ def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
     value = float(metric.value(data.y[2], (predicted[:, None] == np.arange(data.classes)).astype(float)))
     moved = "moved" if model.guard_report_["taken"] else "kept"
     return Entry("exact_threshold", "", value, predicted, alpha=best, setting=moved)
-
-
-def _valued(model: Any, data: SplitData, metric: Metric) -> float:
-    return float(metric.value(data.y[1], judged(model.fit(data.X[0], data.y[0]), data, 1, metric)))
 
 
 #: Contenders of other packages: name -> (label, where it is, what it is, grid, fixed settings).
@@ -197,6 +200,8 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
                   "linear", partial(_close_k, loss, multiclass)),
         _with_grid("logistic_regression", "LogisticRegression", "scikit-learn's linear model of the logistic loss",
                    "linear"),
+        _with_grid(UNSQUASHED, "LogisticRegression, not squashed", "the same on columns of mean 0 and variance 1",
+                   "linear", GRIDS["logistic_regression"]),
         _with_grid("linear_svc", "LinearSVC", "scikit-learn's linear model of the squared hinge loss", "linear"),
         Contender("exact_threshold", "LogisticRegression, exact threshold",
                   "its threshold moved to the fewest errors where that really gains", "linear", _exact_threshold),
@@ -214,8 +219,9 @@ def peer_of(loss: str) -> str:
 
 
 def line_up(
-    loss: str, multiclass: str, metric: Metric, extra: Sequence[str] = (), only: Sequence[str] = ()
-) -> tuple[Contender, ...]:
+    loss: str, multiclass: str, metric: Metric, extra: Sequence[str] = (), only: Sequence[str] = (),
+    *, everyone: bool = False, squashed: bool = True,
+) -> tuple[Contender, ...]:  # fmt: skip
     """Everyone who takes part, close-k and the baselines first.
 
     Parameters
@@ -227,10 +233,14 @@ def line_up(
         Names of built-in contenders that are off by default, or ``package:Class``; nothing else is imported.
     only : sequence of str
         If any: just these, and those that the verdict needs.
+    everyone : bool
+        Whether all take part, and not just the six that answer the usual questions.
+    squashed : bool
+        Whether the columns are; else there is one logistic regression, not two.
     """
     known = built_in(loss, multiclass)
     there = [name for name, trouble in libraries().items() if not trouble]
-    default = [name for name in (*known, *there) if name not in ASKED]
+    default = [name for name in ((*known, *there) if everyone else USUAL) if squashed or name != UNSQUASHED]
     if metric.name not in ("accuracy", "balanced_accuracy"):
         default.remove("exact_threshold")  # it moves labels only
     needed = [CLOSE_K, peer_of(loss)]
@@ -241,8 +251,8 @@ def line_up(
     )  # fmt: skip
 
 
-#: Take part only if they are asked for.
-ASKED = ("k_nn", *FAMILIES)
+#: Take part unless others are asked for.
+USUAL = (CLOSE_K, "logistic_regression", UNSQUASHED, "exact_threshold", "random_forest", "gradient_boosting")
 #: Words of ``only`` that stand for all aggregates, which are solved together elsewhere.
 AGGREGATED = ("aggregates",)
 

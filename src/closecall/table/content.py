@@ -10,7 +10,7 @@ import numpy as np
 
 from closecall.linear import Diagnosis
 from closecall.report.formats import Row, signed
-from closecall.table.read.columns import texts
+from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, PAIR, PLAIN, THOUSANDS, texts
 from closecall.table.read.sheet import Sheet
 
 from .conclude import Conclusion, Difference, Result, against, p_value
@@ -18,7 +18,11 @@ from .contenders import CLOSE_K, MAJORITY
 
 #: Column of the result table -> how its numbers are written; the others are text.
 FORMATS = {"value": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
+FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "marks, thousands", CONTINENTAL: "marks, decimal comma",
+         **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
 KINDS = {"number": "number", "date": "date, as days", "nominal": "names, a column each"}
+#: What is said of each column.
+DESCRIBED = ("column", "read as", "missing", "different", "such as", "remark")
 #: How many methods a sentence names, columns the page lists, and classes a confusion matrix has.
 SHOWN, LISTED, CLASSES = 5, 300, 12
 
@@ -162,10 +166,9 @@ def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tu
     return found
 
 
-def trial(diagnosis: Diagnosis) -> str:
-    """What an untuned close-k gained in cross-validation."""
-    line = str(diagnosis).splitlines()[-1]
-    return f"{line[:1].upper()}{line[1:]}."
+def sentence(text: str) -> str:
+    """Words as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def cases(diagnosis: Diagnosis) -> list[Row]:
@@ -182,7 +185,9 @@ def reading(table: Sheet) -> str:
     counts = Counter(map(str, table.labels)).most_common()
     listed = ", ".join(f"{name} ({count})" for name, count in counts[:12])
     more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
-    return f"Target {table.target!r}: {listed}{more}. Missing numbers become the mean, missing names the most frequent."
+    return (
+        f"Target {table.target!r}: {listed}{more}. Missing numbers become the median, missing names the most frequent."
+    )
 
 
 def described(table: Sheet) -> list[tuple[str, ...]]:
@@ -194,7 +199,7 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
         text = texts(table.frame[name])
         column = used.get(name)
         kind = "target" if name == table.target else KINDS[column.kind] if column else "left out"
-        form = {"": "", ",": "decimal comma"}.get(column.form, column.form) if column else ""
+        form = FORMS.get(column.form, column.form.replace(EITHER, " or ")) if column else ""
         values = list(dict.fromkeys(text.dropna().head(200)))
         examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])
         found.append((

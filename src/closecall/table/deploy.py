@@ -145,11 +145,13 @@ def _shapes(operator: Any) -> None:
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     from skl2onnx.algebra import onnx_ops as op
 
+    from closecall.linear.onnx import squashed
+
     recipe, how = operator.raw_operator.recipe_, {"op_version": container.target_opset}
     blocks = [_block(value, step, how) for value, step in zip(operator.inputs, recipe.steps, strict=True)]
     table = op.OnnxConcat(*blocks, axis=1, **how)
-    centred = op.OnnxSub(table, recipe.mean[None], **how)
-    op.OnnxDiv(centred, recipe.scale[None], output_names=operator.outputs[:1], **how).add_to(scope, container)
+    z = op.OnnxDiv(op.OnnxSub(table, recipe.mean[None], **how), recipe.scale[None], **how)
+    squashed(z, recipe.bound, np.float64, how, output_names=operator.outputs[:1]).add_to(scope, container)
 
 
 def _block(value: Any, step: Step, how: dict[str, Any]) -> Any:
@@ -158,10 +160,10 @@ def _block(value: Any, step: Step, how: dict[str, Any]) -> Any:
 
     if not step.levels:
         return op.OnnxWhere(op.OnnxIsNaN(value, **how), np.array([step.fill]), value, **how)
-    place = {level: code for code, level in enumerate(step.levels)}
-    place.setdefault("", place.get(str(step.fill), -1))  # what is missing is the most frequent
+    place, new = step.places, len(step.levels) if step.rare else -1
+    place.setdefault("", place.get(str(step.fill), new))  # what is missing is the most frequent
     codes = op.OnnxLabelEncoder(
-        value, keys_strings=list(place), values_int64s=list(place.values()), default_int64=-1, op_version=2
+        value, keys_strings=list(place), values_int64s=list(place.values()), default_int64=new, op_version=2
     )
-    kept = np.arange(step.first, len(step.levels), dtype=np.int64)[None]
+    kept = np.arange(step.first, len(step.kinds), dtype=np.int64)[None]
     return op.OnnxCast(op.OnnxEqual(codes, kept, **how), to=11, **how)

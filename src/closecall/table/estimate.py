@@ -72,7 +72,9 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
     return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to try the model on some of them"
 
 
-def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
+def estimate(
+    table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0, squashed: bool = True
+) -> Estimate | None:
     """Try a model beside logistic regression and the largest class; None if it is not asked for or a class is too rare.
 
     Parameters
@@ -84,12 +86,15 @@ def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed
     splits : int
         0 or 1: none.
     seed : int
+    squashed : bool
+        Whether cells that are far out are pulled in.
     """
     if splits < 2 or why_none(table, splits, order):
         return None
     base = peer_of(how.loss)
     jobs = 0 if len(table.labels) >= LARGE else 1
-    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed, jobs=jobs)
+    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed, jobs=jobs,
+                       squashed=squashed)  # fmt: skip
     contenders = (contender(model, how), built_in(how.loss, how.multiclass)[base])
     found = list(run_splits(table, plan, order, contenders))
     conclusion = conclude(table, found, plan, contenders, plain=base, order=order)

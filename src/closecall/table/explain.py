@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from closecall.preprocessing import unsquash
 from closecall.report.formats import Row
 from closecall.table.read.columns import DATES, texts
 
-from .model import Step, TableModel
+from .model import Preprocessor, Step, TableModel
 
 _DAYS = "datetime64[D]"
 
@@ -30,8 +31,9 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         ``adds_up``: of a model that is not linear, a pull is what the score would lose if the column had its usual
         value, and such pulls need not add up.
     pulls : list of dict
-        ``column``, its ``value``, the ``usual`` one (mean or most frequent), ``pull`` towards the prediction,
-        ``per_unit`` (what one more of a number adds) and ``flips_at`` (the number at which the other class would win).
+        ``column``, its ``value``, the ``usual`` one (median or most frequent), ``pull`` towards the prediction,
+        ``per_unit`` (what one more of a number adds, where it is not far out) and ``flips_at`` (the number at
+        which the other class would win).
     """
     row = frame.iloc[:1]
     if not model.linear:
@@ -48,11 +50,14 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         weights = classifier.coef_[winner] - classifier.coef_[other]
         start = classifier.intercept_[winner] - classifier.intercept_[other]
     score = float(weights @ z + start)
-    pulls, at = [], 0
-    for step in recipe.steps:
+    usual = recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))[0]
+    start += float(weights @ usual)
+    pulls = []
+    for step, at in recipe.places():
         block = slice(at, at + step.width)
-        at += step.width
-        pulls.append(_pull(step, row, weights[block], z[block], recipe.scale[block], score))
+        pull = float(weights[block] @ (z[block] - usual[block]))
+        unit = _unit(step, weights[at], z[at], recipe, at, score)
+        pulls.append({**_about(step, row), "pull": pull, **unit})
     chance = model.probabilities(row)[0, winner] if hasattr(classifier, "predict_proba") else None
     head = {
         "prediction": classes[winner], "against": classes[other], "score": score, "start": float(start),
@@ -76,8 +81,7 @@ def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
     other = int(np.argmax(np.where(np.arange(len(classes)) == winner, -np.inf, scores[0])))
     lead = scores[:, winner] - scores[:, other]
     pulls = [
-        {**_pull(step, row, np.zeros(step.width), np.zeros(step.width), np.ones(step.width), 0.0),
-         "pull": float(lead[0] - lead[place]), "per_unit": None, "flips_at": None}
+        {**_about(step, row), "pull": float(lead[0] - lead[place]), "per_unit": None, "flips_at": None}
         for place, step in enumerate(steps, 1)
     ]  # fmt: skip
     chance = model.probabilities(row)[0, winner] if hasattr(model.classifier, "predict_proba") else None
@@ -92,21 +96,22 @@ def _sides(sign: float) -> tuple[int, int]:
     return (1, 0) if sign > 0 else (0, 1)
 
 
-def _pull(step: Step, row: Any, weights: Any, z: Any, scale: Any, score: float) -> Row:
+def _about(step: Step, row: Any) -> Row:
     text = texts(row[step.column.name]).iloc[0]
     known = isinstance(text, str)
-    record: Row = {
-        "column": step.column.name, "value": text if known else "missing", "usual": _written(step, step.fill),
-        "pull": float(weights @ z), "per_unit": None, "flips_at": None,
-    }  # fmt: skip
-    if not step.levels:
-        slope = float(weights[0] / scale[0])
-        record["per_unit"] = slope
-        if slope:
-            # z is measured from the mean, which is also what a missing number becomes.
-            now = float(z[0] * scale[0]) + float(step.fill)
-            record["flips_at"] = _written(step, now - score / slope)
-    return record
+    return {"column": step.column.label, "value": text if known else "missing", "usual": _written(step, step.fill)}
+
+
+def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, score: float) -> Row:
+    """What one more of a number adds, and the number at which the other class would win, if there is one."""
+    if step.levels or not weight:
+        return {"per_unit": None if step.levels else 0.0, "flips_at": None}
+    with np.errstate(over="ignore"):
+        value = recipe.mean[at] + recipe.scale[at] * float(unsquash(np.array(z - score / weight), recipe.bound))
+    return {
+        "per_unit": float(weight / recipe.scale[at]),
+        "flips_at": _written(step, value) if np.isfinite(value) else None,
+    }
 
 
 def _written(step: Step, value: Any) -> str:

@@ -111,8 +111,10 @@ def options_for(path: str | os.PathLike[str]) -> str:
 
 
 def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
-    found = {name: stored.plain(state[name]) for name in ("format", "target", "steps")}
-    # An earlier release did not keep what it has seen.
+    found: dict[str, Any] = {
+        name: stored.plain(state[name]) for name in ("format", "target", "steps", "bound") if name in state
+    }
+    # An earlier release neither squashed nor kept what it has seen.
     found |= {name: stored.array(state[name]) for name in ("mean", "scale", "seen") if name in state}
     return {**found, "classifier": rebuilt(stored, state["classifier"], len(found["mean"]))}
 

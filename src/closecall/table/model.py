@@ -1,9 +1,10 @@
 """Preprocessing and classifier as one model, saved in one file without pickle.
 
-A missing number becomes the training mean, a missing name the most frequent one; names get a column each, a name that
-training never saw is none of them; everything is scaled to mean 0 and variance 1 by the training rows. The recipe is
-plain data and travels as a fitted attribute of the classifier, so that :mod:`closecall.linear.persistence` saves and
-checks both together.
+A missing number becomes the training median, a missing name the most frequent one. Names get a column each, those that
+are too rare to learn from one together. Columns are scaled by median and robust deviation and softly bounded, as
+:class:`closecall.SquashingScaler` does; without squashing, by mean and standard deviation. The recipe is plain data and
+travels as a fitted attribute of the classifier, so that :mod:`closecall.linear.persistence` saves and checks both
+together.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from closecall._names import Array, lookup
+from closecall._names import Array
 from closecall.linear.base import LinearClassifier
 from closecall.linear.persistence import TABLE, read_model
-from closecall.table.read.columns import DATES, Column, nearest, numbers, quoted, texts
-from closecall.table.read.dataset import MATRIX_BYTES, DataError
+from closecall.preprocessing import BOUND, robust_scale, squash
+from closecall.table.read.columns import Column, nearest, numbers, quoted, texts
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
 from closecall.table.read.encode import encoded, learn, moments
-from closecall.table.read.sheet import Sheet, codes_of
+from closecall.table.read.sheet import Sheet
 
 from . import keep
 from .measure import wide
@@ -31,8 +33,12 @@ from .tuning import scores_of
 
 T = TypeVar("T")
 FORMAT = 1
-#: Names of a column that get a column each: the most frequent ones. Free text would fill the memory.
-MAX_LEVELS = 100
+#: A name gets a column of its own if it is seen so often in training, one of so many at most: free text would fill the
+#: memory. All others are one level.
+SEEN, MAX_LEVELS = 3, 1000
+OTHER = "other"
+#: Columns of two values, without squashing: their scale at least, so that a rare name is not blown up to variance 1.
+FLOOR = 0.5
 #: So many values that are no numbers, and nothing else, make a column another one.
 FEW = 3
 #: Rows by which a model knows what it has learnt from.
@@ -41,37 +47,53 @@ REMEMBERED = 2000
 
 @dataclass(frozen=True)
 class Step:
-    """What becomes of a column: the value for a missing one, and the names that get a column each (none: a number)."""
+    """What becomes of a column: the value for a missing one, and the names that get a column each (none: a number).
+
+    ``rare`` are the names that training knows and that share one level, the last.
+    """
 
     column: Column
     fill: float | str
     levels: tuple[str, ...] = ()
+    rare: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The levels, and the one of the rare names if there are any."""
+        return (*self.levels, OTHER) if self.rare else self.levels
 
     @property
     def first(self) -> int:
-        """1 if there are two names: the first one's column would be the second one's complement. Else 0."""
-        return int(len(self.levels) == 2)
+        """1 if there are two levels: the first one's column would be the second one's complement. Else 0."""
+        return int(len(self.kinds) == 2)
 
     @property
     def width(self) -> int:
         """How many columns the step makes."""
-        return len(self.levels) - self.first if self.levels else 1
+        return len(self.kinds) - self.first if self.levels else 1
 
     @property
     def names(self) -> list[str]:
         """What its columns are called."""
-        name = self.column.name
-        return [f"{name}={level}" for level in self.levels[self.first :]] if self.levels else [name]
+        name = self.column.label
+        return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The level of every name that training knows."""
+        return dict.fromkeys(self.rare, len(self.levels)) | {level: place for place, level in enumerate(self.levels)}
 
 
 @dataclass(frozen=True, eq=False)
 class Preprocessor:
-    """Steps fitted on training rows, and the mean and scale of the columns they make.
+    """Steps fitted on training rows, and the centre and scale of the columns they make.
 
     Parameters
     ----------
     steps : tuple of Step
     mean, scale : arrays (features,)
+    bound : float
+        Deviations beyond which cells are squashed; infinity if they are not.
 
     Examples
     --------
@@ -79,20 +101,56 @@ class Preprocessor:
     >>> frame = pd.DataFrame({"a": ["1", None, "3"], "b": ["x", "y", "z"]})
     >>> recipe = Preprocessor.fit(frame, [Column("a", "number"), Column("b", "nominal")])
     >>> recipe.matrix(frame).shape, recipe.matrix(frame)[:, 0].round(2).tolist()
-    ((3, 4), [-1.22, 0.0, 1.22])
+    ((3, 4), [-0.67, 0.0, 0.67])
     """
 
     steps: tuple[Step, ...]
     mean: Array
     scale: Array
+    bound: float = BOUND
 
     @classmethod
-    def fit(cls, frame: Any, columns: Sequence[Column]) -> Preprocessor:
+    def fit(cls, frame: Any, columns: Sequence[Column], squashed: bool = True) -> Preprocessor:
         """Learn the steps from training rows (a pandas frame)."""
-        steps = tuple(_step(frame[column.name], column) for column in columns)
-        plain = cls(steps, np.zeros(_width(steps)), np.ones(_width(steps)))
-        X = plain.matrix(frame)
-        return cls(steps, *moments(X))
+        steps = tuple(_step(frame[column.name], column, squashed) for column in columns)
+        width = sum(step.width for step in steps)
+        X = cls(steps, np.zeros(width), np.ones(width), np.inf).matrix(frame)
+        if squashed:
+            for step, at in cls(steps, X, X).places():  # what was filled in says nothing of how far cells lie
+                if not step.levels:
+                    X[np.isnan(numbers(frame[step.column.name], step.column)), at] = np.nan
+            return cls(steps, *robust_scale(X))
+        mean, scale = moments(X)
+        low, high = X.min(axis=0), X.max(axis=0)
+        two = ((low == X) | (high == X)).all(axis=0)
+        return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
+
+    def pulled_in(self, frame: Any) -> dict[str, int]:
+        """How many cells of which columns lie beyond the bound, and are squashed."""
+        found = Counter[str]()
+        for step, at in self.places():
+            if not step.levels:
+                with np.errstate(over="ignore"):
+                    z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
+                found[step.column.label] = int((np.abs(z) > self.bound).sum())
+        return {name: count for name, count in found.items() if count}
+
+    def places(self) -> list[tuple[Step, int]]:
+        """Every step, and the first of its columns."""
+        ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
+        return list(zip(self.steps, ends, strict=False))
+
+    def notes(self, frame: Any) -> tuple[str, ...]:
+        """What became of cells and names that the user should know, in a line for each."""
+        cells = [
+            f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()
+        ]  # fmt: skip
+        levels = [
+            f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare
+        ]  # fmt: skip
+        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were pulled in (--no-squash leaves them)"
+        rare = f"{_listed(levels)} seen fewer than {SEEN} times count as {OTHER!r}"
+        return (*([pulled] if cells else []), *([rare] if levels else []))
 
     @property
     def names(self) -> list[str]:
@@ -117,32 +175,41 @@ class Preprocessor:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
             X -= self.mean
             X /= self.scale
-        return _finite(X, "values")
+        return _finite(squash(X, self.bound), "values")
 
 
-def _width(steps: Sequence[Step]) -> int:
-    return sum(step.width for step in steps)
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def _step(values: Any, column: Column) -> Step:
+def _listed(parts: Sequence[str], most: int = 5) -> str:
+    more = f" and of {len(parts) - most} more columns" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more
+
+
+def _step(values: Any, column: Column, squashed: bool) -> Step:
     if column.kind != "nominal":
-        return Step(column, learn(numbers(values, column), nominal=False)[0])
-    codes, names = codes_of(texts(values))
-    fill, levels = learn(codes, nominal=True, most=MAX_LEVELS)
-    found = () if levels is None else tuple(names[int(code)] for code in levels)
-    return Step(column, names[int(fill)] if names else "", found or ("",))
+        found = numbers(values, column)
+        known = found[~np.isnan(found)]
+        return Step(column, float(np.median(known)) if squashed and len(known) else learn(found, nominal=False)[0])
+    counts = texts(values).value_counts()
+    seen = counts[counts >= SEEN].index[:MAX_LEVELS] if (counts >= SEEN).any() else counts.index[:MAX_LEVELS]
+    levels = in_order(seen) or ("",)
+    fill = in_order(counts.index[counts == counts.max()])[0] if len(counts) else ""
+    return Step(column, fill, levels, tuple(name for name in in_order(counts.index) if name not in set(levels)))
 
 
 def _apply(values: Any, step: Step) -> tuple[Array, int]:
     """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
-    text = texts(values)
     if not step.levels:
         found = numbers(values, step.column)
-        odd = int(np.isnan(found).sum() - text.isna().sum()) if values.dtype.kind in "OU" else 0
+        odd = int(np.isnan(found).sum() - texts(values).isna().sum()) if values.dtype.kind in "OU" else 0
         return encoded(found, float(step.fill), None), odd
-    place = {level: number for number, level in enumerate(step.levels)}
-    codes = np.array([place.get(value, -1) for value in text.fillna(step.fill).to_numpy(dtype=object)], dtype=float)
-    return encoded(codes, -1.0, np.arange(step.first, len(step.levels))), int((codes < 0).sum())
+    places, new = step.places, len(step.levels) if step.rare else -1
+    known = texts(values).fillna(step.fill)
+    codes = known.map(places).fillna(new).to_numpy(dtype=float)
+    odd = int((~known.isin(list(places))).sum())
+    return encoded(codes, -1.0, np.arange(step.first, len(step.kinds))), odd
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +234,7 @@ class TableModel:
     @classmethod
     def fit(
         cls, table: Sheet, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
-        metric: str = "accuracy", order: Any = None,
+        metric: str = "accuracy", order: Any = None, squashed: bool = True,
     ) -> TableModel:  # fmt: skip
         """Fit the preprocessing and a model of :data:`closecall.table.train.MODELS` to a table.
 
@@ -183,10 +250,12 @@ class TableModel:
             What a search goes by.
         order : closecall.table.divide.Order, optional
             Groups or times that the folds of a search keep apart.
+        squashed : bool
+            Whether cells that are far out are pulled in.
         """
         from .train import How, train  # late: what it offers is built on this module
 
-        recipe = Preprocessor.fit(table.frame, table.columns)
+        recipe = Preprocessor.fit(table.frame, table.columns, squashed)
         X, y = recipe.matrix(table.frame), np.asarray(table.labels, dtype=str)
         rows, cv, groups = np.arange(len(y)), None, None
         if order is not None and order.kind:
@@ -298,8 +367,11 @@ class TableModel:
         """Write the model to one file: plain numbers if it is linear, else an archive of skops."""
         state = {
             "format": FORMAT, "target": self.target, "mean": self.recipe.mean, "scale": self.recipe.scale,
-            "steps": [[*astuple(step.column), step.fill, list(step.levels)] for step in self.recipe.steps],
-            "seen": self.seen,
+            "steps": [
+                [*astuple(step.column), step.fill, list(step.levels), *([list(step.rare)] if step.rare else [])]
+                for step in self.recipe.steps
+            ],
+            "seen": self.seen, "bound": float(self.recipe.bound) if np.isfinite(self.recipe.bound) else 0.0,
         }  # fmt: skip
         try:
             if self.linear:
@@ -333,11 +405,16 @@ class TableModel:
             raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it again")
         try:
             steps = tuple(_stored_step(*each) for each in given["steps"])
-            recipe = Preprocessor(steps, given["mean"], given["scale"])
-            width = (_width(steps),)
+            bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
+            recipe = Preprocessor(steps, given["mean"], given["scale"], bound or np.inf)
+            width = (sum(step.width for step in steps),)
             fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
             fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
-            fits = fits and bool(np.isfinite([recipe.mean, recipe.scale]).all() and (recipe.scale > 0).all())
+            fits = (
+                fits
+                and recipe.bound > 0
+                and bool(np.isfinite([recipe.mean, recipe.scale]).all() and (recipe.scale > 0).all())
+            )
             target = _is(str, given["target"])
             seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
             fits = fits and seen.dtype == np.uint64 and seen.ndim == 1
@@ -377,12 +454,11 @@ def _is(kind: type[T], value: Any) -> T:
     return value
 
 
-def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any) -> Step:
+def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any, rare: Any = ()) -> Step:
     """A step as a file has it; whatever ``save`` would not have written raises."""
     column = Column(_is(str, name), _is(str, kind), _is(str, form))
-    forms = lookup({"number": ("", ","), "date": ("", *DATES), "nominal": ("",)}, column.kind, "kind")
     nominal = column.kind == "nominal"
-    names = tuple(_is(str, level) for level in _is(list, levels))
-    if column.form not in forms or bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
+    names, others = (tuple(_is(str, level) for level in _is(list, each)) for each in (levels, list(rare)))
+    if not column.is_known or bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
         raise ValueError(f"{column.name!r} is no step")
-    return Step(column, _is(str, fill) if nominal else _is(float, fill), names)
+    return Step(column, _is(str, fill) if nominal else _is(float, fill), names, others if nominal else ())

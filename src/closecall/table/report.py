@@ -7,10 +7,11 @@ import io
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from closecall.linear import Diagnosis
 from closecall.report.environment import environment
@@ -35,6 +36,7 @@ FOLDER = "closecall-compare"
 NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots]"'
 PAGE_PARTS = {
     "summary": "Summary",
+    "rows": "Rows to check",
     "ranking": "Ranking",
     "calls": "The close calls",
     "mistakes": "Confusion matrices",
@@ -43,6 +45,19 @@ PAGE_PARTS = {
     "columns": "Columns",
     "repeat": "How to repeat it",
 }
+#: What is said of a row to check, and what the kinds are.
+SUSPECT = ("kind", "row", "label", "said", "score", "why")
+KINDS = {
+    "label": "labels contradicted by a model that has not seen the row", "cell": "with a number far from its column",
+    "twin": "like another row but for the label",
+}  # fmt: skip
+#: What a reader may expect, as docs/results/beyond-check.md measured it.
+PRECISION = (
+    "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of as many rows were rightly named; "
+    "where cells of one column were wild, nearly all."
+)
+#: Rows of each kind on the page.
+LISTED = 15
 
 
 @dataclass(frozen=True)
@@ -61,6 +76,8 @@ class Findings:
         The command's, for those who want to repeat it.
     order : Order
         What keeps rows apart.
+    suspects : pandas frame
+        Rows to check, as :func:`closecall.check_rows` says.
     """
 
     table: Sheet
@@ -70,6 +87,7 @@ class Findings:
     hints: tuple[str, ...]
     arguments: Sequence[str]
     order: Order = field(default_factory=Order)
+    suspects: Any = None
 
 
 def page_path(given: Path | None, name: str) -> Path:
@@ -119,9 +137,10 @@ def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
     records : sequence of dict
         What ``--json`` would print.
     """
-    beside = [page.with_name(f"{page.stem}-results.{suffix}") for suffix in ("csv", "json")]
+    beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
-    contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n"]
+    contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
+                rows_csv(found.suspects)]  # fmt: skip
     paths = [page, *beside]
     for path, text in zip(paths, contents, strict=True):
         with opened(str(path)) as file:
@@ -143,6 +162,34 @@ def to_csv(found: Findings) -> str:
     return buffer.getvalue()
 
 
+def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
+    """Rows to check as a person reads them, counted from 1 without the header line; the first of each kind."""
+    found: list[tuple[str, ...]] = []
+    for kind in ("label", "cell", "twin"):
+        mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
+        found += [
+            (kind, str(int(row.row) + 1), str(row.label), str(row.said), f"{row.score:.3g}", str(row.detail))
+            for row in mine.itertuples()
+        ]
+    return found
+
+
+def rows_csv(suspects: Any) -> str:
+    """All rows to check."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(SUSPECT)
+    writer.writerows([cell(value) for value in row] for row in suspect_rows(suspects))
+    return buffer.getvalue()
+
+
+def suspect_counts(suspects: Any) -> str:
+    """How many rows of which kind there are to check, in words."""
+    counts = suspects["kind"].value_counts().to_dict() if len(suspects) else {}
+    words = [f"{counts[kind]} {what}" for kind, what in KINDS.items() if kind in counts]
+    return "; ".join(words) or "none"
+
+
 def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     """The whole page."""
     from closecall.report.charts import unchecked
@@ -151,7 +198,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     comparison, table = found.comparison, found.table
     with unchecked():
         first, ranking, calls = _charts(found)
-    results = content.rows(comparison)
+    results = [_headed(row, comparison.metric.label) for row in content.rows(comparison)]
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
     header, rows = close_calls(table, found.splits, comparison.classes)
     return render(
@@ -161,8 +208,8 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         parts=list(PAGE_PARTS.items()),
         name=shown(table.name),
         lead=_lead(found),
-        verdict=_sentence(comparison.text),
-        reason=_sentence(comparison.reason),
+        verdict=content.sentence(comparison.text),
+        reason=content.sentence(comparison.reason),
         outcome="ahead" if comparison.verdict == "close-k" else "",
         hints=found.hints,
         first=first,
@@ -172,28 +219,49 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         call_rows=rows,
         cards=content.cards(comparison),
         mistakes=content.mistakes(comparison),
-        trial=content.trial(found.diagnosis),
+        suspects=suspect_rows(found.suspects, LISTED),
+        suspect_header=SUSPECT,
+        suspect_counts=f"{suspect_counts(found.suspects)}.",
+        precision=PRECISION,
         cases=content.cases(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
         f"{content.label(comparison.found[comparison.plain])}, p adjusted over the contenders (Holm), the same "
         "number everywhere; k, alpha and settings as validation chose them most often.",
         results=results,
         columns=columns,
-        formats=content.FORMATS,
+        formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
         reading=content.reading(table),
         notes=table.notes,
-        fields=("column", "read as", "missing", "different", "such as", "remark"),
+        fields=content.DESCRIBED,
         described=list(content.described(table)),
         repeat="The splits are drawn from --seed, so the same command on the same data gives the same numbers.",
         command=_command(found.arguments),
         environment=environment(),
-        beside=list(zip(beside, ("every split of every method", "the results as --json prints them"), strict=False)),
+        beside=list(
+            zip(
+                beside,
+                ("every split of every method", "the results as --json prints them", "all rows to check"),
+                strict=False,
+            )
+        ),
     )
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def _headed(row: Row, label: str) -> Row:
+    """A row of results whose value is called what it is."""
+    return {label if name == "value" else name: value for name, value in row.items()}
+
+
+def facts_of(table: Sheet) -> Row:
+    """What a table is, for programs."""
+    missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
+    return {
+        "name": table.name, "rows": len(table.labels), "target": table.target,
+        "classes": dict(sorted(Counter(map(str, table.labels)).items())),
+        "columns": dict(Counter(column.kind for column in table.columns)),
+        "rows_with_missing_values": missing, "notes": list(table.notes),
+    }  # fmt: skip
 
 
 def _command(arguments: Sequence[str]) -> str:
@@ -281,6 +349,10 @@ def as_records(found: Findings, facts: Row) -> list[Row]:
     for case in ("imbalance", "easy", "outliers", "ambiguity"):
         records.append({"kind": "diagnosis", **diagnosis[case]})
     records += [{"kind": "hint", "text": hint} for hint in found.hints]
+    records += [
+        {"kind": "row", **dict(zip(("why", "row", "label", "said", "score", "detail"), row, strict=True))}
+        for row in suspect_rows(found.suspects, LISTED)
+    ]
     records.append({
         "kind": "verdict", "verdict": comparison.verdict, "use": comparison.use, "text": comparison.text,
         "reason": comparison.reason, "linear": comparison.linear, "metric": metric.name,

@@ -1,7 +1,8 @@
 """``closecall fit`` of Parquet files that no memory holds: one pass learns the columns, the others fit.
 
-The model is that of the same table in memory, in the same kind of file: numbers are filled and scaled as
-:class:`closecall.table.model.Preprocessor` does, labels are text.
+The model is that of the same table in memory, in the same kind of file: numbers are filled, scaled and squashed as
+:class:`closecall.table.model.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
+text.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from closecall.cluster import (
 from closecall.cluster.classifier import MAX_GATHERED
 from closecall.cluster.columns import Columns, columns_of
 from closecall.cluster.parquet_source import Recast, cells_of, first_columns
+from closecall.preprocessing import BOUND
 from closecall.table.read.columns import Column, quoted, target_of, texts
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.text import CELL_BYTES
@@ -105,6 +107,7 @@ def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dic
 def fit_streamed(
     source: ParquetSource, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
     keep: Sequence[str] = (), callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
+    squashed: bool = True,
 ) -> Streamed:  # fmt: skip
     """Fit a model to the numeric columns of Parquet files.
 
@@ -123,6 +126,8 @@ def fit_streamed(
         Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
     max_gathered : int
         Entries up to which all rows come to one place.
+    squashed : bool
+        Whether cells that are far out are pulled in.
     """
     target = source.pieces[0].target
     found = _look(source, callback)
@@ -130,7 +135,10 @@ def fit_streamed(
     used, more = _used(found, source.features, keep)
     names = [source.features[place] for place in used]
     rows = sum(classes.values())
-    recast = Recast(found.mean[used], found.scale[used], codes, single=rows * len(names) > max_gathered)
+    center, scale = found.robust if squashed else (found.mean, found.scale)
+    bound = BOUND if squashed else np.inf
+    recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
+    more = (*more, *_pulled(found, used, names, recast))
     if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
         multiclass, more = "ovr", (*more, "each class is fitted against the rest (--multiclass ovr): the rows are many")
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
@@ -145,8 +153,21 @@ def fit_streamed(
     local = fitted.to_local()
     local.classes_ = np.array(list(classes))
     steps = tuple(Step(Column(name, "number"), float(mean)) for name, mean in zip(names, recast.mean, strict=True))
-    table_model = TableModel(target, Preprocessor(steps, recast.mean, recast.scale), local)
+    table_model = TableModel(target, Preprocessor(steps, recast.mean, recast.scale, bound), local)
     return Streamed(table_model, rows, classes, fitted.n_passes_ + 1, (*notes, *more))
+
+
+def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: Recast) -> tuple[str, ...]:
+    """A line on columns whose cells are pulled in: by the ends of all rows, and the share of the sample."""
+    low, high = (np.abs(end[used] - recast.mean) / recast.scale > recast.bound for end in (found.low, found.high))
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)
+    told = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
+    more = f" and {len(told) - 5} more columns" if len(told) > 5 else ""
+    words = (
+        f"cells of {', '.join(told[:5])}{more} beyond {recast.bound:g} robust deviations are pulled in (--no-squash)"
+    )
+    return (words,) if told else ()
 
 
 def _look(source: ParquetSource, callback: Callable[[PassEvent], None] | None) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import Any
@@ -32,13 +32,18 @@ Settings = Sequence[tuple[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class SplitData:
-    """One split: matrices and codes of the three parts, and what a search may divide by inside the first two."""
+    """One split: matrices and codes of the three parts, and what a search may divide by inside the first two.
+
+    ``plain`` are the matrices without squashing, and ``chosen`` what a contender found that another can use.
+    """
 
     X: Sequence[Array]
     y: Sequence[Array]
     classes: int
     cv: Any = None
     groups: Array | None = None
+    plain: Sequence[Array] = ()
+    chosen: dict[str, float] = field(default_factory=dict)
 
     @property
     def known(self) -> tuple[Array, Array]:

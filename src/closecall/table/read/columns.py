@@ -1,11 +1,16 @@
-"""What a column is: numbers, dates, names; an identifier or empty; and its values as numbers or text."""
+"""What a column is: numbers, dates, names; an identifier or empty; and its values as numbers or text.
+
+Numbers may be written as people write them: with a decimal comma, thousands separators, a currency or a per cent sign
+(``$1,234.50``, ``1.234,50 €``, ``12 %``), or two at a time (``140/82``). A column of dates may hold two formats.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +23,21 @@ from .files import MISSING
 #: Names by which a target column is known, most telling first.
 TARGETS = ("target", "class", "label", "y")
 #: How dates are written, tried in this order; 05/06/2024 alone does not say which is the month.
-DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
+DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y",
+         "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")  # fmt: skip
+#: Between the two formats of a column that has two.
+EITHER = "|"
+#: How numbers are written: plainly, with thousands commas, with a decimal comma, or also with dots or blanks.
+PLAIN, THOUSANDS, COMMA, CONTINENTAL = "", "#.", ",", "#,"
+NUMBERS = (PLAIN, THOUSANDS, COMMA, CONTINENTAL)
+#: The first and the second number of a pair such as 140/82.
+PAIR = ("/1", "/2")
+_PAIRED = re.compile(r"([-+]?\d+(?:[.,]\d+)?)\s*/\s*([-+]?\d+(?:[.,]\d+)?)")
+_MARKS = r"(?:[$€£¥₹₽₩₺₫₴]|(?:USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|SEK|NOK|DKK|PLN|CZK|HUF|BRL|kr|zł|Fr)\.?|%)"
+_WRITTEN = {
+    THOUSANDS: r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d*\.?\d+|\d+\.",
+    CONTINENTAL: r"[1-9]\d{0,2}(?:[.'\s]\d{3})+(?:,\d*)?|\d*,?\d+|\d+,",
+}
 #: A column is numbers or dates if this share of its known values is; the others are then missing values.
 MOSTLY = 0.95
 #: It also is if half of them are, of more than so many kinds, and the others are one or two words ("k.A.", "unknown").
@@ -33,12 +52,24 @@ _DAY = 86_400e9
 class Column:
     """A feature: its name, ``number``, ``date`` or ``nominal``, and how its text is written.
 
-    ``form`` is ``,`` for numbers with a decimal comma and the format of dates.
+    ``form`` is one of :data:`NUMBERS` or :data:`PAIR`, or the format of dates, or two of them.
     """
 
     name: str
     kind: str
     form: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called: of a pair, which number of it."""
+        return f"{self.name} ({'first' if self.form == PAIR[0] else 'second'})" if self.form in PAIR else self.name
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are such columns."""
+        forms = {"number": (*NUMBERS, *PAIR), "nominal": ("",), "date": ("", *DATES)}
+        parts = self.form.split(EITHER) if self.kind == "date" else [self.form]
+        return self.kind in forms and len(parts) < 3 and all(part in forms[self.kind] for part in parts)
 
 
 def quoted(names: Sequence[str], most: int = 8) -> str:
@@ -90,14 +121,21 @@ def numbers(column: Any, what: Column) -> Array:
     >>> import pandas as pd
     >>> numbers(pd.Series(["1,5", "x"]), Column("a", "number", ",")).tolist()
     [1.5, nan]
-    >>> numbers(pd.Series(["02.01.1970"]), Column("a", "date", "%d.%m.%Y")).tolist()
-    [1.0]
+    >>> numbers(pd.Series(["02.01.1970", "1970-01-03"]), Column("a", "date", "%d.%m.%Y|ISO8601")).tolist()
+    [1.0, 2.0]
+    >>> numbers(pd.Series(["$1,234.50", "($3)", "7"]), Column("a", "number", THOUSANDS)).tolist()
+    [1234.5, -3.0, 7.0]
+    >>> numbers(pd.Series(["140/82"]), Column("a", "number", PAIR[1])).tolist()
+    [82.0]
     """
     pd = need_pandas()
     if what.kind == "date":
         if not pd.api.types.is_datetime64_any_dtype(column):
-            form = what.form or "ISO8601"
-            column = pd.to_datetime(texts(column), format=form, errors="coerce", utc=True)
+            text, found = texts(column), None
+            for form in (what.form or "ISO8601").split(EITHER):
+                each = pd.to_datetime(text, format=form, errors="coerce", utc=True)
+                found = each if found is None else found.fillna(each)
+            column = found
         elif column.dt.tz is not None:
             column = column.dt.tz_convert("UTC")
         moments = column.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]")
@@ -105,11 +143,25 @@ def numbers(column: Any, what: Column) -> Array:
         return np.where(np.isnat(moments), np.nan, days)
     if not pd.api.types.is_numeric_dtype(column):
         text = texts(column)
-        if what.form == ",":
+        if what.form in PAIR:
+            text = text.str.extract(rf"^{_PAIRED.pattern}$")[PAIR.index(what.form)].str.replace(",", ".", regex=False)
+        elif what.form in _WRITTEN:
+            text = _unwritten(text, what.form)
+        elif what.form == COMMA:
             text = text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
         column = pd.to_numeric(text, errors="coerce")
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def _unwritten(text: Any, form: str) -> Any:
+    """Plain numbers of text in which currencies, per cent signs and thousands are written; else missing."""
+    pattern = rf"^(?P<minus>[-(]?)\+?\s*{_MARKS}?\s*(?P<late>-?)(?P<number>{_WRITTEN[form]})\s*{_MARKS}?\)?$"
+    parts = text.str.extract(pattern)
+    number = parts["number"].str.replace(r"[,\s]" if form == THOUSANDS else r"[.'\s]", "", regex=True)
+    number = number.str.replace(",", ".", regex=False)
+    negative = (parts["minus"].fillna("") + parts["late"].fillna("")) != ""
+    return number.where(~negative, "-" + number)
 
 
 def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
@@ -189,7 +241,8 @@ def columns_of(
         column, note = _detect(str(name), frame[name], str(name) in keep or bool(wanted))
         if column and wanted and column.kind != wanted:
             column, note = _as_asked(str(name), frame[name], wanted)
-        found += [column] if column else []
+        both = PAIR if column and column.form in PAIR else ()
+        found += [replace(column, form=form) for form in both] or [column] if column else []
         notes += [note] if note else []
     return tuple(found), tuple(notes)
 
@@ -208,7 +261,7 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
     unique = different == len(text)
     is_bool = pd.api.types.is_bool_dtype(column)
     what, note = (Column(name, "nominal"), "") if is_bool else _kind(name, column, known)
-    if what.kind == "number" and not keep and unique and len(text) >= _FEW:
+    if what.kind == "number" and what.form == PLAIN and not keep and unique and len(text) >= _FEW:
         whole = (numbers(column, what) % 1 == 0).all() and not known.str.contains(r"[.,eE]").any()
         if whole:
             return None, f"{name!r} is left out: all its integers differ, like an identifier's (--keep)"
@@ -222,7 +275,7 @@ def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
     if wanted == "nominal":
         return Column(name, "nominal"), ""
     known = texts(column).dropna()
-    best = max((Column(name, "number", form) for form in ("", ",")), key=lambda each: _share(known, each))
+    best = max((Column(name, "number", form) for form in NUMBERS), key=lambda each: _share(known, each))
     share = _share(known, best)
     if not share:
         raise DataError(f"{name!r} has no number, such as {known.iloc[0][:40]!r}; leave --numeric {name!r} out")
@@ -235,28 +288,55 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
     pd = need_pandas()
     if pd.api.types.is_numeric_dtype(column):
         return Column(name, "number"), ""
-    what, share, next_share = Column(name, "nominal"), 0.0, 0.0
     head = known.iloc[:_LOOK]
-    forms = ["", ","] if known.str.contains(",", regex=False).any() else [""]
-    numeric, dates = [Column(name, "number", form) for form in forms], [Column(name, "date", form) for form in DATES]
-    for each in (*numeric, *dates):
+    forms = NUMBERS if known.str.contains(r"[^\d.eE+-]", regex=True).any() else NUMBERS[:1]
+    choices = [*(Column(name, "number", form) for form in (*forms, PAIR[0])), *(Column(name, "date", f) for f in DATES)]
+    what, share, shares = Column(name, "nominal"), 0.0, dict[str, float]()
+    for each in choices:
         # A million values are parsed only in the ways in which the first thousand make sense.
-        fits = _share(known, each) if _share(head, each) > 0.5 else 0.0
-        if each.form == "%m/%d/%Y":
-            next_share = fits
+        shares[each.form] = fits = _share(known, each) if _share(head, each) > 0.5 else 0.0
         if fits > share and (fits >= MOSTLY or _but_for_words(known, each, fits)):
             what, share = each, fits
-        if what.kind == "number":
+        if what.kind == "number" and each.form == forms[-1]:
             break
     if what.kind == "nominal":
-        return what, ""
-    if what.form == "%d/%m/%Y" and next_share == share:
-        return what, f"{name!r} is read as day/month/year; every date would also do as month/day/year"
+        what = _two_formats(name, known) or what
+        share = _share(known, what) if what.kind == "date" else 1.0
+    return what, _how_read(what, known, share, shares)
+
+
+def _two_formats(name: str, known: Any) -> Column | None:
+    """Dates in two formats that cannot be mistaken for each other, if that is what a column is."""
+    head = known.iloc[:_LOOK]
+    first = max(DATES, key=lambda form: _share(head, Column(name, "date", form)))
+    others = [form for form in DATES if {first[:5], form[:5]} != {"%d/%m", "%m/%d"} and form != first]
+    both = max(others, key=lambda form: _share(head, Column(name, "date", f"{first}{EITHER}{form}")))
+    found = Column(name, "date", f"{first}{EITHER}{both}")
+    return found if _share(head, found) > 0.5 and _share(known, found) >= MOSTLY else None
+
+
+def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float]) -> str:
+    """What the user should know about how a column is read; nothing where there is nothing to say."""
+    if what.kind == "nominal":
+        return ""
+    found, name = numbers(known, what), what.name
+    if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == share:
+        return f"{name!r} is read as day/month/year; every date would also do as month/day/year"
+    said = ""
+    if what.form in PAIR:
+        said = f"{name!r} is read as pairs: {known.iloc[0][:30]!r} is two columns"
+    elif EITHER in what.form:
+        said = f"{name!r} is read as dates in two formats, {what.form.replace(EITHER, ' and ')}"
+    elif what.form in _WRITTEN:
+        plain = need_pandas().to_numeric(known, errors="coerce").to_numpy()
+        place = int((np.isnan(plain) & ~np.isnan(found)).argmax())
+        said = f"{name!r} is read as numbers, {known.iloc[place][:30]!r} as {found[place]:.12g}"
     if share < 1:
-        odd = known[np.isnan(numbers(known, what))]
-        some = "1 value" if len(odd) == 1 else f"{len(odd)} values"
-        return what, f"{name!r} is {what.kind}s; {some} such as {odd.iloc[0][:40]!r} count as missing"
-    return what, ""
+        odd = known[np.isnan(found)]
+        count = "1 value" if len(odd) == 1 else f"{len(odd)} values"
+        lost = f"{count} such as {odd.iloc[0][:40]!r} count as missing"
+        said = f"{said}; {lost}" if said else f"{name!r} is {what.kind}s; {lost}"
+    return said
 
 
 def _share(known: Any, what: Column) -> float:

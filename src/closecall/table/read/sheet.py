@@ -27,7 +27,7 @@ import numpy as np
 from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 
-from .columns import Column, columns_of, labels_of, nearest, quoted, target_of
+from .columns import Column, columns_of, labels_of, nearest, numbers, quoted, target_of, texts
 from .dataset import DataError, in_order, need_pandas
 from .files import MISSING, SEPARATORS, expanded, suffix_of
 from .parquet import stream_parquet
@@ -124,6 +124,16 @@ class Sheet:
         note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 takes all)"
         return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
 
+    def parsed(self) -> Sheet:
+        """The same table with its numbers read once, under the labels of its columns: what is divided often."""
+        found, columns = dict[str, Any](), list[Column]()
+        for column in self.columns:
+            values, kind = self.frame[column.name], "nominal" if column.kind == "nominal" else "number"
+            found[column.label] = texts(values) if kind == "nominal" else numbers(values, column)
+            columns.append(Column(column.label, kind))
+        frame = need_pandas().DataFrame(found, index=self.frame.index)
+        return replace(self, frame=frame, columns=tuple(columns))
+
 
 def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
     """Codes (NaN is missing) of a column of text into its distinct values, in order."""
@@ -141,10 +151,24 @@ def read_file(source: str, target: str = "", reading: Reading | None = None) -> 
         The target column; if empty, found by name, or the last one.
     reading : Reading, optional
     """
-    pd, reading = need_pandas(), reading or Reading()
-    pieces = list(stream_file(source, CHUNK, LIMIT, reading))
-    frame = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
-    name = "standard input" if source == "-" else Path(source).name
+    pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
+    frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
+    return sheet_of(frame, target, reading, "standard input" if source == "-" else Path(source).name)
+
+
+def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name: str = "table") -> Sheet:
+    """Decide what the columns of a frame are.
+
+    Parameters
+    ----------
+    frame : pandas frame (samples, columns)
+    target : str
+        As in :func:`read_file`.
+    reading : Reading, optional
+    name : str
+        What messages call it.
+    """
+    reading = reading or Reading()
     if not len(frame):
         raise DataError(f"{name!r} has a header line but no rows")
     target, notes = target_of(frame, target, name)

@@ -1,0 +1,192 @@
+"""``closecall.compare``: a table, or a file, compared in one call; the command and notebooks use the same."""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from closecall.report.formats import Row
+from closecall.table.read.dataset import need_pandas
+from closecall.table.read.sheet import Reading, Sheet, sheet_of
+
+from . import content
+from .check import check_table, opinions_of
+from .compare import LEAST, ComparePlan, diagnosis_of, run_splits
+from .conclude import PLAIN, conclude
+from .contenders import AGGREGATED
+from .divide import Order
+from .hints import hints
+from .model import Preprocessor
+from .report import PRECISION, Findings, as_records, facts_of, write
+from .table import check_classes, read
+
+#: Rows to check that a notebook shows.
+SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class TableComparison:
+    """What :func:`compare` found; in a notebook, a page of its own.
+
+    Parameters
+    ----------
+    found : Findings
+    """
+
+    found: Findings
+
+    @property
+    def verdict(self) -> str:
+        """What to use, in one sentence."""
+        return content.sentence(self.found.comparison.text)
+
+    @property
+    def use(self) -> str:
+        """The name of the method to use, as ``closecall fit --model`` takes it."""
+        return self.found.comparison.use
+
+    @property
+    def results(self) -> Any:
+        """A frame with a row for each method, the best first."""
+        rows = content.rows(self.found.comparison)
+        return need_pandas().DataFrame(rows).rename(columns={"value": self.found.comparison.metric.label})
+
+    @property
+    def rows(self) -> Any:
+        """A frame of the rows to check, counted from 0; see :func:`closecall.check_rows`."""
+        return self.found.suspects
+
+    @property
+    def columns(self) -> Any:
+        """A frame with a row for each column: how it was read, and what is to be known of it."""
+        return need_pandas().DataFrame(content.described(self.found.table), columns=content.DESCRIBED)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was decided about the columns, and what to look at before the verdict is believed."""
+        return (*self.found.table.notes, *self.found.hints)
+
+    def records(self) -> list[Row]:
+        """The results as ``closecall compare --json`` prints them, the verdict last."""
+        return as_records(self.found, facts_of(self.found.table))
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the page (``report.html``), and the results and rows to check beside it; the paths, the page first."""
+        return write(self.found, Path(path), self.records())
+
+    def __str__(self) -> str:
+        reason = content.sentence(self.found.comparison.reason)
+        return "\n".join([*self.notes, str(self.results.iloc[:, :5]), self.verdict, reason])
+
+    def __repr__(self) -> str:
+        return f"<TableComparison of {self.found.table.name}: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        told = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        results = self.results.iloc[:, :7].to_html(index=False, float_format=lambda v: f"{v:.2f}", na_rep="")
+        suspects = self.rows.head(SHOWN).to_html(index=False, float_format=lambda v: f"{v:.2f}")
+        return (
+            f"<h3>{html.escape(self.verdict)}</h3><p>{html.escape(content.sentence(self.found.comparison.reason))}</p>"
+            f"<ul>{told}</ul>{results}<h4>Rows to check, {min(SHOWN, len(self.rows))} of {len(self.rows)}</h4>"
+            f"{suspects}<p>{html.escape(PRECISION)}</p>"
+        )
+
+
+def compare(
+    data: Any,
+    target: str = "",
+    *,
+    splits: int = 10,
+    rows: int = 5000,
+    metric: str = "accuracy",
+    extra: Sequence[str] = (),
+    only: Sequence[str] = (),
+    everyone: bool = False,
+    groups: str = "",
+    time: str = "",
+    loss: Sequence[str] = ("logistic",),
+    multiclass: str = "top_two",
+    squash: bool = True,
+    reading: Reading | None = None,
+    seed: int = 0,
+    jobs: int = 0,
+    data_dir: str | None = None,
+    arguments: Sequence[str] = (),
+    told: Callable[[Sheet, Sequence[str]], None] | None = None,
+    progress: Callable[[Iterator[Any], int], Iterator[Any]] | None = None,
+) -> TableComparison:
+    """Compare close-k with logistic regression, a forest and boosting on a table, and say what to use.
+
+    Parameters
+    ----------
+    data : data frame or str
+        A table, the path of a CSV, TSV or Parquet file, or the name of a data set.
+    target : str
+        The column to predict; by default target, class, label, y or the last.
+    splits : int
+        Divisions into training, validation and test part.
+    rows : int
+        At most so many are used, drawn by class; 0 for all.
+    metric : str
+        ``accuracy``, ``balanced_accuracy``, ``f1``, ``log_loss`` or ``auc``.
+    extra, only, everyone : sequences of str, bool
+        More contenders, just these, or all that there are.
+    groups, time : str
+        A column whose values keep rows together, or in order.
+    loss : sequence of str
+        The first is that of close-k.
+    multiclass : str
+        ``ovr``, ``top_two`` or ``softmax``.
+    squash : bool
+        Whether cells far out are pulled in, as :class:`closecall.SquashingScaler` does.
+    reading : Reading, optional
+        What columns are, where their look is not enough.
+    seed, jobs : int
+        Of all that is drawn at random; processes, 0 for one on each core.
+    data_dir : str, optional
+        Where data sets by name are.
+    arguments, told, progress
+        For the command: what to repeat, who is told of the columns before the work, and what shows it.
+
+    Returns
+    -------
+    TableComparison
+        Its ``verdict``, ``results``, ``rows`` to check and ``columns``; ``save("report.html")`` writes a page.
+
+    Examples
+    --------
+    >>> found = compare("monk3", splits=2, only=("logistic_regression",), jobs=1)
+    >>> found.results["method"].tolist()[0], found.use in found.verdict or bool(found.verdict)
+    ('close-k', True)
+    """
+    losses = tuple(dict.fromkeys(loss))
+    solved = everyone or AGGREGATED[0] in only or losses[0] not in PLAIN
+    plan = ComparePlan(
+        splits, losses, multiclass, metric, tuple(extra), tuple(only), everyone, solved, seed=seed, jobs=jobs,
+        squashed=squash,
+    )  # fmt: skip
+    contenders = plan.contenders()  # a name that nobody has is said before a large table is read
+    if hasattr(data, "columns"):
+        table = sheet_of(data.reset_index(drop=True).rename(columns=str), target, reading)
+    else:
+        table = read(data, target, reading, data_dir=data_dir)
+    order, table = Order.of(table.sample(rows, seed), groups, time)
+    if squash:
+        recipe = Preprocessor.fit(table.frame, table.columns)
+        table = replace(table, notes=(*table.notes, *recipe.notes(table.frame)))
+    check_classes(table, LEAST)
+    hinted = hints(table)
+    if told:
+        told(table, hinted)
+    found = run_splits(table, plan, order, contenders)
+    chosen = list(progress(found, splits) if progress else found)
+    concluded = conclude(table, chosen, plan, contenders, order=order)
+    suspects = check_table(table, opinions_of(table, chosen), seed)
+    suspects["row"] = table.frame.index.to_numpy()[suspects["row"].to_numpy(dtype=int)]
+    findings = Findings(table, concluded, diagnosis_of(table, squash), chosen, hinted, arguments or sys.argv[1:], order,
+                        suspects)  # fmt: skip
+    return TableComparison(findings)

@@ -1,0 +1,174 @@
+"""Dirty tables through the command line: how cells are written, cells far out, rare names, rows to check."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="install closecall[bench]")
+pytest.importorskip("pandas", reason="install closecall[bench]")
+
+import pandas as pd
+
+from closecall import SquashingScaler, check_rows, compare
+from closecall.table.check import far_cells
+from closecall.table.model import Preprocessor, TableModel
+from closecall.table.read.columns import Column
+from closecall.table.read.sheet import sheet_of
+from tests.table.helpers import Run
+
+
+def _day(number: float, form: str) -> str:
+    return (pd.Timestamp("2020-01-01") + pd.Timedelta(days=round(number))).strftime(form)
+
+
+#: How a number from 0 to 1000 is written, and what the note says.
+WRITTEN: dict[str, tuple[Callable[[float, int], str], str]] = {
+    "dollars": (lambda v, _: f"${v * 7:,.2f}", "is read as numbers"),
+    "euros": (lambda v, _: f"{v * 7:,.2f} €".translate(str.maketrans(",.", ".,")), "is read as numbers"),
+    "thousands": (lambda v, _: f"{round(v * 70):,}", "is read as numbers"),
+    "per cent": (lambda v, _: f"{v / 10:.1f} %", "is read as numbers"),
+    "losses in brackets": (lambda v, _: f"({500 - v:,.1f})" if v < 500 else f"{v - 500:,.1f}", "is read as numbers"),
+    "two date formats": (lambda v, i: _day(v, "%Y-%m-%d" if i % 2 else "%d.%m.%Y"), "dates in two formats"),
+    "months by name": (lambda v, i: _day(v, "%b %d, %Y" if i % 3 else "%m/%d/%Y"), "dates in two formats"),
+    "pairs": (lambda v, i: f"{100 + round(v)}/{60 + i % 40}", "is read as pairs"),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_cells_are_read_as_people_write_them(run: Run, kind: str) -> None:
+    write, note = WRITTEN[kind]
+    rng = np.random.default_rng()
+    values = rng.uniform(0, 1000, 300)
+    labels = np.where(values + rng.normal(0, 40, 300) > 500, "yes", "no")
+    lines = [f'"{write(value, row)}";{label}' for row, (value, label) in enumerate(zip(values, labels, strict=True))]
+    Path("t.csv").write_text("cell;y\n" + "\n".join(lines[:200]) + "\n", encoding="utf-8")
+    Path("new.csv").write_text("cell;y\n" + "\n".join(lines[200:]) + "\n", encoding="utf-8")
+    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
+    assert note in run.err
+    assert "--drop" not in run.err
+    assert run("predict", "m", "new.csv", "--out", "p.csv") == 0, run.err
+    with open("p.csv", newline="") as file:
+        said = [row["prediction"] for row in csv.DictReader(file)]
+    assert np.mean(np.array(said) == labels[200:]) > 0.85
+    assert "not seen" not in run.err
+
+
+def test_a_decimal_comma_of_three_digits_is_no_thousand() -> None:
+    table = sheet_of(pd.DataFrame({"a": ["0,125", "1,250", "2,375", "3,500"] * 5, "y": ["p", "q"] * 10}), "y")
+    assert table.columns == (Column("a", "number", ","),)
+
+
+def names_table(rows: int = 600) -> tuple[list[str], np.ndarray]:
+    rng = np.random.default_rng()
+    names = [f"p{code}" for code in rng.integers(0, 60, rows)] + ["once", "twice", "twice"]
+    return names, rng.permutation([*["a", "b"] * (rows // 2), "a", "b", "a"])
+
+
+def test_rare_names_are_one_level_and_known_and_new_ones_are_told(run: Run) -> None:
+    names, labels = names_table()
+    text = "".join(f"{name},{label}\n" for name, label in zip(names, labels, strict=True))
+    Path("t.csv").write_text(f"product,y\n{text}")
+    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
+    assert "of 'product' seen fewer than 3 times count as 'other'" in " ".join(run.err.split())
+    step = TableModel.load("m").recipe.steps[0]
+    assert {"once", "twice"} <= set(step.rare)
+    assert all(names.count(level) >= 3 for level in step.levels)
+    assert len(step.levels) + len(step.rare) == len(set(names))
+    assert run("predict", "m", "t.csv") == 0
+    assert "not seen" not in run.err
+    Path("new.csv").write_text("product\nnever\nonce\n")
+    assert run("predict", "m", "new.csv") == 0
+    assert "'product': 1 value" in run.err
+
+
+@pytest.mark.parametrize("squashed", [True, False])
+def test_a_rare_name_is_not_blown_up(squashed: bool) -> None:
+    frame = pd.DataFrame({"a": ["x"] * 297 + ["y"] * 3})
+    matrix = Preprocessor.fit(frame, [Column("a", "nominal")], squashed).matrix(frame)
+    assert np.ptp(matrix) == pytest.approx(2), "its variance would be 1 at a distance of 10"
+
+
+def wild_table(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng()
+    X = rng.normal(size=(rows, 3))
+    labels = np.where(X[:, 0] + 0.2 * rng.normal(size=rows) > 0, "yes", "no")
+    wild = rng.choice(rows, rows // 20, replace=False)
+    X[wild, 1] = rng.choice([-1, 1], len(wild)) * rng.uniform(10, 30, len(wild))
+    return pd.DataFrame(X, columns=["age", "income", "size"]).assign(left=labels), wild
+
+
+def test_the_recipe_is_the_scaler_and_its_notes_count_what_it_pulled_in(run: Run) -> None:
+    frame, _ = wild_table()
+    frame.to_csv("t.csv", index=False)
+    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0) == 0, run.err
+    features = frame[["age", "income", "size"]]
+    scaler = SquashingScaler().fit(features)
+    count = int(scaler.is_far(features)[:, 1].sum())
+    assert f"{count} cells of 'income'" in " ".join(run.err.split())
+    recipe = TableModel.load("m").recipe
+    np.testing.assert_allclose(recipe.matrix(frame), scaler.transform(features), rtol=1e-9)
+    assert run("fit", "t.csv", "--out", "m", "--model", "logistic", "--splits", 0, "--no-squash") == 0
+    assert "pulled in" not in run.err
+    plain = TableModel.load("m").recipe
+    np.testing.assert_allclose(plain.matrix(frame).std(axis=0), 1, rtol=1e-9)
+
+
+def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
+    frame, wild = wild_table()
+    flipped = np.flatnonzero(np.abs(frame["age"]) > 1)[:6]
+    frame.loc[flipped, "left"] = np.where(frame.loc[flipped, "left"] == "yes", "no", "yes")
+    frame = pd.concat([frame, frame.iloc[[200]].assign(left="no" if frame["left"][200] == "yes" else "yes")])
+    frame.to_csv("t.csv", index=False)
+    assert run("check", "t.csv", "--target", "left", "--out", "rows.csv") == 0, run.err
+    assert "not errors" in " ".join(run.out.split())
+    with open("rows.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    cells = [int(row["row"]) - 1 for row in rows if row["kind"] == "cell"]
+    labels = [int(row["row"]) - 1 for row in rows if row["kind"] == "label"]
+    assert set(wild) <= set(cells)
+    assert len(set(flipped) & set(labels[: 2 * len(flipped)])) >= 4
+    assert {int(row["row"]) - 1 for row in rows if row["kind"] == "twin"} & {200, 300}
+    assert run("check", "t.csv", "--target", "left", "--json") == 0
+    assert len(run.records()) == len(rows)
+    found = check_rows(frame[["age", "income", "size"]].to_numpy(), frame["left"].to_numpy())
+    assert found[found.kind == "cell"].row.tolist() == cells
+
+
+def test_a_long_tail_is_not_far() -> None:
+    rng = np.random.default_rng()
+    assert (far_cells(rng.exponential(size=1000)) > 8).mean() < 0.01
+    assert far_cells(np.r_[rng.normal(size=99), -50])[-1] > 8
+
+
+def test_compare_of_a_frame_is_an_object_with_one_verdict(run: Run) -> None:
+    frame, wild = wild_table()
+    found = compare(frame, target="left", splits=3, only=("random_forest", "plain_logistic_regression"), jobs=1)
+    assert found.verdict.startswith("Use") or "does better" in found.verdict
+    assert found.results["method"].iloc[-1] == "always the largest class"
+    assert "accuracy (%)" in found.results
+    assert set(wild) <= set(found.rows[found.rows.kind == "cell"].row)
+    assert any("'income'" in note and "pulled in" in note for note in found.notes)
+    assert found.columns["column"].tolist() == list(frame.columns)
+    text = found._repr_html_()
+    assert found.verdict.replace("'", "&#x27;") in text
+    assert "likely to help" not in text
+    page, *_, rows = found.save("report.html")
+    assert found.verdict[:-1] in page.read_text()
+    assert "likely to help" not in page.read_text()
+    assert len(rows.read_text().splitlines()) == len(found.rows) + 1
+
+
+def test_six_contenders_by_default() -> None:
+    from closecall.table.compare import ComparePlan
+
+    names = [each.name for each in ComparePlan().contenders()]
+    assert sorted(names) == sorted([
+        "close_k", "logistic_regression", "plain_logistic_regression", "exact_threshold", "random_forest",
+        "gradient_boosting",
+    ])  # fmt: skip
+    assert len(ComparePlan(everyone=True).contenders()) > 8

@@ -174,6 +174,23 @@ def test_more_starts_make_no_more_errors_and_some_make_fewer():
     assert fewer > 0
 
 
+def test_more_starts_of_a_trimmed_sum_cost_no_more_and_some_cost_less():
+    ratios = []
+    for seed in range(8):
+        X, y, _ = table(seed, 50)
+        X[:8] *= -9
+        values = []
+        for starts in (1, 5):
+            found = closed(X, y, n_starts=starts).solve(
+                [Problem("logistic", "trimmed", m=0.2)], np.zeros(1, dtype=int), 1e-3
+            )
+            losses = np.sort(np.logaddexp(0, -y * (X @ found.coef[0] + found.intercept[0])))
+            values.append(losses[:40].sum() + 0.5 * found.coef[0] @ found.coef[0])
+        ratios.append(values[1] / values[0])
+    assert max(ratios) < 1.01
+    assert min(ratios) < 0.99
+
+
 def test_default_starts_are_fewer_on_more_rows_and_columns():
     assert [starts_for(n, 3) for n in (200, 2500, 6000)] == [10, 4, 2]
     assert starts_for(800, 6) == 10 > starts_for(800, 45) > starts_for(800, 200) == 2

@@ -132,7 +132,7 @@ def test_types_of_others_need_trust(run: Run, monkeypatch: pytest.MonkeyPatch, t
     asked = "--trust own_models.Stump --trust sklearn.tree._tree.Tree"
     assert f"predict and explain need {asked}" in " ".join(run.err.split())
     assert run("predict", "m", "c.csv") == cli.BAD_REQUEST
-    assert f"say {asked}" in " ".join(run.err.split())
+    assert f"pass {asked}" in " ".join(run.err.split())
     assert run("predict", "m", "c.csv", "--trust", "own_models.Stump") == cli.BAD_REQUEST
     for command in ("predict", "explain"):
         assert run(command, "m", "c.csv", *asked.split()) == 0, run.err

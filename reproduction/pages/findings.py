@@ -169,7 +169,7 @@ def _best(scores: Scores, loss: str) -> str:
     named = [f"{LABELS[scores.methods[i]]} {means[i]:.2f}%" for i in order[:SHOWN]]
     place = order.tolist().index(scores.methods.index("close_decay")) + 1
     return (
-        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay ranks {place} "
+        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay has rank {place} "
         f"({means[order[place - 1]]:.2f}%)."
     )
 

@@ -187,7 +187,7 @@ FAN8_FILES: dict[str, tuple[int, int, str]] = {
 
 
 def pmlb_today(name: str) -> str:
-    """What today's PMLB calls a set of 2017: hyphens became underscores.
+    """The current PMLB name of a set from 2017, with underscores in place of hyphens.
 
     Examples
     --------

@@ -67,7 +67,7 @@ class Hole:
 
     @property
     def because(self) -> str:
-        """The part of the reason it shares with others.
+        """The reason without the details of this data set.
 
         Examples
         --------

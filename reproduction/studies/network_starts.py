@@ -57,7 +57,7 @@ def run(settings: Settings) -> None:
 
 
 def table(settings: Settings) -> list[Row]:
-    """One row for each (way, suite, set, loss), over sets with all splits; the agreement is written beside it."""
+    """One row for each (way, suite, set, loss), over sets with all splits; also writes the agreement."""
     campaign = read_campaign(settings.out / "cells")
     rows, agreement = list[Row](), list[Row]()
     for suite in ("pmlb94", "openml100"):
@@ -93,7 +93,7 @@ def _scores(
 
 
 def _released(settings: Settings) -> list[Row]:
-    """Rows of the released descent; of sets that the store lacks, the rows of the table that is published."""
+    """Rows of the released descent; for sets that the store lacks, those of the published table."""
     found: dict[int, dict[str, dict[int, Row]]] = {STEPS: {}, LONG: {}}
     for line in lines_of(settings, "network-starts"):
         found[line["steps"]].setdefault(line["name"], {})[line["split"]] = line

@@ -47,7 +47,7 @@ def test_the_verdict_follows_the_results(shift: float, count: int, outcome: str)
     assert f"better on {verdict.wins} of {count} data sets" in text
     assert f"worse on {verdict.losses} (" in text
     assert ("There are no gains." in text) == (shift < 0)
-    assert ("ranks 1 " in text) == (shift > 0)
+    assert ("has rank 1 " in text) == (shift > 0)
 
 
 def test_a_headline_does_not_contradict_its_own_interval() -> None:

@@ -12,7 +12,7 @@ from closecall.objective import Problem
 from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
 from closecall.solvers.cuts import CLOSE, LossCut, cut_of
-from closecall.solvers.engine import Engine, judge_spot, serves
+from closecall.solvers.engine import Engine, judge_spot, narrow, serves
 from closecall.solvers.path import Spots
 from closecall.solvers.stages import Spot, Walk
 from closecall.solvers.starts import outlyingness, start_masses, starts_for
@@ -174,6 +174,23 @@ def test_more_starts_make_no_more_errors_and_some_make_fewer():
     assert fewer > 0
 
 
+def test_more_starts_of_a_trimmed_sum_cost_no_more_and_some_cost_less():
+    ratios = []
+    for seed in range(8):
+        X, y, _ = table(seed, 50)
+        X[:8] *= -9
+        values = []
+        for starts in (1, 5):
+            found = closed(X, y, n_starts=starts).solve(
+                [Problem("logistic", "trimmed", m=0.2)], np.zeros(1, dtype=int), 1e-3
+            )
+            losses = np.sort(np.logaddexp(0, -y * (X @ found.coef[0] + found.intercept[0])))
+            values.append(losses[:40].sum() + 0.5 * found.coef[0] @ found.coef[0])
+        ratios.append(values[1] / values[0])
+    assert max(ratios) < 1.01
+    assert min(ratios) < 0.99
+
+
 def test_default_starts_are_fewer_on_more_rows_and_columns():
     assert [starts_for(n, 3) for n in (200, 2500, 6000)] == [10, 4, 2]
     assert starts_for(800, 6) == 10 > starts_for(800, 45) > starts_for(800, 200) == 2
@@ -255,6 +272,22 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
             np.testing.assert_allclose(found, wanted, rtol=1e-9)
     same = [{tuple(row) for row in np.round(rows.across[:, :300].T, 6)} for rows, *_ in seen]
     assert same[0] == same[1]
+
+
+@pytest.mark.parametrize(("wider", "grown"), [(1.5, 1.0), (1.0, 1e4)])
+def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
+    """At an average, whose own weights have no gap: a ramp that was not reached, or a cut that has grown on the way."""
+    X, y, _ = table(4, 40)
+    rows = closed(X, y)._rows(slice(None))
+    walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
+    best = walk.settle(np.zeros(4), np.inf).c
+    cut = LossCut(CLOSE, 40.0, 40.0, False)
+
+    def sharpened(spot, ramps, near):
+        return Spot(best, spot.cut * grown), float(wider * ramps[-1])
+
+    assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4, sharpened)[1])
+    assert narrow(walk, Spot(best, 60.0), cut, 1e-4, lambda spot, ramps, near: (spot, float(ramps[-1])))[1] <= 1e-4
 
 
 def test_nothing_inside_is_no_certificate():

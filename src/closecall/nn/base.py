@@ -66,7 +66,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
             setattr(self, name, more.get(name, default))
         for name, given in (("k", k), ("m", m)):
             if given is not None and name not in self.takes:
-                raise TypeError(f"{type(self).__name__} has no {name}, but {name}={given!r} was given")
+                raise TypeError(f"{type(self).__name__} takes no {name}, but {name}={given!r} was given")
         self.k, self.m, self.dim, self.nonfinite, self.reduction, self.group = k, m, dim, nonfinite, reduction, group
         # What remains of the schedules of k and m; their positions are saved, this follows from them.
         self.register_buffer("remaining", torch.tensor([[0, 1], [0, 1]]), persistent=False)

@@ -257,7 +257,7 @@ def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | 
 def _refuse(name: str, **given: object) -> None:
     for option, value in given.items():
         if value is not None:
-            raise ValueError(f"{name!r} with a logit for each class has no {option}")
+            raise ValueError(f"{name!r} with a logit for each class takes no {option}")
 
 
 def _signs(targets: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float
 
 @dataclass(frozen=True)
 class LookSums:
-    """LookSums over rows at given coordinates and a window, as needed by a stage.
+    """Sums over rows at given coordinates and a window, as needed by a stage.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ CANDIDATES, FEW = 3, 5000
 NARROWING, EXACTLY = 0.2, 1e-7
 #: The last ramp, as a share of the widest that certifies: the cut may still grow; and the narrowest of use.
 SAFE, NARROWEST = 0.3, 1e-12
-#: Turns of leaving out the largest losses and solving the rest: of 200 problems none took more than 12.
+#: Turns of leaving out the largest losses and solving the rest, at most; not tuned.
 TURNS = 30
 #: How often ramps are narrowed further where the objective has fallen so far that they are too wide.
 ROUNDS = 3

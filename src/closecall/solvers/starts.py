@@ -33,8 +33,7 @@ def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
 
     The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
     turn the average, and no descent turns back from there. The others are random with mean 1: in turn exponential,
-    their squares, and one row in five alone.
-    The further from 1, the further apart their ends are.
+    squared exponential, and restricted to one row in five. The further from 1, the further apart their ends are.
 
     Examples
     --------

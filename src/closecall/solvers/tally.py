@@ -74,7 +74,7 @@ class Tally:
     Parameters
     ----------
     mass, value : float
-        Of the weights, and of the weighted losses.
+        Sums of the weights and of the weighted losses.
     heights, pulls : arrays (2,)
         The values of the tangents of the weighted losses at margin 0, and minus their slopes, by side.
     across : array (2, coordinates)

@@ -56,7 +56,7 @@ def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Ar
 
 
 def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
-    """The average of a loss with alpha = 1/C as scikit-learn's model of it is chosen by cross-validation."""
+    """The average of a loss, with alpha = 1/C from a cross-validation of scikit-learn's model."""
     grid = {"C": [1 / alpha for alpha in sorted(ALPHAS, reverse=True)]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the edges of the grid do not converge, and are not chosen for it

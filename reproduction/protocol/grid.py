@@ -118,7 +118,7 @@ def choose(rows: Array, protocol: str) -> Array:
 
 
 def rows_of(problems: list[Problem]) -> Array:
-    """Empty rows that say which problem they are about."""
+    """Empty rows labelled with their problems."""
     rows = np.zeros(len(problems), ROW)
     for name, attribute in (("loss", "loss"), ("method", "aggregate"), ("k", "k"), ("alpha", "alpha")):
         rows[name] = [getattr(problem, attribute) for problem in problems]

@@ -46,7 +46,7 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
 
 
 def example1(n: int, far: float) -> tuple[Array, Array]:
-    """The paper's Example 1: n points at -1 (negative), n at +1 (positive) and two far points on the wrong sides.
+    """The paper's Example 1: n points at -1 (negative), n at +1 (positive) and two outliers on the wrong sides.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ _Place = tuple[str, str, bool, str]
 
 
 def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[str, Size]]) -> dict[_Place, _Variant]:
-    """How each place was run."""
+    """How each (suite, model) was run."""
     finished = campaign.done()
     found: dict[_Place, dict[_Variant, int]] = {}
     for job in asked:

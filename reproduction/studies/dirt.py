@@ -264,7 +264,8 @@ are far out, and {clean} on clean rows.** Against the best of clipping, cleanlab
 close-k is {-worst:+.1f} points at worst ({where}).
 
 {int(rows[0]["sets"])} two-class PMLB sets, {int(rows[0]["splits"])} or more splits each. Three quarters of the rows are
-spoiled and learnt from; the other quarter is left clean and scored. Points over standardised LogisticRegressionCV, with
+contaminated and used for training; the other quarter stays clean and is used for scoring. Points over
+standardised LogisticRegressionCV, with
 95 % intervals over the sets:
 
 {markdown(header, lines)}

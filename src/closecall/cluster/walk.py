@@ -116,7 +116,7 @@ class Course:
         return float(np.sqrt(max(float(move @ self.gram @ move), 0.0)))
 
     def gradient(self, rows: SignedRows, c: Array, k: float) -> tuple[Array, float]:
-        """Of the mass ``k`` (of all) among rows that stand for ``rows.total``; and the key of the k-th."""
+        """Gradient of the selected mass ``k`` among rows that represent ``rows.total``, and the k-th key."""
         margins = -(rows.signed @ c)
         keys = keys_of(self.asked.selection.threshold, self.loss.value(margins))
         share = rows.total / self.total

@@ -87,7 +87,7 @@ def templates(package: str = __package__) -> jinja2.Environment:
 
 
 def read(name: str, package: str = __package__) -> str:
-    """A file of ``templates/``: of the package, or else of this one."""
+    """A file of ``templates/``, from the given package or from this one."""
     places = [resources.files(each).joinpath("templates", name) for each in (package, __package__)]
     return next(filter(lambda place: place.is_file(), places), places[-1]).read_text(encoding="utf-8")
 

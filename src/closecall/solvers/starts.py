@@ -56,7 +56,7 @@ def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
 
 
 def outlyingness(X: Array) -> Array:
-    """How many robust deviations each row lies from the middle, in the column where that is most (samples,).
+    """The largest robust deviation of each row over the columns (samples,).
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Rows to check before a table is learnt from: labels that models contradict, cells far out, twins of two labels.
+"""Rows to check before training on a table: labels that models contradict, extreme cells, twins with two labels.
 
-A label is judged by models that have not learnt from its row: close-k on squashed columns, and a forest; the better of
-the two has the say. The order is that of the probability it gives to the label that the row has, which is also what
-cleanlab goes by. On 20 PMLB sets with 10 % of the labels flipped, about 60 % of as many rows as were wrong were found
-so (docs/results/beyond-check.md). These are rows to check, not errors.
+A label is judged by models that were not trained on its row: close-k on squashed columns, and a forest; the better of
+the two decides. Rows are ordered by the probability that it gives to their label, as in cleanlab. On 20 PMLB sets with
+10 % of the labels flipped, about 60 % of the wrong labels were among as many top rows (docs/results/beyond-check.md).
+These are rows to check, not errors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FIELDS = ("kind", "row", "label", "said", "score", "by", "detail")
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """What models that have not seen a row say of it: probabilities (rows, classes), NaN where nobody was asked."""
+    """Out-of-sample probabilities (rows, classes) of a model; NaN if there are none for a row."""
 
     by: str
     chances: Array
@@ -56,7 +56,7 @@ class Opinion:
 
 
 def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
-    """The rows of a table that are worth a look, as a pandas frame, the most suspicious of each kind first.
+    """The rows of a table that are worth checking, as a pandas data frame, the most suspicious of each kind first.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     -------
     frame
         ``kind`` (``label``: contradicted by a model that has not seen the row; ``cell``: a number far from its column;
-        ``twin``: the same row with another label), ``row`` (from 0), ``label``, ``said`` (the label that the model or
-        the twin has), ``score`` (how sure that is, or robust deviations), ``by`` and ``detail``.
+        ``twin``: the same row with another label), ``row`` (from 0), ``label``, ``said`` (the label of the model or the
+        twin), ``score`` (its probability, or robust deviations), ``by`` and ``detail``.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
 
 
 def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -> Any:
-    """The rows of a table that are worth a look; see :func:`check_rows`. Opinions are asked for unless given."""
+    """The rows of a table that are worth checking; see :func:`check_rows`. Opinions are computed unless given."""
     check_classes(table, 2)
     X = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
@@ -106,20 +106,20 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
 
 
 def forest_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """A forest's votes by the trees that have not seen the row."""
+    """A forest's votes, only from trees that were not trained on the row."""
     model = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     return Opinion("random forest", model.oob_decision_function_)
 
 
 def close_k_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """What ``closecall fit`` trains, in folds, its scores turned into probabilities."""
+    """The model of ``closecall fit``, cross-fitted, with scores turned into probabilities."""
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")
     return Opinion("close-k", chances_of(scores, codes))
 
 
 def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
-    """What the contenders of a comparison said of its test rows, the mean over the splits that have tested a row."""
+    """The predictions of a comparison's contenders for its test rows, averaged over the splits that tested a row."""
     found = []
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
         total, times = None, np.zeros((len(table.labels), 1))
@@ -167,7 +167,7 @@ def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]
 def far_cells(values: Array) -> Array:
     """Deviations (rows,) of numbers from their median, in robust deviations of the side they are on; NaN if missing.
 
-    A column with a long tail has a large deviation on that side, and its tail is not far.
+    A column with a long tail has a large deviation on that side, so its tail does not count as extreme.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def far_cells(values: Array) -> Array:
 
 
 def _cells(table: Sheet) -> list[tuple[Any, ...]]:
-    """Numbers far from their column, the farthest first; a row once, by its farthest cell."""
+    """Numbers far from the rest of their column, the most extreme first; each row once, by its most extreme cell."""
     farthest: dict[int, tuple[float, str]] = {}
     for column in table.columns:
         if column.kind == "nominal":
@@ -209,7 +209,7 @@ def _said_of(table: Sheet, column: Column, row: int, away: float) -> str:
 
 
 def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
-    """Rows that are the same but for their label, or almost; those with the rarer label of their kind."""
+    """Rows that differ only in their label, or almost; those with the rarer label."""
     if X.shape[1] > WIDE or not X.shape[1]:
         return []
     kinds = np.unique(np.round(X / NEAR) + 0.0, axis=0, return_inverse=True)[1].ravel()

@@ -1,4 +1,4 @@
-"""What close-k made of the table: its coefficients over the splits, what k is worth, and the close calls themselves."""
+"""Details of close-k on the table: its coefficients over the splits, the value of k, and the close calls themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _entry(split: Split) -> Entry:
 
 
 def trade(splits: Sequence[Split], metric: Metric) -> list[Row]:
-    """What each k is worth on the validation parts, best alpha each."""
+    """The value of each k on the validation parts, with the best alpha."""
     tables = [dict(split.trade) for split in splits]
     shares = [share for share in tables[0] if all(share in table for table in tables)]
     return [
@@ -38,7 +38,8 @@ def trade(splits: Sequence[Split], metric: Metric) -> list[Row]:
 def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
     """Coefficients (of scaled columns) on every split with their 95 % interval over the splits, the largest first.
 
-    A name that some split did not see has the coefficient 0 there. More than two classes have a coefficient each.
+    A category missing from a split has the coefficient 0 there. With more than two classes, each class has its own
+    coefficient.
     """
     values: dict[str, list[float]] = {}
     for number, split in enumerate(splits):
@@ -64,14 +65,14 @@ def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
 def close_calls(
     table: Sheet, splits: Sequence[Split], classes: Sequence[str]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The rows on which close-k is least decided when it has not seen them, and the columns that tell most about them.
+    """The rows about which close-k is least certain out of sample, and the columns that matter most for them.
 
     Returns
     -------
     header : tuple of str
     rows : list of tuples
-        The row of the table (from 1, without the header line), the class, what was said how often, the lead (of the
-        winner over the runner-up, over the median lead of its split), and the columns of largest weight.
+        The row of the table (from 1, without the header line), the class, the predictions and their counts, the lead
+        (of the winner over the runner-up, over the median lead of its split), and the columns of largest weight.
     """
     leads: dict[int, list[tuple[float, int]]] = {}
     for split in splits:
@@ -100,7 +101,7 @@ def close_calls(
 
 
 def _telling(table: Sheet, splits: Sequence[Split]) -> list[str]:
-    """Columns of the table by the weight of all that was made of them."""
+    """Columns of the table by the total weight of their encoded columns."""
     weight: dict[str, float] = {column.name: 0.0 for column in table.columns}
     for split in splits:
         coef = _entry(split).coef

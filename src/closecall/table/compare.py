@@ -1,8 +1,8 @@
 """Every contender on one table, split by split, all on the same rows.
 
-A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on what learns. The
-settings of every aggregate are solved in one batch on the training part; what does best on the validation part is
-solved again on both, as every other contender is. Splits run in processes of their own, with one BLAS thread each.
+A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on the training rows.
+The settings of every aggregate are solved in one batch on the training part; the best on the validation part is solved
+again on both, like every other contender. Splits run in separate processes, with one BLAS thread each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BLOCK = 1 << 23  # scores in memory at a time
 
 @dataclass(frozen=True)
 class ComparePlan:
-    """What is compared, and how.
+    """The settings of a comparison.
 
     Parameters
     ----------
@@ -54,19 +54,19 @@ class ComparePlan:
     losses : tuple of str
         The first is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
     multiclass : str
-        How close-k takes more than two classes.
+        How close-k handles more than two classes.
     metric : str
     extra, only, everyone : tuples of str, bool
         Contenders, as in :func:`closecall.table.contenders.line_up`.
     aggregates : bool
-        Whether the aggregates one by one take part.
+        Whether the individual aggregates take part.
     max_iter : int
         Steps of the aggregates.
     seed : int
     jobs : int
-        Processes; 0 for as many as there are cores.
+        Number of processes; 0 for one per core.
     squashed : bool
-        Whether cells that are far out are pulled in.
+        Whether extreme cells are squashed.
     """
 
     splits: int = 10
@@ -107,9 +107,9 @@ class Split:
     rows, truth : arrays (test rows,)
         The test rows and the codes of their classes.
     training, known : int
-        Rows of the training part, and of both parts that learn.
+        Rows of the training part, and of the training and validation parts together.
     trade : tuple of (float, float)
-        Share of the rows that k is, and the best value on the validation part with that k; 1 is the average loss.
+        k as a share of the rows, and its best value on the validation part; 1 is the average loss.
     features : tuple of str
         Names of the columns of the matrix.
     """
@@ -126,7 +126,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """What every split finds, one after the other.
+    """The results of the splits, one after the other.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def problems_of(losses: Sequence[str]) -> list[Problem]:
 def aggregates(
     data: SplitData, plan: ComparePlan, metric: Metric
 ) -> tuple[list[Entry], tuple[tuple[float, float], ...]]:
-    """The entry of every (loss, aggregate), with the threshold of `average` moved too, and the trade of close-k."""
+    """The entry of every (loss, aggregate), also with the threshold of `average` moved, and close-k's values of k."""
     problems, n = problems_of(plan.losses), len(data.y[0])
     problems += [problem for problem in problems if AGGREGATES[problem.aggregate].plain]
     moved = np.arange(len(problems)) >= len(problems_of(plan.losses))
@@ -240,7 +240,7 @@ def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: 
 
 
 def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> tuple[Array, tuple[Array, Array] | None]:
-    """Values (problems,) on the validation part, and the sigmoids that make probabilities, if they are asked for."""
+    """Values (problems,) on the validation part, and the sigmoids for probabilities, if needed."""
     values, pieces = np.empty(len(coef)), []
     size = max(1, _BLOCK // (len(data.y[1]) * data.classes))
     for begin in range(0, len(coef), size):
@@ -258,7 +258,7 @@ def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> t
 
 
 def _best(places: list[int], values: Array, shares: Array, problems: Sequence[Problem]) -> int:
-    """The best on the validation part; of equals the one with the larger k, then with the larger alpha."""
+    """The best on the validation part; ties go to the larger k, then to the larger alpha."""
     return max(places, key=lambda place: (round(float(values[place]), 12), shares[place], problems[place].alpha))
 
 
@@ -279,7 +279,7 @@ def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
 
 
 def looks_at(problem: Problem, n: int) -> float:
-    """How many of n examples a problem's aggregate looks at.
+    """How many of n examples a problem's aggregate uses.
 
     Examples
     --------

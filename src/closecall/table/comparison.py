@@ -1,4 +1,4 @@
-"""``closecall.compare``: a table, or a file, compared in one call; the command and notebooks use the same."""
+"""``closecall.compare``: a comparison on a table or file in one call, for the command and for notebooks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, eq=False)
 class TableComparison:
-    """What :func:`compare` found; in a notebook, a page of its own.
+    """The result of :func:`compare`; a notebook shows it as a page.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class TableComparison:
 
     @property
     def use(self) -> str:
-        """The name of the method to use, as ``closecall fit --model`` takes it."""
+        """The name of the method to use, for ``closecall fit --model``."""
         return self.found.comparison.use
 
     @property
@@ -62,12 +62,12 @@ class TableComparison:
 
     @property
     def columns(self) -> Any:
-        """A frame with a row for each column: how it was read, and what is to be known of it."""
+        """A data frame with a row for each column: how it was read, with notes."""
         return need_pandas().DataFrame(content.described(self.found.table), columns=content.DESCRIBED)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was decided about the columns, and what to look at before the verdict is believed."""
+        """Decisions about the columns, and what to check before trusting the verdict."""
         return (*self.found.table.notes, *self.found.hints)
 
     def records(self) -> list[Row]:
@@ -128,13 +128,13 @@ def compare(
     target : str
         The column to predict; by default target, class, label, y or the last.
     splits : int
-        Divisions into training, validation and test part.
+        Number of random splits into training, validation and test parts.
     rows : int
-        At most so many are used, drawn by class; 0 for all.
+        The maximum number of rows used, stratified by class; 0 for all.
     metric : str
         ``accuracy``, ``balanced_accuracy``, ``f1``, ``log_loss`` or ``auc``.
     extra, only, everyone : sequences of str, bool
-        More contenders, just these, or all that there are.
+        Additional contenders, only these, or all of them.
     groups, time : str
         A column whose values keep rows together, or in order.
     loss : sequence of str
@@ -142,11 +142,11 @@ def compare(
     multiclass : str
         ``ovr``, ``top_two`` or ``softmax``.
     squash : bool
-        Whether cells far out are pulled in, as :class:`closecall.SquashingScaler` does.
+        Whether extreme cells are squashed, as by :class:`closecall.SquashingScaler`.
     reading : Reading, optional
-        What columns are, where their look is not enough.
+        The types of columns that are not recognised correctly.
     seed, jobs : int
-        Of all that is drawn at random; processes, 0 for one on each core.
+        Seed of all random numbers; number of processes, 0 for one per core.
     data_dir : str, optional
         Where data sets by name are.
     arguments, told, progress

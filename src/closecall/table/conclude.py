@@ -1,4 +1,4 @@
-"""What the splits of a comparison say: intervals, paired differences, and a plain verdict.
+"""Conclusions from the splits of a comparison: intervals, paired differences, and a plain verdict.
 
 Intervals and tests are Nadeau & Bengio's corrected ones, Holm-adjusted over the questions asked of this table.
 """
@@ -40,11 +40,11 @@ class Result:
     method, label : str
         Its name, one for each result, and the same in words.
     values : tuple of float
-        One for each split; more is better.
+        One for each split; higher is better.
     k, alpha : float
-        As chosen most often; NaN where there is none.
+        As chosen most often; NaN if there is none.
     loss : str
-        Empty where the method has its own.
+        Empty if the method has its own.
     family, what : str
         ``linear``, ``aggregate``, ``tree``, ``other`` or ``majority``, and one line about it.
     setting : str
@@ -54,7 +54,7 @@ class Result:
     confusion : array (classes, classes)
         Test rows of all splits: true classes by predicted ones.
     ratio : float
-        Test rows for each row that learns.
+        Ratio of test rows to training rows.
     """
 
     method: str
@@ -78,12 +78,12 @@ class Result:
 
     @property
     def half_width(self) -> float:
-        """Half of the 95 % interval, corrected for splits that share rows."""
+        """Half of the 95 % interval, corrected for overlapping splits."""
         return half_width(np.array(self.values), self.ratio)
 
     @property
     def recalls(self) -> Array:
-        """The share of each class that is found, (classes,)."""
+        """The recall of each class, (classes,)."""
         return np.diagonal(self.confusion) / np.maximum(self.confusion.sum(axis=1), 1)
 
 
@@ -110,22 +110,22 @@ class Difference:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What :func:`conclude` makes of the splits.
+    """The result of :func:`conclude`.
 
     Parameters
     ----------
     results : tuple of Result
-        Best first, always the largest class among them.
+        Best first, always including the largest class.
     verdict : str
         ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``.
     use : str
         The method to use.
     text, reason : str
-        The verdict in words, and what it rests on.
+        The verdict in words, and its basis.
     linear : str
         The verdict among linear models only, in words: what ``closecall fit`` will train.
     helps : tuple of Difference
-        What is significantly better than the plain model, the largest gain first.
+        Methods significantly better than the plain model, the largest gain first.
     plain : str
         The method that gains are measured against.
     """
@@ -151,7 +151,7 @@ class Conclusion:
 
     @property
     def over(self) -> dict[str, Difference]:
-        """The questions that were asked, as :func:`contest` answers them: the p-values that everything shows."""
+        """The tests, as computed by :func:`contest`: the p-values shown everywhere."""
         return contest(self.found, self.plain)
 
 
@@ -162,7 +162,7 @@ def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
     ----------
     values : array (splits,)
     ratio : float
-        Test rows for each row that learns.
+        Ratio of test rows to training rows.
 
     Examples
     --------
@@ -199,7 +199,7 @@ def conclude(
     contenders : sequence of Contender
         Those of the plan unless given: their labels.
     plain : str
-        What gains are measured against; by default as the loss says.
+        The reference for gains; by default the model of the first loss.
     order : Order, optional
         Groups or times that keep rows apart.
     """
@@ -266,7 +266,7 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
 
 
 def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
-    """Where it ranks: by its mean, whose rounding does not count; of equals the plain model is first."""
+    """Its rank: by its mean, ignoring rounding; among ties the plain model comes first."""
     return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
 
 
@@ -312,7 +312,7 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
 def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
     """Every contender, and the largest class, against the plain model: one family of questions, adjusted together.
 
-    The aggregates one by one are no contenders: nobody is advised to use them, so no question is asked about them.
+    Individual aggregates are not contenders: they are never recommended, so they are not tested.
     """
     asked = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
     return against(asked, found[plain])
@@ -323,9 +323,9 @@ def judge(
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
     """The verdict, what to use, both in words, the reason, the linear verdict, and what helps.
 
-    The questions are asked of the contenders, not of every aggregate: close-k and average, which are the linear
-    answer, trees, and whatever the user added. An aggregate of the paper's that happens to be best is no advice.
-    ``learns`` says that some contender is known to beat the largest class, whatever the splits can show.
+    Only contenders are tested, not every aggregate: close-k and average, which give the linear answer, trees, and
+    whatever the user added. An aggregate of the paper that happens to be best is not recommended. ``learns``: whether
+    some contender is known to beat the largest class, whatever the splits show.
     """
     over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
@@ -356,7 +356,7 @@ def judge(
 
 
 def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
-    """What close-k, as `closecall fit` trains it, is worth."""
+    """The verdict on close-k as trained by `closecall fit`."""
     if gain is None:
         return f"use {plain}"
     if gain.helps:

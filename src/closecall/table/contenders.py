@@ -1,7 +1,7 @@
-"""Who takes part in a comparison: a name, a label and a line for each, and how each is tuned.
+"""The contenders of a comparison: a name, a label and a line for each, and how each is tuned.
 
-Everyone learns from the training part, is chosen on the validation part, learns again from both and counts on the test
-part. LogisticRegression has eleven settings; the others have about as many, so that nobody wins by trying more.
+Each one is trained on the training part, tuned on the validation part, retrained on both and scored on the test part.
+LogisticRegression has eleven settings; the others have about as many, so none wins by trying more.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Play = Callable[[SplitData, Metric], Entry]
 
 @dataclass(frozen=True)
 class Contender:
-    """Who takes part: name, label, one line, ``linear``, ``tree`` or ``other``, how it plays, its settings if any."""
+    """A contender: name, label, one line, ``linear``, ``tree`` or ``other``, how to run it, its settings if any."""
 
     name: str
     label: str
@@ -65,9 +65,9 @@ class Contender:
 
 
 def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = None, **chosen: Any) -> Entry:
-    """What a model that has learnt from both parts does on the test part.
+    """The result on the test part of a model trained on both other parts.
 
-    ``tried`` is the same model as the validation part saw it: by it, raw scores become probabilities.
+    ``tried`` is the same model trained on the training part only, which turns raw scores into probabilities.
     """
     sigmoid = None
     if metric.probabilities and tried is not None:
@@ -80,7 +80,7 @@ def entry(name: str, model: Any, data: SplitData, metric: Metric, tried: Any = N
 
 
 def _tuned(name: str, grid: Grid, data: SplitData, metric: Metric) -> Entry:
-    """The setting that does best on the validation part, the first of equals, fitted again on both parts."""
+    """The best setting on the validation part (the first if tied), fitted again on both parts."""
     if name == UNSQUASHED:
         data = replace(data, X=data.plain or data.X, chosen={})
     values, kept = grid.tried(data, metric)
@@ -96,7 +96,7 @@ SCORING = {"accuracy": None, "balanced_accuracy": "balanced_accuracy", "f1": "f1
 
 
 def close_k_search(loss: str, multiclass: str, metric: str, cv: Any = None, *, calibration: str | None = None) -> Any:
-    """What ``closecall fit`` trains: close-k where cross-validation finds a real gain, else the average loss."""
+    """The model of ``closecall fit``: close-k if cross-validation finds a real gain, otherwise the average loss."""
     if metric in ("log_loss", "auc"):
         calibration = calibration or "sigmoid"
     return CloseKClassifierCV(loss=loss, multiclass=multiclass, scoring=SCORING[metric], cv=cv, calibration=calibration,
@@ -113,7 +113,7 @@ def _close_k(loss: str, multiclass: str, data: SplitData, metric: Metric) -> Ent
 
 
 def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
-    """LogisticRegression as the validation part chooses it, its threshold moved where the gain is real."""
+    """LogisticRegression tuned on the validation part, with its threshold moved if the gain is real."""
     if "logistic_regression" not in data.chosen:
         _tuned("logistic_regression", GRIDS["logistic_regression"], data, metric)
     best = data.chosen["logistic_regression"]
@@ -214,7 +214,7 @@ def built_in(loss: str, multiclass: str) -> dict[str, Contender]:
 
 
 def peer_of(loss: str) -> str:
-    """The contender that is scikit-learn's model of that loss, as far as it has one."""
+    """The contender that is scikit-learn's model for that loss, if there is one."""
     return {"hinge": "linear_svc"}.get(loss, "logistic_regression")
 
 
@@ -222,7 +222,7 @@ def line_up(
     loss: str, multiclass: str, metric: Metric, extra: Sequence[str] = (), only: Sequence[str] = (),
     *, everyone: bool = False, squashed: bool = True,
 ) -> tuple[Contender, ...]:  # fmt: skip
-    """Everyone who takes part, close-k and the baselines first.
+    """All contenders, close-k and the baselines first.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def line_up(
     extra : sequence of str
         Names of built-in contenders that are off by default, or ``package:Class``; nothing else is imported.
     only : sequence of str
-        If any: just these, and those that the verdict needs.
+        If given, only these and those that the verdict needs.
     everyone : bool
         Whether all take part, and not just the six that answer the usual questions.
     squashed : bool
@@ -271,7 +271,7 @@ def contender_of(name: str, known: dict[str, Contender]) -> Contender:
 
 
 def libraries() -> dict[str, str]:
-    """The libraries of :data:`INSTALLED` that are there, and why one that is there cannot take part."""
+    """The installed libraries of :data:`INSTALLED`, and why one of them cannot take part."""
     found = {}
     for name, (_, place, *_) in INSTALLED.items():
         if importlib.util.find_spec(place.partition(":")[0].partition(".")[0]) is not None:
@@ -284,7 +284,7 @@ def libraries() -> dict[str, str]:
 
 
 def quietly(contenders: Sequence[Contender], data: SplitData, metric: Metric) -> Iterator[Entry]:
-    """Everyone's entry; what scikit-learn says about convergence at the edges of a grid is nobody's business here."""
+    """The results of all contenders; scikit-learn's convergence warnings at the edges of a grid are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for contender in contenders:

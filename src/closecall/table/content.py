@@ -1,4 +1,4 @@
-"""What a comparison found -> the plain records that its page and the terminal show."""
+"""The results of a comparison -> plain records for its page and the terminal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _best(comparison: Conclusion) -> Row:
 
 
 def ends(result: Result, comparison: Conclusion) -> tuple[float, float]:
-    """The 95 % interval as a reader sees it, within what is possible."""
+    """The 95 % interval for display, clipped to possible values."""
     metric = comparison.metric
     low, high = sorted(metric.shown(result.mean + sign * result.half_width) for sign in (-1, 1))
     return max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
@@ -135,7 +135,7 @@ def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
 
 
 def rows(comparison: Conclusion) -> list[Row]:
-    """The result table; p where a question was asked."""
+    """The result table, with p if there was a test."""
     over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
     found = []
     for result in comparison.results:
@@ -152,7 +152,7 @@ def rows(comparison: Conclusion) -> list[Row]:
 
 
 def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Confusion matrices of what to use and of the plain model: caption, header, and rows that end with the recall."""
+    """Confusion matrices of the recommended and the plain model: caption, header, and rows that end with the recall."""
     methods = dict.fromkeys([comparison.use, comparison.plain, CLOSE_K])
     kept = comparison.classes[:CLASSES]
     found = []
@@ -181,7 +181,7 @@ def cases(diagnosis: Diagnosis) -> list[Row]:
 
 
 def reading(table: Sheet) -> str:
-    """The classes, and what becomes of missing values."""
+    """The classes, and how missing values are treated."""
     counts = Counter(map(str, table.labels)).most_common()
     listed = ", ".join(f"{name} ({count})" for name, count in counts[:12])
     more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""

@@ -1,4 +1,4 @@
-"""The model of a table elsewhere: a scikit-learn Pipeline, and an ONNX file."""
+"""The model of a table for other tools: a scikit-learn Pipeline, and an ONNX file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     columns : sequence of Column
-        What the columns are; ``closecall.table.table.read(...).columns`` says.
+        The columns, as in ``closecall.table.table.read(...).columns``.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self.recipe_.matrix(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """What the columns of the matrix are called."""
+        """The names of the columns of the matrix."""
         check_is_fitted(self, "recipe_")
         return np.array(self.recipe_.names, dtype=object)
 
@@ -73,7 +73,7 @@ def to_pipeline(model: TableModel) -> Pipeline:
 
 
 def typed(model: TableModel, frame: Any) -> dict[str, Array]:
-    """A frame as the ONNX file takes it: a column (rows, 1) of each name, numbers and days as doubles, NaN if missing,
+    """A frame as input for the ONNX file: one column (rows, 1) per name, numbers and days as doubles, NaN if missing,
     names as text, empty if missing."""
     found: dict[str, Array] = {}
     for place, step in enumerate(model.recipe.steps):
@@ -84,12 +84,15 @@ def typed(model: TableModel, frame: Any) -> dict[str, Array]:
 
 
 def input_name(place: int) -> str:
-    """ONNX names its inputs by place: a column's own name may be any text. The file's metadata has the columns."""
+    """ONNX inputs are named by position, because a column's own name may be any text.
+
+    The file's metadata lists the columns.
+    """
     return f"column_{place}"
 
 
 def check_onnx(model: str = "") -> None:
-    """An error that says what to install, or that a model is none of those that are written as ONNX."""
+    """An error that says what to install, or that a model cannot be written as ONNX."""
     from .train import linear_model  # late: what it offers is built on this module
 
     if model and not linear_model(model):

@@ -1,4 +1,4 @@
-"""How good what ``closecall fit`` trains is on rows that it has not seen, and why it was chosen, in sentences."""
+"""The held-out performance of the model of ``closecall fit``, and why it was chosen, in sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = 20_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """The model, logistic regression and the largest class on the same rows that none of them has seen."""
+    """The model, logistic regression and the largest class on the same held-out rows."""
 
     model: Result
     plain: Result
@@ -63,7 +63,7 @@ class Estimate:
 
 
 def why_none(table: Sheet, splits: int, order: Order) -> str:
-    """Why a model cannot be tried on rows that it has not seen; nothing if it can, or was not asked to be."""
+    """Why a model cannot be evaluated on held-out rows; empty if it can, or if this was not requested."""
     if splits >= 2 and order.few:
         return f"no estimate: {order.few} groups are too few for an error, {FEWEST} are needed"
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
@@ -75,7 +75,7 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
 def estimate(
     table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0, squashed: bool = True
 ) -> Estimate | None:
-    """Try a model beside logistic regression and the largest class; None if it is not asked for or a class is too rare.
+    """Evaluate a model next to logistic regression and the largest class; None if not requested or a class is too rare.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def estimate(
 
 
 def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
-    """One sentence on what was chosen, and why; the search went by that metric."""
+    """One sentence on what was chosen, and why; the search used that metric."""
     setting = getattr(classifier, "setting_", "")
     if not isinstance(classifier, LinearClassifier):
         return f"chosen: {type(classifier).__name__} as --model {model} says, {setting}"

@@ -1,4 +1,4 @@
-"""Why a row is predicted as it is: what each column adds to the score, in the units of the table."""
+"""The reasons for a prediction: what each column adds to the score, in the units of the table."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     head : dict
         ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (what the pulls and ``start`` add up
         to: above 0 is the prediction's), ``start`` (the score of a row of averages), ``probability`` or None, and
-        ``adds_up``: of a model that is not linear, a pull is what the score would lose if the column had its usual
-        value, and such pulls need not add up.
+        ``adds_up``: if the model is not linear, a pull is what the score would lose if the column had its usual value,
+        and such pulls need not add up.
     pulls : list of dict
         ``column``, its ``value``, the ``usual`` one (median or most frequent), ``pull`` towards the prediction,
         ``per_unit`` (what one more of a number adds, where it is not far out) and ``flips_at`` (the number at
@@ -115,7 +115,7 @@ def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, sc
 
 
 def _written(step: Step, value: Any) -> str:
-    """A value as the table writes it: days as dates."""
+    """A value in the format of the table: days as dates."""
     if step.column.kind != "date":
         return value if isinstance(value, str) else f"{value:.6g}"
     if not np.isfinite(value) or abs(value) > 1e6:

@@ -1,4 +1,4 @@
-"""Files of models that are not linear: skops writes them; numbers are read back, or all if the writer is trusted."""
+"""Files of nonlinear models, written with skops; only numbers are read back, or everything if the author is trusted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_skops(name: str) -> None:
 
 
 def members_of(path: str | os.PathLike[str]) -> set[str]:
-    """The names in an archive; none if a file cannot be read as one: the reader of it says what is wrong."""
+    """The names in an archive; none if the file is not a readable archive, which its reader will report."""
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):  # before all of a long table is looked at
@@ -47,7 +47,7 @@ def members_of(path: str | os.PathLike[str]) -> set[str]:
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is an archive of skops, by its names."""
+    """Whether a file is a skops archive, judged by its names."""
     return SCHEMA in members_of(path)
 
 
@@ -66,10 +66,10 @@ def dump(state: dict[str, Any], path: str) -> None:
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str, Any]:
-    """The state that :func:`dump` wrote, its classifier made anew from checked numbers; see :mod:`.rebuild`.
+    """The state written by :func:`dump`, with its classifier rebuilt from checked numbers; see :mod:`.rebuild`.
 
-    Classifiers that ``closecall fit`` does not write by itself are refused, unmade, unless all their types are
-    ``trusted``: then skops makes them, and nothing but their size is checked before.
+    Classifiers that ``closecall fit`` does not write itself are rejected before they are built, unless all their types
+    are ``trusted``: then skops builds them, and only their size is checked.
     """
     where, budget = os.fspath(path), Budget()
     try:
@@ -102,7 +102,7 @@ def _options(names: Sequence[str]) -> str:
 
 
 def options_for(path: str | os.PathLike[str]) -> str:
-    """What ``predict`` has to be given beside a file that was just written, if anything."""
+    """The options that ``predict`` needs for a file that was just written, if any."""
     with zipfile.ZipFile(path) as archive:
         stored = Stored(archive, Budget())
         schema = stored.schema()
@@ -122,7 +122,7 @@ def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
 def _trusted(
     archive: zipfile.ZipFile, path: str | os.PathLike[str], budget: Budget, names: Sequence[str]
 ) -> dict[str, Any]:
-    """What skops makes of a file whose writer is trusted, if it is a classifier that fits its table."""
+    """The object that skops builds from a trusted file, if it is a classifier that matches its table."""
     check_skops(os.fspath(path))
     import skops.io
 

@@ -1,10 +1,9 @@
 """Preprocessing and classifier as one model, saved in one file without pickle.
 
-A missing number becomes the training median, a missing name the most frequent one. Names get a column each, those that
-are too rare to learn from one together. Columns are scaled by median and robust deviation and softly bounded, as
-:class:`closecall.SquashingScaler` does; without squashing, by mean and standard deviation. The recipe is plain data and
-travels as a fitted attribute of the classifier, so that :mod:`closecall.linear.persistence` saves and checks both
-together.
+A missing number becomes the training median, a missing name the most frequent one. Each category gets a column; those
+too rare to learn from share one. Columns are scaled by median and robust deviation and squashed, as by
+:class:`closecall.SquashingScaler`; without squashing, by mean and standard deviation. The recipe is plain data and a
+fitted attribute of the classifier, so :mod:`closecall.linear.persistence` saves and checks both together.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ REMEMBERED = 2000
 
 @dataclass(frozen=True)
 class Step:
-    """What becomes of a column: the value for a missing one, and the names that get a column each (none: a number).
+    """How a column is encoded: the value for missing cells, and the categories with their own column (none: a number).
 
-    ``rare`` are the names that training knows and that share one level, the last.
+    ``rare`` holds the known categories that share one level, the last.
     """
 
     column: Column
@@ -64,7 +63,7 @@ class Step:
 
     @property
     def first(self) -> int:
-        """1 if there are two levels: the first one's column would be the second one's complement. Else 0."""
+        """1 if there are two levels, because the first column would be the complement of the second. Else 0."""
         return int(len(self.kinds) == 2)
 
     @property
@@ -74,13 +73,13 @@ class Step:
 
     @property
     def names(self) -> list[str]:
-        """What its columns are called."""
+        """The names of its columns."""
         name = self.column.label
         return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
 
     @property
     def places(self) -> dict[str, int]:
-        """The level of every name that training knows."""
+        """The level of every known category."""
         return dict.fromkeys(self.rare, len(self.levels)) | {level: place for place, level in enumerate(self.levels)}
 
 
@@ -93,7 +92,7 @@ class Preprocessor:
     steps : tuple of Step
     mean, scale : arrays (features,)
     bound : float
-        Deviations beyond which cells are squashed; infinity if they are not.
+        Deviations beyond which cells are squashed; infinity for no squashing.
 
     Examples
     --------
@@ -141,7 +140,7 @@ class Preprocessor:
         return list(zip(self.steps, ends, strict=False))
 
     def notes(self, frame: Any) -> tuple[str, ...]:
-        """What became of cells and names that the user should know, in a line for each."""
+        """Notes to the user on how cells and categories were treated, one line each."""
         cells = [
             f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()
         ]  # fmt: skip
@@ -154,11 +153,11 @@ class Preprocessor:
 
     @property
     def names(self) -> list[str]:
-        """What the columns of the matrix are called."""
+        """The names of the columns of the matrix."""
         return [name for step in self.steps for name in step.names]
 
     def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
-        """The matrix (rows, features) of a frame; ``strange`` counts values by column that training never saw."""
+        """The matrix (rows, features) of a frame; ``strange`` counts unknown values by column."""
         need = 8 * len(frame) * len(self.mean)
         if need > MATRIX_BYTES:
             raise DataError(
@@ -223,7 +222,7 @@ class TableModel:
     classifier : fitted classifier
         Its classes are the labels as text. Linear ones are closecall's.
     seen : array (rows,) of uint64
-        Marks of rows that it has learnt from: those with the smallest marks, each of them once in the training rows.
+        Marks of training rows: those with the smallest marks, each of which occurs once in the training rows.
     """
 
     target: str
@@ -245,13 +244,13 @@ class TableModel:
         loss : str
             Of close-k and the aggregates.
         multiclass : str
-            What becomes of more than two classes: ``ovr``, ``top_two`` or ``softmax``.
+            How more than two classes are learnt: ``ovr``, ``top_two`` or ``softmax``.
         metric : str
-            What a search goes by.
+            The metric for searches.
         order : closecall.table.divide.Order, optional
             Groups or times that the folds of a search keep apart.
         squashed : bool
-            Whether cells that are far out are pulled in.
+            Whether extreme cells are squashed.
         """
         from .train import How, train  # late: what it offers is built on this module
 
@@ -288,7 +287,7 @@ class TableModel:
         return sorted(found, key=lambda each: -abs(each["coefficient"]))
 
     def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
-        """How many rows of a frame with labels could be known by their marks, and how many are."""
+        """How many labelled rows of a frame could be recognised by their marks, and how many are."""
         if not len(self.seen) or not len(frame):
             return 0, 0
         marks = marks_of(self.recipe.matrix(frame), labels.astype(str))
@@ -331,7 +330,7 @@ class TableModel:
         return _finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
-        """An error if a column of numbers or dates has none among several values: it is not the column it was."""
+        """An error if a column of numbers or dates contains none: it is then not the same column as in training."""
         for step in self.recipe.steps:
             name = step.column.name
             if step.levels or strange[name] < FEW:
@@ -344,7 +343,7 @@ class TableModel:
                 )
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-        """Notes on columns not used (save the ``known``); an error that names those it needs and does not find."""
+        """Notes on unused columns (except the ``known``); an error that names missing ones."""
         wanted = [step.column.name for step in self.recipe.steps]
         new = [name for name in names if name not in (*wanted, *known, self.target)]
         missing = [name for name in wanted if name not in names]
@@ -358,13 +357,13 @@ class TableModel:
         return (f"columns the model does not use: {quoted(new)}",) if new else ()
 
     def to_sklearn(self) -> Any:
-        """The fitted model as a scikit-learn Pipeline that takes frames; see :mod:`closecall.table.deploy`."""
+        """The fitted model as a scikit-learn Pipeline for data frames; see :mod:`closecall.table.deploy`."""
         from .deploy import to_pipeline  # late: it is built on this module
 
         return to_pipeline(self)
 
     def save(self, path: str) -> None:
-        """Write the model to one file: plain numbers if it is linear, else an archive of skops."""
+        """Write the model to one file: plain numbers if it is linear, otherwise a skops archive."""
         state = {
             "format": FORMAT, "target": self.target, "mean": self.recipe.mean, "scale": self.recipe.scale,
             "steps": [
@@ -384,13 +383,13 @@ class TableModel:
 
     @classmethod
     def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
-        """Read a saved model; a damaged, changed or foreign file is refused and nothing in it runs.
+        """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it runs.
 
         Parameters
         ----------
         path : str
         trusted : sequence of str
-            Types of other packages, as ``package.module.Class``, that a model which is not linear may hold.
+            Types from other packages, as ``package.module.Class``, allowed in a nonlinear model.
         """
         try:
             if keep.is_skops(path):
@@ -426,7 +425,7 @@ class TableModel:
 
 
 def marks_of(X: Array, labels: Array) -> Array:
-    """A number (rows,) of 64 bits for each row and its label, by which the same row is known again.
+    """A 64-bit number (rows,) for each row and its label, which identifies the row later.
 
     Examples
     --------
@@ -455,7 +454,7 @@ def _is(kind: type[T], value: Any) -> T:
 
 
 def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any, rare: Any = ()) -> Step:
-    """A step as a file has it; whatever ``save`` would not have written raises."""
+    """A step from a file; anything that ``save`` would not have written raises an error."""
     column = Column(_is(str, name), _is(str, kind), _is(str, form))
     nominal = column.kind == "nominal"
     names, others = (tuple(_is(str, level) for level in _is(list, each)) for each in (levels, list(rare)))

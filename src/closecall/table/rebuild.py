@@ -55,7 +55,7 @@ class Stored:
     def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
         """The numbers or the text of a node, of that type if one is given."""
         if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
-            raise ValueError("one of its arrays is not an array")
+            raise ValueError("one of its arrays is malformed")
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
 
     def numbers(self, node: Any, *shape: int) -> Array:

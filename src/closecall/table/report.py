@@ -1,4 +1,4 @@
-"""A comparison -> one self-contained page, and the same results as CSV and JSON beside it."""
+"""A comparison -> one self-contained page, and the same results as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LISTED = 15
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a comparison found out, and what was asked.
+    """All results of a comparison, and its settings.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ class Findings:
     diagnosis : Diagnosis
     splits : sequence of Split
     hints : tuple of str
-        What to look at before the verdict is believed.
+        What to check before trusting the verdict.
     arguments : sequence of str
-        The command's, for those who want to repeat it.
+        The arguments of the command, to repeat it.
     order : Order
         What keeps rows apart.
     suspects : pandas frame
@@ -105,7 +105,7 @@ def page_path(given: Path | None, name: str) -> Path:
 
 
 def make_folder(page: Path) -> None:
-    """Make the page's folder, or say why it cannot be: before the work, not after."""
+    """Create the page's folder, or report why this fails, before the work starts."""
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -113,7 +113,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Why no page can be made here, or nothing."""
+    """Why no page can be made here; empty if it can."""
     try:
         import closecall.report.html
         import closecall.table.figures  # noqa: F401
@@ -128,7 +128,7 @@ def check_packages() -> str:
 
 
 def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
-    """Write the page and the results beside it; the paths, the page first.
+    """Write the page and the result files; returns the paths, the page first.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def _lead(found: Findings) -> str:
 
 
 def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
-    """The picture that comes first, the ranking, and what close-k did."""
+    """The opening picture, the ranking, and the details of close-k."""
     from closecall.report.html import place
 
     from . import figures as draw

@@ -1,4 +1,4 @@
-"""``closecall fit`` of Parquet files that no memory holds: one pass learns the columns, the others fit.
+"""``closecall fit`` for Parquet files too large for memory: one pass learns the columns, the others fit.
 
 The model is that of the same table in memory, in the same kind of file: numbers are filled, scaled and squashed as
 :class:`closecall.table.model.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
@@ -46,7 +46,7 @@ FRACTIONS = 20
 
 @dataclass(frozen=True)
 class Streamed:
-    """A fitted model and what the user should know: rows, classes, how often the data were looked at, notes."""
+    """A fitted model and its facts: rows, classes, number of passes, notes."""
 
     model: TableModel
     rows: int
@@ -56,12 +56,12 @@ class Streamed:
 
 
 def is_large(paths: Sequence[str]) -> bool:
-    """Whether a table in Parquet files is larger in memory than a call may take: :data:`closecall._budget.LIMIT`."""
+    """Whether a table in Parquet files needs more memory than :data:`closecall._budget.LIMIT`."""
     return CELL_BYTES * cells_of(paths) > LIMIT
 
 
 def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[str, list[str], tuple[str, ...]]:
-    """The target, the features, and notes; an error for a column that is not numbers, or that is not there."""
+    """The target, the features, and notes; an error for a column that is not numeric or missing."""
     first, kinds = first_columns(paths)
     target, notes = target_of(need_pandas().DataFrame(columns=list(kinds)), target, first)
     strange = [name for name in drop if name not in kinds]
@@ -114,18 +114,18 @@ def fit_streamed(
     Parameters
     ----------
     source : ParquetSource
-        Or one whose pieces Dask workers read.
+        Or a source that Dask workers read.
     model : str
         A name of :data:`STREAMED`.
     loss, multiclass
-        As in :meth:`closecall.table.model.TableModel.fit`; more than two classes of a table that is not gathered are
+        As in :meth:`closecall.table.model.TableModel.fit`; if the table is not gathered, more than two classes are
         fitted one against the rest.
     keep : sequence of str
-        Columns that stay although they look like an identifier.
+        Columns to keep although they look like identifiers.
     callback : callable, optional
         Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
     max_gathered : int
-        Entries up to which all rows come to one place.
+        Largest number of entries for which all rows are gathered.
     squashed : bool
         Whether cells that are far out are pulled in.
     """
@@ -158,7 +158,7 @@ def fit_streamed(
 
 
 def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: Recast) -> tuple[str, ...]:
-    """A line on columns whose cells are pulled in: by the ends of all rows, and the share of the sample."""
+    """A note on columns with squashed cells: from the extremes of all rows, and the share in the sample."""
     low, high = (np.abs(end[used] - recast.mean) / recast.scale > recast.bound for end in (found.low, found.high))
     with np.errstate(over="ignore", invalid="ignore"):
         shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)

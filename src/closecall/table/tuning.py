@@ -1,4 +1,4 @@
-"""How a contender is tuned: its settings, and what each is worth on rows that it has not learnt from."""
+"""How a contender is tuned: its settings, and their values on held-out rows."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Settings = Sequence[tuple[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class SplitData:
-    """One split: matrices and codes of the three parts, and what a search may divide by inside the first two.
+    """One split: matrices and codes of the three parts, and how a search may split the first two.
 
-    ``plain`` are the matrices without squashing, and ``chosen`` what a contender found that another can use.
+    ``plain`` has the matrices without squashing, and ``chosen`` results that other contenders can use.
     """
 
     X: Sequence[Array]
@@ -62,7 +62,7 @@ def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
 
 
 def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
-    """Scores (samples, classes) of a part as the metric wants them; ``sigmoid`` makes raw scores probabilities."""
+    """Scores (samples, classes) of a part in the form the metric needs; ``sigmoid`` gives probabilities."""
     scores, logs = scores_of(model, data.X[part], metric.least)
     if metric.probabilities and not logs:
         if sigmoid is None:
@@ -73,12 +73,12 @@ def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tupl
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings of a contender, for so many training rows."""
+    """The settings of a contender, for the given number of training rows."""
 
     settings: Callable[[int], Settings]
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
-        """What each setting (settings,) is worth on the validation part, and the best of them as it was fitted."""
+        """The value of each setting (settings,) on the validation part, and the best fitted model."""
         choices = self.settings(len(data.y[0]))
         if len(choices) == 1 and not metric.probabilities:
             return np.zeros(1), None
@@ -91,7 +91,7 @@ class Grid:
         return values, kept
 
     def final(self, place: int, rows: int) -> tuple[str, Any]:
-        """A setting in words, and the classifier that learns from everything known."""
+        """A setting in words, and the classifier to train on all available rows."""
         words, model = self.settings(rows)[place]
         if hasattr(model, "n_estimators") and model.n_estimators == TRIED:
             model.set_params(n_estimators=TREES)
@@ -99,7 +99,7 @@ class Grid:
 
 
 class Boosting(Grid):
-    """HistGradientBoosting: every number of rounds of a fit is a setting of its own."""
+    """HistGradientBoosting: every number of rounds is a separate setting."""
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
         values = np.empty((len(LEAVES), len(ROUNDS)))
@@ -136,7 +136,7 @@ def _forest(_: int) -> Settings:
 
 
 def _neighbours(rows: int) -> Settings:
-    """Without a tree of the rows: what is saved are the rows alone."""
+    """Without a tree over the rows: only the rows are saved."""
     counts = [count for count in NEIGHBOURS if count < rows] or [1]
     return [(f"{count} neighbours", KNeighborsClassifier(count, algorithm="brute")) for count in counts]
 

@@ -12,9 +12,9 @@ bound reaches the target is dropped. A pass without survivors proves that no cla
 target. The targets rise from half the errors of the best known classifier to all of them, so there is a proven bound at
 any time; the cost grows with every step and is dominated by the last.
 
-Undecided examples add to a bound in pairs: two that no theta of the cone is right on cost it one of them. Few of all
-pairs matter, those that a good classifier orders wrongly, each example in one: see :func:`matched`. They halve the
-number of cones (measured on the sets of docs/results/beyond-exact.md).
+Undecided examples add to a bound in pairs: if no theta of the cone can be right on both, one of them counts as an
+error. Few of all pairs matter, those that a good classifier orders wrongly, each example in one: see :func:`matched`.
+They halve the number of cones (measured on the sets of docs/results/beyond-exact.md).
 
 The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by mass alone, a
 few edges might be split forever while the others stay long. Measured on 300 normal examples, a sixth of them wrong: ten

@@ -1,4 +1,4 @@
-"""What a column is: numbers, dates, names; an identifier or empty; and its values as numbers or text.
+"""The type of a column (numbers, dates, categories, an identifier or empty), and its values as numbers or text.
 
 Numbers may be written as people write them: with a decimal comma, thousands separators, a currency or a per cent sign
 (``$1,234.50``, ``1.234,50 €``, ``12 %``), or two at a time (``140/82``). A column of dates may hold two formats.
@@ -61,7 +61,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """What it is called: of a pair, which number of it."""
+        """Its name; for a pair, which of its numbers."""
         return f"{self.name} ({'first' if self.form == PAIR[0] else 'second'})" if self.form in PAIR else self.name
 
     @property
@@ -78,7 +78,7 @@ def quoted(names: Sequence[str], most: int = 8) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Of the names the one most like another, whatever its case and accents; nothing if none is.
+    """The name most similar to the given one, ignoring case and accents; empty if there is none.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def numbers(column: Any, what: Column) -> Array:
 
 
 def _unwritten(text: Any, form: str) -> Any:
-    """Plain numbers of text in which currencies, per cent signs and thousands are written; else missing."""
+    """Plain numbers from text with currencies, per cent signs and thousands separators; otherwise missing."""
     pattern = rf"^(?P<minus>[-(]?)\+?\s*{_MARKS}?\s*(?P<late>-?)(?P<number>{_WRITTEN[form]})\s*{_MARKS}?\)?$"
     parts = text.str.extract(pattern)
     number = parts["number"].str.replace(r"[,\s]" if form == THOUSANDS else r"[.'\s]", "", regex=True)
@@ -188,7 +188,7 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
 
 
 def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[str, ...]]:
-    """Labels as text (known rows,), which rows have one (rows,), and notes; an error if they are no classes."""
+    """Labels as text (known rows,), which rows have one (rows,), and notes; an error if they are not classes."""
     text = texts(column)
     known = text.notna().to_numpy()
     labels = text[known].to_numpy(dtype=object)
@@ -215,14 +215,14 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
 def columns_of(
     frame: Any, names: list[str], keep: Collection[str] = (), forced: Mapping[str, str] | None = None
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The features among the named columns of a frame, and notes on those left out or read in a way to know of.
+    """The features among the named columns of a frame, and notes on those left out or read in an unusual way.
 
     Parameters
     ----------
     frame : pandas frame (samples, columns)
     names : list of str
     keep : collection of str
-        Columns that stay although they look like an identifier.
+        Columns to keep although they look like identifiers.
     forced : mapping, optional
         Column -> ``number`` or ``nominal``, whatever it looks like.
 
@@ -306,7 +306,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
 
 
 def _two_formats(name: str, known: Any) -> Column | None:
-    """Dates in two formats that cannot be mistaken for each other, if that is what a column is."""
+    """Dates in two formats that cannot be confused, if the column has such dates."""
     head = known.iloc[:_LOOK]
     first = max(DATES, key=lambda form: _share(head, Column(name, "date", form)))
     others = [form for form in DATES if {first[:5], form[:5]} != {"%d/%m", "%m/%d"} and form != first]
@@ -316,7 +316,7 @@ def _two_formats(name: str, known: Any) -> Column | None:
 
 
 def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float]) -> str:
-    """What the user should know about how a column is read; nothing where there is nothing to say."""
+    """Notes to the user on how a column is read; empty if there is nothing to say."""
     if what.kind == "nominal":
         return ""
     found, name = numbers(known, what), what.name
@@ -344,7 +344,7 @@ def _share(known: Any, what: Column) -> float:
 
 
 def _but_for_words(known: Any, what: Column, fits: float) -> bool:
-    """Whether the values that do not fit are a word or two that stand for missing ones."""
+    """Whether the values that do not fit are one or two words for missing values."""
     if fits < HALF:
         return False
     found = numbers(known, what)

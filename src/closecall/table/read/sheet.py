@@ -1,8 +1,7 @@
-"""A user's own file: what separates its columns, what they are, and pieces of it at a time.
+"""A user's own file: its separator, the types of its columns, and reading it in pieces.
 
-Every cell of a text file is read as text. What a column is, is decided once, from all training rows
-(:mod:`closecall.table.read.columns`); were it left to the reader, the first piece of a stream could be numbers and the
-second text.
+Every cell of a text file is read as text. The type of a column is decided once, from all training rows
+(:mod:`closecall.table.read.columns`); otherwise the first piece of a stream could be numbers and the second text.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ _AGREE = 0.8
 
 @dataclass(frozen=True)
 class Reading:
-    """How a file is to be read where its look is not enough.
+    """How to read a file, where automatic detection is not enough.
 
     Parameters
     ----------
     separator, encoding : str
-        Empty: found out, and UTF-8.
+        Empty: detected, and UTF-8.
     drop, keep, numeric, nominal : collections of str
         Columns to leave out, to keep although they look like an identifier, and to read as numbers or as names.
     """
@@ -101,7 +100,7 @@ class Sheet:
     columns : tuple of Column
         The features; columns of the frame that are not among them are left out.
     notes : tuple of str
-        What was decided and the user should know.
+        Decisions that the user should know about.
     """
 
     name: str
@@ -112,7 +111,7 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
     def sample(self, rows: int, seed: int = 0) -> Sheet:
-        """At most that many rows (0: all), each class in proportion and with at least eight if it has them."""
+        """At most that many rows (0: all), stratified by class, with at least eight of each class if available."""
         if not rows or len(self.labels) <= rows:
             return self
         rng, chosen = np.random.default_rng(seed), []
@@ -125,7 +124,7 @@ class Sheet:
         return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
 
     def parsed(self) -> Sheet:
-        """The same table with its numbers read once, under the labels of its columns: what is divided often."""
+        """The same table with its numbers parsed once, for repeated splits."""
         found, columns = dict[str, Any](), list[Column]()
         for column in self.columns:
             values, kind = self.frame[column.name], "nominal" if column.kind == "nominal" else "number"
@@ -192,7 +191,7 @@ def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading
     source : str
     rows : int
     limit : int
-        Bytes that the whole table may take in memory; 0 bounds each piece instead, for those who keep nothing.
+        Bytes that the whole table may take in memory; 0 limits each piece instead, for callers that keep nothing.
     reading : Reading, optional
     """
     if "://" in source:
@@ -205,7 +204,7 @@ def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading
 
 
 def check_names(given: Collection[str], features: Collection[str], name: str) -> None:
-    """An error for the first of the given names that is no feature."""
+    """An error for the first of the given names that is not a feature."""
     for column in given:
         if column not in features:
             near = nearest(column, features)
@@ -241,14 +240,14 @@ def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterat
 
 
 def _rows_of_a_piece(rows: int, head: bytes, columns: int) -> int:
-    """As many as asked for, or as take a fourth of what a piece may: the first rows say how long one is."""
+    """The requested number of rows, or as many as fill a quarter of a piece, estimated from the first rows."""
     row = len(head) / max(head.count(b"\n"), 1) + CELL_BYTES * columns
     return max(1, min(rows, int(PIECE_LIMIT / 4 / row)))
 
 
 @contextmanager
 def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
-    """The bytes of a source; whatever goes wrong while they are read and parsed becomes one kind of error."""
+    """The bytes of a source; any failure while reading and parsing becomes one kind of error."""
     pd = need_pandas()
     try:
         if source == "-":
@@ -285,7 +284,7 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
 def sniff(
     head: bytes, what: object, usual: str = ",", *, fixed: bool = False, encoding: str = ""
 ) -> tuple[str, list[str]]:
-    """The separator and the column names that the first lines of a file show.
+    """The separator and the column names, from the first lines of a file.
 
     Parameters
     ----------
@@ -336,7 +335,7 @@ def sniff(
 
 
 def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
-    """The first rows under a separator; none if it makes cells of more than Python reads."""
+    """The first rows with a given separator; none if a cell is larger than Python's limit."""
     try:
         rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(count), strict=False)]
     except csv.Error:

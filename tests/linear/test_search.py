@@ -40,7 +40,7 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
         == pytest.approx(stats.t.isf(stats.norm.sf(model.guard), last["degrees_of_freedom"]) * last["standard_error"])
     )
     assert "close_decay" in model.guard_report_["reason"]
-    assert "taken" in model.guard_report_["reason"]
+    assert "is chosen" in model.guard_report_["reason"]
 
 
 def test_the_guard_is_rarely_fooled_by_noise() -> None:

@@ -52,7 +52,7 @@ def test_everyone_takes_part_and_the_page_is_written(run: Run) -> None:
     assert "\x1b" not in run.out
     for words in (
         "close-k", "LogisticRegression", "LinearSVC", "RandomForest", "HistGradientBoosting", "exact threshold",
-        "k nearest neighbours", "always the largest class: ja", "said nein", "found (recall)", "imbalance", "Verdict: ",
+        "k nearest neighbours", "always the largest class: ja", "predicted nein", "recall", "imbalance", "Verdict: ",
     ):  # fmt: skip
         assert words in run.out, words
     assert "the target is the last column, 'kauft'" in run.out

@@ -211,8 +211,8 @@ def played(order_by: dict[str, str], target: str = "class") -> tuple[Any, list[A
 @pytest.mark.parametrize(
     ("order_by", "words"),
     [
-        ({}, "three quarters of the rows and counted on the others, 2 times"),
-        ({"time": "when"}, "tuned on the earlier rows and counted on the later ones, 2 times"),
+        ({}, "75 % of the rows and scored on the rest, 2 times"),
+        ({"time": "when"}, "tuned on earlier rows and scored on later ones, 2 times"),
         ({"groups": "g"}, "with every group on one side, 2 times"),
     ],
 )

@@ -310,7 +310,7 @@ def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]
     chance = "" if head["probability"] is None else f", probability {head['probability']:.1%}"
     out.print(plain(f"row {row}: {head['prediction']}{chance} (rather than {head['against']})"), style="bold")
     table = RichTable(box=None, pad_edge=False)
-    for name in ("column", "value", "usual", "pull", "one more adds", "would flip at"):
+    for name in ("column", "value", "usual", "pull", "per unit", "flips at"):
         table.add_column(name, justify="left" if name in ("column", "value", "usual") else "right")
     for each in pulls:
         unit = "" if each["per_unit"] is None else f"{each['per_unit']:+.3g}"

@@ -169,7 +169,7 @@ def compare(
         splits, losses, multiclass, metric, tuple(extra), tuple(only), everyone, solved, seed=seed, jobs=jobs,
         squashed=squash,
     )  # fmt: skip
-    contenders = plan.contenders()  # a name that nobody has is said before a large table is read
+    contenders = plan.contenders()  # an unknown name is reported before a large table is read
     if hasattr(data, "columns"):
         table = sheet_of(data.reset_index(drop=True).rename(columns=str), target, reading)
     else:

@@ -157,7 +157,7 @@ def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tu
     kept = comparison.classes[:CLASSES]
     found = []
     for result in (comparison.found[name] for name in methods if name in comparison.found):
-        header = ("true class", *(f"said {name}" for name in kept), "found (recall)")
+        header = ("true class", *(f"predicted {name}" for name in kept), "recall")
         lines = [
             (name, *(f"{int(count)}" for count in result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
             for code, name in enumerate(kept)

@@ -124,7 +124,7 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
     digits = 1 if metric.factor == 100 else 3
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
-    gain = f"{found:+.{digits}f} {metric.unit}, where {needed:.{digits}f} are needed to be sure"
+    gain = f"{found:+.{digits}f} {metric.unit}, where {needed:.{digits}f} are needed for a clear gain"
     if won:
         reason = f"it gains over {held}: {gain}"
     else:

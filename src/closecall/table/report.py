@@ -48,13 +48,13 @@ PAGE_PARTS = {
 #: What is said of a row to check, and what the kinds are.
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
-    "label": "labels contradicted by a model that has not seen the row", "cell": "with a number far from its column",
-    "twin": "like another row but for the label",
+    "label": "labels contradicted by a model that has not seen the row", "cell": "with an extreme number",
+    "twin": "nearly identical to a row with another label",
 }  # fmt: skip
 #: What a reader may expect, as docs/results/beyond-check.md measured it.
 PRECISION = (
-    "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of as many rows were rightly named; "
-    "where cells of one column were wild, nearly all."
+    "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of the rows at the "
+    "top of the list (as many as were wrong) were indeed wrong; where cells of one column were extreme, nearly all."
 )
 #: Rows of each kind on the page.
 LISTED = 15
@@ -268,11 +268,11 @@ def _command(arguments: Sequence[str]) -> str:
     return shlex.join(["closecall", *arguments])
 
 
-#: What keeps rows apart -> what learns and what counts.
+#: What keeps rows apart -> what methods are tuned and scored on.
 _DIVIDED = {
-    "": "three quarters of the rows and counted on the others",
-    "groups": "about three quarters of the rows and counted on the others, with every group on one side",
-    "time": "the earlier rows and counted on the later ones",
+    "": "75 % of the rows and scored on the rest",
+    "groups": "about 75 % of the rows and scored on the rest, with every group on one side",
+    "time": "earlier rows and scored on later ones",
 }
 
 
@@ -280,8 +280,8 @@ def _lead(found: Findings) -> str:
     table = found.table
     classes = len(found.comparison.classes)
     return (
-        f"{len(table.labels)} rows, {len(table.columns)} columns used, {classes} classes of {table.target!r}. Everyone "
-        f"is tuned on {_DIVIDED[found.order.kind]}, {len(found.splits)} times."
+        f"{len(table.labels)} rows, {len(table.columns)} columns used, {classes} classes of {table.target!r}. Each "
+        f"method is tuned on {_DIVIDED[found.order.kind]}, {len(found.splits)} times."
     )
 
 
@@ -310,15 +310,15 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
         calls.append(place(
             "chart-trade",
             "What k is worth: close-k with decay on the validation part of every split, with the best alpha for each. "
-            "A flat curve says that k hardly matters; one that falls towards 1 says that the close calls decide.",
+            "If the curve is flat, k hardly matters; if it falls towards 1, the close calls decide.",
             draw.trade(trades, f"validation {metric.label}"),
         ))  # fmt: skip
     weights = coefficients(found.splits, comparison.classes)
     if weights:
         calls.append(place(
             "chart-coefficients",
-            "What pulls: the largest coefficients of close-k on every split, with their mean and 95 % interval. "
-            f"{_sides(comparison.classes)} Grey: the interval holds zero.",
+            "The largest coefficients of close-k on every split, with their mean and 95 % interval. "
+            f"{_sides(comparison.classes)} Grey: the interval contains zero.",
             draw.coefficients(weights),
         ))  # fmt: skip
     return first, ranking, calls

@@ -31,7 +31,7 @@ METHODS = (*OURS, "cleanlab, the same forest", "cleanlab, the same close-k", "lo
 
 
 def found(key: Row) -> Row:
-    """AUROC and precision of each way to rank the rows of one set whose labels were flipped, and of far cells."""
+    """AUROC and precision of each way to rank the rows of one set with flipped labels, and of extreme cells."""
     from cleanlab.rank import get_label_quality_scores
 
     data = dataset(f"pmlb:{key['set']}")

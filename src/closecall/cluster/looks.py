@@ -200,7 +200,7 @@ def _add(sums: Sums, frame: Frame, look: Look, X: Array, signs: Array, mass: Arr
 
 
 def _sum(sums: Sums, loss: Loss, rows: Array, signs: Array, margins: Array, mass: Array) -> None:
-    """Add rows ``-y * z`` that are summed, which are changed."""
+    """Add rows ``-y * z`` to the sums; the rows are modified."""
     losses, weighted = mass * loss.value(margins), -mass * loss.slope(margins)
     sums.mass += float(mass.sum())
     sums.value += float(losses.sum())

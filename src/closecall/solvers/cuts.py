@@ -31,7 +31,7 @@ class LossWindow:
     Examples
     --------
     >>> window = LossWindow(1.0, np.inf, 0.5)
-    >>> share, charge, *_ = window.parts(np.array([0.0, 1.0, 3.0]))
+    >>> share, charge, *_ = window.parts(np.array([0.75, 1.0, 3.0]))
     >>> share.tolist(), charge.tolist()
     ([0.0, 0.5, 1.0], [0.0, 0.0625, 2.0])
     """

@@ -68,7 +68,7 @@ class Book:
         self.active, self.snapshot = np.arange(len(start)), snapshot
 
     def note(self, number: int, C: Array, done: Array) -> Array:
-        """Record this pass; returns the positions that go on."""
+        """Record this pass; returns the positions that continue."""
         self.final[self.active] = C
         if number == self.snapshot:
             self.snapshots[:] = self.final

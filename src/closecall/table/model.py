@@ -100,7 +100,7 @@ class Preprocessor:
     >>> frame = pd.DataFrame({"a": ["1", None, "3"], "b": ["x", "y", "z"]})
     >>> recipe = Preprocessor.fit(frame, [Column("a", "number"), Column("b", "nominal")])
     >>> recipe.matrix(frame).shape, recipe.matrix(frame)[:, 0].round(2).tolist()
-    ((3, 4), [-0.67, 0.0, 0.67])
+    ((3, 4), [-1.0, 0.0, 1.0])
     """
 
     steps: tuple[Step, ...]

@@ -29,7 +29,7 @@ def moments(X: Array) -> tuple[Array, Array]:
 
 
 def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float, Array | None]:
-    """What fills a missing value, and the codes there are (None: the number itself), the ``most`` frequent alone.
+    """What fills a missing value, and the ``most`` frequent codes (None: the number itself).
 
     A missing number becomes the mean, a missing code the most frequent one; ties go to the first.
 

@@ -90,7 +90,7 @@ def test_forged_models_with_right_checksums(case: str, model: Path, tmp_path: Pa
     (tmp_path / "t.csv").write_text(TABLE)
     code, told = run_command(["predict", "m.npz", "t.csv"], tmp_path)
     assert code == cli.BAD_REQUEST, told
-    assert "anew" in told
+    assert "again" in told
 
 
 def test_load_model_does_not_drop_the_preprocessing(model: Path) -> None:
@@ -130,6 +130,7 @@ def _bad_files(folder: Path, model: Path) -> dict[str, str]:
 #: Each command with a bad file in each place where it takes one.
 COMMANDS: dict[str, Callable[[str], list[list[str]]]] = {
     "compare": lambda bad: [["compare", bad, "--no-report"]],
+    "check": lambda bad: [["check", bad]],
     "fit": lambda bad: [["fit", bad, "--out", "made"]],
     "predict": lambda bad: [["predict", bad, "good.csv"], ["predict", "good.npz", bad]],
     "explain": lambda bad: [["explain", bad, "good.csv"], ["explain", "good.npz", bad]],

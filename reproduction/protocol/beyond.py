@@ -53,11 +53,11 @@ class Study:
     Parameters
     ----------
     places : tuple of (loss, method)
-        What its record has rows of.
+        The methods and losses of the rows in its record.
     rows : callable
         (division, steps) -> rows of dtype ROW.
     whole : bool
-        Whether all rows of the set are each of the three parts.
+        Whether each of the three parts contains all rows of the set.
     """
 
     places: tuple[tuple[str, str], ...]

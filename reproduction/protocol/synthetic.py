@@ -23,7 +23,7 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
     name : {"easy", "imbalance", "outlier", "ambiguous"}
         ``outlier`` is the paper's "imbalance + outlier".
     seed : int or Generator
-        Where the uniform numbers come from.
+        The source of random numbers.
 
     Returns
     -------

@@ -143,7 +143,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     ----------
     text : str
     runs : int
-        How many runs there are to point to.
+        The number of runs that a cell may refer to.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
 
 
 def _read_row(values: dict[str, str], place: tuple[str, str]) -> tuple[object, ...]:
-    """A chosen row; nothing where the cell has none."""
+    """A chosen row; None if the cell has none."""
     loss, method = place
     k, alpha, *counts, steps, converged = (values[f"{loss or 'own'}.{method}.{name}"] for name in _CHOSEN)
     numbers = (float(k), float(alpha), *map(int, counts), math.nan, int(steps)) if k else ()

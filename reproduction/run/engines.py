@@ -283,7 +283,7 @@ class Dask:
 
 
 class _SchedulerGone(Exception):
-    """The connection to the scheduler is lost, and with it every task that it had."""
+    """The connection to the scheduler is lost, together with all its tasks."""
 
 
 def _connect(distributed: Any, where: Any, patience: float) -> Any:

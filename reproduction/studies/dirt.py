@@ -110,7 +110,7 @@ def _logistic() -> Any:
 
 
 class Kept:
-    """Logistic regression of the standardised rows that a judge keeps."""
+    """Logistic regression on the standardised rows that a filter keeps."""
 
     def __init__(self, judge: Callable[[Array, Array], Array]) -> None:
         self.judge = judge
@@ -197,7 +197,7 @@ def interval(values: Array) -> tuple[float, float, float]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """A row for each kind and method, over the sets; the sets one by one go into a table of their own."""
+    """A row for each kind and method, over the sets; the results of each set go into a separate table."""
     lines = with_enough(lines_of(settings, "dirt"), settings.splits)
     rows = []
     for kind in KINDS:

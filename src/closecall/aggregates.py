@@ -204,7 +204,7 @@ class Aggregate:
         return k_mass, m_mass
 
     def is_average(self, k: float, m: float, total: float) -> bool:
-        """Whether with these masses it is `average`.
+        """Whether it equals `average` with these masses.
 
         Examples
         --------
@@ -218,7 +218,7 @@ class Aggregate:
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
-        """What its weights sum to with these masses."""
+        """The sum of its weights with these masses."""
         return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to
 
     def weights(

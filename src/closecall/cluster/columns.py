@@ -1,4 +1,4 @@
-"""What the columns of Parquet files are, by one pass: moments, quantiles, ends, what is missing, and labels.
+"""Column statistics of Parquet files from one pass: moments, quantiles, extremes, missing values and labels.
 
 Quantiles are those of a random sample of rows that is drawn on the way: of every partition the rows with the smallest
 random numbers stay, and of two partitions the smallest of both. With 20,000 rows the rank of a quantile is within 1.2 %
@@ -82,7 +82,7 @@ class Columns:
 
     @property
     def robust(self) -> tuple[Array, Array]:
-        """Centre and scale as :func:`closecall.preprocessing.robust_scale` finds them, of the sample.
+        """Centre and scale of the sample, as computed by :func:`closecall.preprocessing.robust_scale`.
 
         A column of which the sample shows two values at most, and all rows more, has its mean and deviation.
         """
@@ -101,7 +101,7 @@ def _fewest(draws: Array, sample: Array, features: int) -> tuple[Array, Array]:
 
 
 def columns_of(piece: Piece) -> Columns:
-    """Of one partition."""
+    """The statistics of one partition."""
     table, width = piece.table(), len(piece.features)
     counts = table.column(piece.target).combine_chunks().value_counts()
     labelled = table.column(piece.target).is_valid()

@@ -121,7 +121,7 @@ def ask(
 
 
 def total_mass(survey: Survey, frame: Frame) -> float:
-    """Of all rows, times the weights of their classes."""
+    """The total mass of all rows, multiplied by their class weights."""
     masses = np.array([survey.labels[name][1] for name in frame.classes.tolist()])
     return float(masses.sum() if frame.factors is None else masses @ frame.factors)
 
@@ -148,7 +148,7 @@ def fit_drawn(
 def ways(
     frame: Frame, problem: Problem, asked: Sequence[Asked], drawn: Draw, manner: Manner
 ) -> list[Generator[Any, Any, Resting]]:
-    """A coroutine for each label."""
+    """One solver coroutine for each label."""
     return [_way(each, problem, frame, drawn, drawn.pulls[number], manner) for number, each in enumerate(asked)]
 
 
@@ -167,7 +167,7 @@ def _check(problem: Problem, selection: Selection, size: int) -> None:
 def _way(
     asked: Asked, problem: Problem, frame: Frame, drawn: Draw, pulls: Array, manner: Manner
 ) -> Generator[Any, Any, Resting]:
-    """Averages end at their optimum and close-k at a certified point; all others take steps.
+    """The solver coroutine: averages end at their optimum, close-k at a certified point; others use Algorithm 1.
 
     The steps, also of uncertified problems, start from the optimum of the average or from least squares.
     """

@@ -176,7 +176,7 @@ random_state
         return [self._best(settings, np.flatnonzero(group & ~moved)) for group in (plain, ~plain)]
 
     def _best(self, settings: Sequence[Setting], places: Array) -> Setting:
-        """The best of those that ran on the most folds."""
+        """The best setting among those that ran on the most folds."""
         ran, means = (self.cv_results_[name][places] for name in ("n_folds", "mean_test_score"))
         kept = places[ran == ran.max()]
         total, chosen = self.n_training_mass_, [settings[place] for place in kept]

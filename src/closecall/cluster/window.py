@@ -1,4 +1,4 @@
-"""What the driver knows after a pass: rows around the k-th place individually, all other selected rows as sums."""
+"""What the driver knows after a pass: the rows around the k-th place, and sums over all other selected rows."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
 
 
 def _balance(smallest: float, classes: int) -> str:
-    """The smallest class beside an equal share: rare below two fifths of it, balanced above seven tenths."""
+    """The smallest class relative to an equal share: rare below two fifths of it, balanced above seven tenths."""
     if smallest < 0.4 / classes:
         return "the smallest class is rare; an average loss is ruled by the others"
     return "the classes are balanced" if smallest > 0.7 / classes else "the smallest class: the classes are uneven"

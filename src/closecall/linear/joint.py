@@ -102,7 +102,7 @@ class Steps:
             pull[mine] *= chosen[:, None]
 
     def descend(self, C: Array, first: int, steps: int, tol: float, extra: int = 0) -> tuple[Array, Array]:
-        """Coordinates and steps used of every problem, from ``first`` on; a row that has settled leaves."""
+        """Coordinates and steps used for every problem, from step ``first``; converged rows drop out."""
         final, used = C.copy(), np.full(len(C), steps + extra)
         schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1

@@ -72,7 +72,7 @@ class Parameters:
 
     @classmethod
     def joined(cls, shape: Shape, on_inputs: Array, on_first: Array, on_second: Array) -> Parameters:
-        """The networks whose weights on x, h1 and h2 are these, each (rows, units, what they multiply)."""
+        """Build networks from their weights on x, h1 and h2, each (rows, units, inputs)."""
         values = np.empty((len(on_inputs), shape.size), dtype=on_inputs.dtype)
         first, second, last = shape.split(values)
         hidden = shape.hidden
@@ -83,19 +83,19 @@ class Parameters:
 
     @property
     def on_inputs(self) -> Array:
-        """What multiplies x, of both hidden layers and the output, (rows, 2h + o, features + 1); last: intercepts."""
+        """The weights on x of both hidden layers and the output, (rows, 2h + o, features + 1); intercepts last."""
         return np.concatenate([each[..., : self.shape.features + 1] for each in self.shape.split(self.values)], axis=1)
 
     @property
     def on_first(self) -> Array:
-        """What multiplies h1, of the second layer and the output, (rows, h + o, h)."""
+        """The weights on h1 of the second layer and the output, (rows, h + o, h)."""
         begin = self.shape.features + 1
         layers = self.shape.split(self.values)[1:]
         return np.concatenate([each[..., begin : begin + self.shape.hidden] for each in layers], axis=1)
 
     @property
     def on_second(self) -> Array:
-        """What multiplies h2, of the output, (rows, o, h)."""
+        """The weights on h2 of the output, (rows, o, h)."""
         return self.shape.split(self.values)[2][..., self.shape.features + 1 + self.shape.hidden :]
 
 

@@ -33,7 +33,7 @@ class TwinWalker:
 
 
 class TwinNetwork:
-    """One network under way."""
+    """One network in training."""
 
     def __init__(self, walker: TwinWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path = walker, path

@@ -107,7 +107,7 @@ def solve(
     fold_of : array (problems,) of int, optional
         Which fold each problem trains on; required with more than one fold.
     dtype : float32 or float64, optional
-        Of the sweep; X's own by default, float64 for other types. Results are float64.
+        Type used in the sweep; by default that of X if it is one of these, otherwise float64. Results are float64.
     memory_limit : int
         Maximum memory for the blocks of margins, in bytes.
     threads : int

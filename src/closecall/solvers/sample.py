@@ -44,7 +44,7 @@ class Sample:
 
     @cached_property
     def masses(self) -> list[Mass]:
-        """Of the folds, in the type of the design."""
+        """The masses of the folds, in the type of the design."""
         return [make_mass(mass, self.whole.signed.dtype.type) for mass in self.whole.masses[:, self.rows]]
 
     @cached_property
@@ -54,7 +54,7 @@ class Sample:
 
     @cached_property
     def design(self) -> Design:
-        """Of these rows, in the same coordinates."""
+        """The design of these rows, in the same coordinates."""
         signed = np.ascontiguousarray(self.whole.signed[self.rows])
         return replace(
             self.whole, signed=signed, spectrum=self.whole.spectrum * self.shares.max(),

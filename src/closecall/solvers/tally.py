@@ -112,7 +112,7 @@ class Tally:
 
     @classmethod
     def zero(cls, size: int) -> Tally:
-        """Of no rows."""
+        """The tally of no rows."""
         square, line = np.zeros((size, size)), np.zeros(size)
         sides = np.zeros(2), np.zeros(2), np.zeros((2, size))
         lines = line.copy(), square, square.copy(), line, line.copy()

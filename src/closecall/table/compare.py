@@ -279,7 +279,7 @@ def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
 
 
 def looks_at(problem: Problem, n: int) -> float:
-    """How many of n examples a problem's aggregate uses.
+    """The number of examples, out of n, that a problem's aggregate uses.
 
     Examples
     --------

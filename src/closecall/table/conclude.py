@@ -99,12 +99,12 @@ class Difference:
 
     @property
     def sure(self) -> bool:
-        """Whether it is significant."""
+        """Whether the difference is significant."""
         return self.p < SIGNIFICANCE
 
     @property
     def helps(self) -> bool:
-        """Whether it is a significant gain."""
+        """Whether the difference is a significant gain."""
         return self.sure and self.mean > 0
 
 
@@ -266,7 +266,7 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
 
 
 def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
-    """Its rank: by its mean, ignoring rounding; among ties the plain model comes first."""
+    """The sort key of a result: its mean, ignoring rounding; in a tie the plain model comes first."""
     return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
 
 
@@ -285,7 +285,7 @@ def _about(method: str) -> str:
 
 
 def _often(values: Sequence[str]) -> int:
-    """The place of the most frequent value."""
+    """The position of the most frequent value."""
     return values.index(Counter(values).most_common(1)[0][0])
 
 

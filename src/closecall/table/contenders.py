@@ -234,9 +234,9 @@ def line_up(
     only : sequence of str
         If given, only these and those that the verdict needs.
     everyone : bool
-        Whether all take part, and not just the six that answer the usual questions.
+        Whether all contenders take part, not just the six default ones.
     squashed : bool
-        Whether the columns are; else there is one logistic regression, not two.
+        Whether the columns are squashed; otherwise there is one logistic regression, not two.
     """
     known = built_in(loss, multiclass)
     there = [name for name, trouble in libraries().items() if not trouble]

@@ -23,7 +23,7 @@ _WIDTH = 760
 
 
 def _filling(chart: Any, height: float) -> Any:
-    """A chart of the page's width, whatever that is: the page sets it before it draws."""
+    """A chart as wide as the page, which sets the width before drawing."""
     return chart.properties(
         width=_WIDTH, height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         usermeta={"fill": True},

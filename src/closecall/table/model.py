@@ -125,7 +125,7 @@ class Preprocessor:
         return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
 
     def pulled_in(self, frame: Any) -> dict[str, int]:
-        """How many cells of which columns lie beyond the bound, and are squashed."""
+        """The number of cells beyond the bound, which are squashed, by column."""
         found = Counter[str]()
         for step, at in self.places():
             if not step.levels:
@@ -135,7 +135,7 @@ class Preprocessor:
         return {name: count for name, count in found.items() if count}
 
     def places(self) -> list[tuple[Step, int]]:
-        """Every step, and the first of its columns."""
+        """Every step with the position of its first column."""
         ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
         return list(zip(self.steps, ends, strict=False))
 

@@ -58,7 +58,7 @@ class _Cones:
     rays: Array
 
     def part(self, rows: Array, cones: Array) -> _Cones:
-        """Those rows of those cones (bool arrays)."""
+        """The selected cones and rows (bool arrays)."""
         renumbered = np.cumsum(cones) - 1
         owner = renumbered[self.owner[rows]]
         return _Cones(
@@ -129,8 +129,8 @@ def least_outside(
 def matched(vectors: Array, slopes: Array) -> Array:
     """The partner of each example, (samples,), -1 where there is none: both classes, ordered wrongly, each in one pair.
 
-    There are as many pairs as possible, which is the number of errors of the best threshold. Among these, pairs with
-    the largest distances are preferred, because other slopes order them wrongly too.
+    The number of pairs is the largest possible, and equals the number of errors of the best threshold. Among these,
+    pairs with the largest distances are preferred, because other slopes order them wrongly too.
 
     Examples
     --------
@@ -241,7 +241,7 @@ def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
 
 
 def _split(cones: _Cones, patterns: Array) -> _Cones:
-    """Two cones for each: a new ray, on the edge that the most mass crosses, replaces either end."""
+    """Split each cone in two: a new ray on the edge crossed by the most mass replaces one end or the other."""
     dimensions = cones.rays.shape[1]
     starts, ends = np.triu_indices(dimensions, 1)
     members = _members(dimensions)

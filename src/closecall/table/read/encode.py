@@ -48,7 +48,7 @@ def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float,
 
 
 def _mean(known: Array) -> float:
-    """The mean, 0 of nothing; of numbers whose sum leaves the range of floats, too."""
+    """The mean, also of numbers whose sum overflows; 0 if there are none."""
     if not len(known):
         return 0.0
     return float(known.mean() if np.abs(known).max() < 1e100 else moments(known[:, None])[0][0])

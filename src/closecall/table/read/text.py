@@ -55,7 +55,7 @@ class Text(_Rejoined):
     budget : Budget
         The remaining budget; a reader of pieces may set a new one for each.
     separator : str
-        Between cells; with the ends of lines it says how many there are. Empty if the text is no table.
+        The separator between cells, used with the line ends to count them. Empty if the text is no table.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
     ----------
     raw : binary file
     size : int
-        Of the head, at least.
+        The encoding, at least of the head.
     what : object
         Its name, for errors.
     """

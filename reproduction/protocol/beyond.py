@@ -48,12 +48,12 @@ Rows = Callable[[Division, int], Array]
 
 @dataclass(frozen=True)
 class Study:
-    """What a cell of another paper is.
+    """The kind of cell used for another paper.
 
     Parameters
     ----------
     places : tuple of (loss, method)
-        The methods and losses of the rows in its record.
+        The (loss, method) of each row in its record.
     rows : callable
         (division, steps) -> rows of dtype ROW.
     whole : bool

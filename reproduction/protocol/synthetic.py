@@ -28,7 +28,7 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
     Returns
     -------
     X : array of shape (samples, 2)
-        Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points for the eye.
+        Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points out for display.
     y : array of shape (samples,)
         -1.0 and +1.0; the positives are on the left.
 

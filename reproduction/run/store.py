@@ -248,7 +248,7 @@ class Store:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
     def kept(self, name: str, steps: int) -> Any:
-        """What :meth:`keep` stored, or None."""
+        """The value stored by :meth:`keep`, or None."""
         found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
         with self.understood():
             return json.loads(found[0][0]) if found else None

@@ -168,7 +168,7 @@ class Aggregate:
     full : bool
         Whether its weights equal the masses, whatever the losses, if k is the total mass and m is 0 (`average`).
     sums_to : float, optional
-        What its weights sum to, if not k - m; this serves as k for an aggregate without one.
+        The sum of its weights, if it is not k - m; used as k for an aggregate without one.
     close : bool
         Whether it uses the threshold and charges M for misclassified examples outside the selection.
     bounded : bool

@@ -38,7 +38,7 @@ class Columns:
     rising : array of bool
         Whether each value is a whole number above the one before: an identifier, or a counter.
     labels : Counter
-        By value; None where one is missing.
+        Counts by value; missing labels are counted under None.
     draws : array (sampled rows,)
         Random numbers, ascending: those of the rows that were drawn.
     sample : array (sampled rows, features)

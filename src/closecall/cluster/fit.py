@@ -63,7 +63,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float) -> Selection:
-    """What a problem selects; an error if that requires all rows in one place."""
+    """The selection of a problem; an error if it requires all rows in one place."""
     aggregate, loss = get_aggregate(problem.aggregate), get_loss(problem.loss)
     k, m = counts(problem, total)
     pull = pull_of(problem.aggregate)
@@ -87,7 +87,7 @@ def fit_passes(
     ----------
     passes : Passes
     survey : Survey
-        Of the same source.
+        The survey of the same source.
     frame : Frame
     problem : Problem
     labels : sequence

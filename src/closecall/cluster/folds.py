@@ -104,7 +104,7 @@ class Contest:
     Parameters
     ----------
     models : sequence of arrays
-        Of the first folds.
+        Models of the first folds.
     folds : int
     shares : dict
         The shares of each label's rows that were used to choose the contenders and must not judge them.

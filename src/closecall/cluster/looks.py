@@ -1,4 +1,4 @@
-"""What a pass requests of a partition: sums of a fixed size and a few rows.
+"""The requests that a pass makes to a partition: sums of a fixed size and a few rows.
 
 Everything is float64, in the coordinates of :class:`closecall.cluster.blocks.Frame`, a piece of the rows at a time.
 """
@@ -89,12 +89,12 @@ class Look:
 
 @dataclass
 class Sums:
-    """The result of a request; sides are those of the labels, -1 first.
+    """The result of a request; arrays by side have label -1 first.
 
     Parameters
     ----------
     rows : int
-        Rows looked at.
+        The number of rows evaluated.
     mass, value : float
         Masses and weighted losses of the rows that are summed.
     heights, pulls : arrays (2,)

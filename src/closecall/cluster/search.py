@@ -62,13 +62,13 @@ random_state
     Attributes
     ----------
     cv_results_
-        Of the sample.
+        Results on the sample.
     best_params_, best_index_, best_score_
         The setting taken, and its accuracy on the rows that judged.
     guard_report_ : dict
         As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        Of the chosen setting, fitted on all rows.
+        Attributes of the chosen setting, fitted on all rows.
     n_passes_ : int
         The number of passes over the data.
 

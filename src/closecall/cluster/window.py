@@ -38,7 +38,7 @@ class Window:
     ----------
     look : Look
     sums : Sums
-        What the pass found.
+        The result of the pass.
     selection : Selection
     penalty : array (coordinates,)
 

@@ -147,8 +147,8 @@ class AggregateLossClassifier(_OneSetting):
         others.
     max_iter : int
         With ``solver="path"``, the most Newton steps at one cut of a close aggregate; it rarely needs fifty. Otherwise
-        the number of steps of a run, whose thirds a decay run uses; a fit that has not converged then looks for a
-        certificate, for at most about as long again.
+        the number of steps of a run, of which a decay run uses the thirds; a fit that has not converged then continues
+        until it has a certificate, for at most about as many steps again.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}
@@ -187,7 +187,7 @@ class AggregateLossClassifier(_OneSetting):
     intercept_ : array (1,) or (classes,)
     classes_ : array (classes,)
     n_iter_ : array
-        Steps of each problem solved, including those that looked for a certificate.
+        Steps taken for each problem, including those needed for a certificate.
     gap_ : array
         The certificate of each problem solved, relative to its objective: how far the objective can be above its
         minimum (convex loss and aggregate), or how far it could fall with the weights held at their final values (other

@@ -105,7 +105,7 @@ def diagnose(
     aggregate : str
         What to try instead of close-k: any aggregate, such as ``"trimmed"`` or ``"tilted(-2)"``.
     k, m : int, float or None
-        Its counts, if it has any.
+        The counts of that aggregate, if it has any.
 
     Returns
     -------

@@ -24,7 +24,7 @@ _SMALL = 0.01  # margins below this count as small: what the moves are measured 
 
 
 def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
-    """Losses (problems, samples) of scores (problems, classes, samples), and their derivatives by the scores.
+    """Losses (problems, samples) of scores (problems, classes, samples), and their derivatives w.r.t. the scores.
 
     The scores may be overwritten.
 

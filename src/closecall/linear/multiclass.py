@@ -103,7 +103,7 @@ def solve_joint(
     Parameters
     ----------
     design : Design
-        Of :func:`prepare_joint`.
+        The result of :func:`prepare_joint`.
     codes : array (samples,)
         Classes 0..classes - 1.
     problems : sequence of Problem

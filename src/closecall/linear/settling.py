@@ -50,7 +50,7 @@ class ClassScores:
     Parameters
     ----------
     design : Design
-        Of :func:`closecall.linear.multiclass.prepare_joint`, dense.
+        The result of :func:`closecall.linear.multiclass.prepare_joint`, dense.
     codes : array (samples,)
     mass : array (samples,)
     problem : Problem
@@ -93,13 +93,13 @@ class ClassScores:
         return width / (2 * np.log(max(self.classes - 1, 2)))
 
     def pulls(self, view: ClassView) -> tuple[Array, Array]:
-        """Minus the slopes by the margins, and where their tangents touch, each (samples,)."""
+        """Negative slopes with respect to the margins, and the points of tangency, each (samples,)."""
         if self.kind == "softmax":
             return np.ones(len(view.margins)), view.margins
         return self.rounded.pulls(view.margins, view.width)
 
     def by_class(self, view: ClassView) -> Array:
-        """The derivatives of the losses by the scores, (samples, classes)."""
+        """The derivatives of the losses with respect to the scores, (samples, classes)."""
         return self.pulls(view)[0][:, None] * (view.shares - self.own)
 
     def pull(self, view: ClassView, weights: Array) -> Array:

@@ -123,7 +123,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
     Parameters
     ----------
     layers : list of three arrays
-        As :meth:`Shape.split` gives them.
+        The layers, as returned by :meth:`Shape.split`.
     seen : array (features + 1 + 2h, samples)
         The inputs and a row of ones; the rows below receive the activations.
     """
@@ -135,7 +135,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
 
 
 def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -> None:
-    """Gradients of one network's weights into ``out``, of derivatives by the scores ``pulls`` (outputs, samples)."""
+    """Write the gradients of one network's weights to ``out``, given derivatives ``pulls`` w.r.t. the scores."""
     inputs, hidden = layers[0].shape[1], layers[0].shape[0]
     np.matmul(pulls, seen.T, out=out[2])
     by_second = (layers[2][:, inputs + hidden :].T @ pulls) * (seen[inputs + hidden :] > 0)

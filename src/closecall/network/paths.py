@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """What determines a row's steps; problems with equal paths share one row."""
+    """Everything that determines a row's steps; problems with equal paths share one row."""
 
     loss: str
     aggregate: str

@@ -100,7 +100,7 @@ def backward(parameters: Weights, inputs: Tensor, acts: Tensor, pulls: Tensor, o
     inputs, acts
         The input and output of :func:`forward`.
     pulls : tensor (rows, o, samples)
-        The derivatives by the scores.
+        The derivatives with respect to the scores.
     out : tensor (rows, 2h + o, samples), optional
         A buffer for the derivatives with respect to all units.
     """

@@ -49,7 +49,7 @@ def render(
     scripts : sequence of str
         File names of further scripts that the page needs.
     package : str
-        Whose ``templates/`` come before those of this one.
+        The package whose ``templates/`` take precedence over those of this one.
     content : dict
         The values for the template. Text is escaped, its control characters are spelt out.
     """

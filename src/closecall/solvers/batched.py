@@ -89,7 +89,7 @@ def solve(
     max_iter : int
         E, the length of a run in steps; a decay run takes its thirds from it.
     extra_iter : int
-        Further steps at the final k for problems that have not come to rest by then.
+        Further steps at the final k for problems that have not converged by then.
     tol : float
         The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
         this share of their size; 0 runs every step.

@@ -63,7 +63,7 @@ class Manner:
 
 
 class OnePlace:
-    """Rows in memory, as :class:`closecall.solvers.stationary.Search` looks at them.
+    """Rows in memory, in the form that :class:`closecall.solvers.stationary.Search` uses.
 
     Coordinates are those of standardised columns, the intercept last. X (samples, features) is read block by block, in
     its own type and layout, and never copied as a whole. The rows of one pass are valid until the next.

@@ -34,7 +34,7 @@ class Sample:
     Parameters
     ----------
     whole : Design
-        Of all rows, dense.
+        The design of all rows, dense.
     rows : array
         Which of them.
     """

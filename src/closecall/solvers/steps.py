@@ -104,7 +104,7 @@ def alike(aggregates: Array) -> Groups:
 
 
 def carried_mass(groups: Groups, k: Array, m: Array) -> Array:
-    """What the weights of each row sum to."""
+    """The sum of the weights of each row."""
     found = np.empty_like(k)
     for aggregate, same in groups:
         found[same] = aggregate.carried(k[same], m[same])

@@ -99,7 +99,7 @@ class ComparePlan:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What one split found.
+    """The results of one split.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def run_splits(
     order : Order, optional
         Groups or times that keep rows apart.
     contenders : sequence of Contender
-        Those of the plan unless given.
+        The contenders; by default those of the plan.
     """
     check_classes(table, LEAST)
     table = table.parsed()

@@ -38,19 +38,19 @@ class Result:
     Parameters
     ----------
     method, label : str
-        Its name, one for each result, and the same in words.
+        Its name, unique among the results, and its label.
     values : tuple of float
         One for each split; higher is better.
     k, alpha : float
-        As chosen most often; NaN if there is none.
+        The values chosen most often; NaN if there are none.
     loss : str
         Empty if the method has its own.
     family, what : str
         ``linear``, ``aggregate``, ``tree``, ``other`` or ``majority``, and one line about it.
     setting : str
-        As chosen most often, in words.
+        The setting chosen most often, in words.
     ks, alphas : tuples of float
-        As chosen on each split.
+        The values chosen on each split.
     confusion : array (classes, classes)
         Test rows of all splits: true classes by predicted ones.
     ratio : float
@@ -194,10 +194,10 @@ def conclude(
     ----------
     table : Sheet
     splits : sequence of Split
-        As :func:`closecall.table.compare.run_splits` yields them.
+        The results yielded by :func:`closecall.table.compare.run_splits`.
     plan : ComparePlan
     contenders : sequence of Contender
-        Those of the plan unless given: their labels.
+        The contenders, for their labels; by default those of the plan.
     plain : str
         The reference for gains; by default the model of the first loss.
     order : Order, optional

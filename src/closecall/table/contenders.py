@@ -227,7 +227,7 @@ def line_up(
     Parameters
     ----------
     loss, multiclass : str
-        Of close-k.
+        The settings of close-k.
     metric : Metric
     extra : sequence of str
         Names of built-in contenders that are off by default, or ``package:Class``; nothing else is imported.

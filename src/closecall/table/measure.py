@@ -90,7 +90,7 @@ class Metric:
     factor : float
         The factor from a value to the units shown to the reader.
     unit : str
-        Of differences.
+        The unit of differences.
     probabilities : bool
         Whether scores must be logarithms of probabilities.
     digits : int

@@ -242,7 +242,7 @@ class TableModel:
         table : Sheet
         model : str
         loss : str
-            Of close-k and the aggregates.
+            The loss of close-k and the aggregates.
         multiclass : str
             How more than two classes are learnt: ``ovr``, ``top_two`` or ``softmax``.
         metric : str
@@ -287,7 +287,7 @@ class TableModel:
         return sorted(found, key=lambda each: -abs(each["coefficient"]))
 
     def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
-        """How many labelled rows of a frame could be recognised by their marks, and how many are."""
+        """How many labelled rows of a frame can be compared with the marks of the training rows, and how many match."""
         if not len(self.seen) or not len(frame):
             return 0, 0
         marks = marks_of(self.recipe.matrix(frame), labels.astype(str))

@@ -75,7 +75,7 @@ class Findings:
     arguments : sequence of str
         The arguments of the command, to repeat it.
     order : Order
-        What keeps rows apart.
+        The groups or times that keep rows apart.
     suspects : pandas frame
         Rows to check, as :func:`closecall.check_rows` says.
     """

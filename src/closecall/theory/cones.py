@@ -231,7 +231,7 @@ def _masses(cones: _Cones, patterns: Array) -> Array:
 
 
 def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
-    """The cones with what is wrong everywhere counted, the rows' patterns of signs, the errors of all rays."""
+    """The cones, with examples that are wrong everywhere counted; the rows' sign patterns; the errors of all rays."""
     dimensions = cones.rays.shape[1]
     patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
     masses = _masses(cones, patterns)

@@ -47,7 +47,7 @@ def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
     limit : int
         The limit on the content and, with a separator, on the memory of its cells.
     separator : str
-        Of a table.
+        The separator of a table.
     """
     try:
         with path.open("rb") as file:

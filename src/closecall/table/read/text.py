@@ -80,13 +80,13 @@ class Text(_Rejoined):
 
 
 def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
-    """A file to read on, unpacked if it is gzip whatever its name, and its first bytes with the whole first line.
+    """A file to read from, unpacked if it is gzip (whatever its name), and its first bytes with the whole first line.
 
     Parameters
     ----------
     raw : binary file
     size : int
-        The encoding, at least of the head.
+        The minimum size of the head, in bytes.
     what : object
         Its name, for errors.
     """

@@ -68,7 +68,7 @@ class Cell:
     Parameters
     ----------
     suite, dataset : str
-        Where the data set is found and what it is called.
+        The suite and name under which the data set is found.
     checksum : str
         SHA-256 of the data set's content.
     split : int

@@ -252,7 +252,7 @@ def page(rows: list[Row], figure: Path) -> str:
             "*Rules* predict the sign of one column each. They learn nothing, so the true gain over the baseline, "
             "another column, is exactly 0. *Learners* are naive Bayes, the nearest neighbour and a tree against "
             "logistic regression; *threshold* is the exact threshold of logistic regression, *close-k* the search "
-            "with three penalties. Gains of what learns need not be 0 on average: [the folds](../statistics.md#what-a-"
+            "with three penalties. Gains of classifiers that learn need not be 0 on average: [the folds](../statistics.md#what-a-"
             "guards-standard-error-is) tell it the class balance, and learners are trained on the rows that choose "
             "among them. All other settings are defaults. 400 rows; groups are passed if there are any, for users by "
             "items both. The seed of a run is its number.\n",

@@ -1,8 +1,9 @@
 """Column statistics of Parquet files from one pass: moments, quantiles, extremes, missing values and labels.
 
-Quantiles are those of a random sample of rows that is drawn on the way: of every partition the rows with the smallest
-random numbers stay, and of two partitions the smallest of both. With 20,000 rows the rank of a quantile is within 1.2 %
-of the true one with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz); a table of no more rows is exact.
+Quantiles come from a random sample of rows drawn during the pass: each partition keeps the rows with the smallest
+random numbers, and so does the union of two partitions. With 20,000 rows the rank of a quantile is within 1.2 % of the
+true one with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz); for tables with no more rows the quantiles are
+exact.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Columns:
     labels : Counter
         Counts by value; missing labels are counted under None.
     draws : array (sampled rows,)
-        Random numbers, ascending: those of the rows that were drawn.
+        Random numbers of the sampled rows, ascending.
     sample : array (sampled rows, features)
     """
 
@@ -84,7 +85,7 @@ class Columns:
     def robust(self) -> tuple[Array, Array]:
         """Centre and scale of the sample, as computed by :func:`closecall.preprocessing.robust_scale`.
 
-        A column of which the sample shows two values at most, and all rows more, has its mean and deviation.
+        A column with at most two values in the sample but more in all rows uses its mean and standard deviation.
         """
         center, scale = robust_scale(self.sample)
         known = np.where(np.isfinite(self.sample), self.sample, center)

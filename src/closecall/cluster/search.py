@@ -41,7 +41,7 @@ class DaskCloseKClassifierCV(OverPartitions):
     """:class:`closecall.CloseKClassifierCV` on Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. From a
-    larger one a sample of at most half the rows is gathered, and chooses alpha for logistic regression, and alpha and k
+    larger one, a sample of at most half the rows is gathered to choose alpha for logistic regression, and alpha and k
     for close-k. Both are then fitted in passes without one fold, and without another (more if folds are small), and
     compared on the rows of that fold that did not choose: the paired gain, its standard error and the guard are those
     of the search in memory. The winner is fitted to all rows. The exact intercept is not tried here.
@@ -64,7 +64,7 @@ random_state
     cv_results_
         Results on the sample.
     best_params_, best_index_, best_score_
-        The setting taken, and its accuracy on the rows that judged.
+        The chosen setting, and its accuracy on the rows used for judging.
     guard_report_ : dict
         As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_

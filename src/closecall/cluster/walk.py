@@ -214,7 +214,7 @@ def density(course: Course, sample: SignedRows, c: Array, edge: float, asked: As
 def _narrowed(course: Course, stride: Stride, place: Place) -> Generator[Look, Sums, bool]:
     """Coroutine: run the last third on the rows nearest the boundary; steps left over use anchors. Returns True.
 
-    Where there is room for all of them the steps are exact. Otherwise as many as there is room for are a better sample.
+    If all of them fit, the steps are exact. Otherwise as many as fit are used as a better sample.
     """
     asked = course.asked
     exact = SPARE * asked.taken <= asked.room

@@ -32,7 +32,7 @@ class Selection:
 class Window:
     """The problem at the coordinates of a pass, with its selection there.
 
-    Rows whose loss is constant tie, however many they are; they are known by their mass alone.
+    Rows with a constant loss are all tied; only their mass is known.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Window:
     Attributes
     ----------
     missing : float
-        How much mass lies between the window and the k-th example: above it if positive, 0 if that is in it.
+        The mass between the window and the k-th example: positive if that lies above it, 0 if it is inside.
     edge : float
         The key of the k-th example.
     """

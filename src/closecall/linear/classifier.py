@@ -166,9 +166,9 @@ class AggregateLossClassifier(_OneSetting):
     class_weight : dict, "balanced" or None
         Multiplies the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        How to learn more than two classes: one against the rest, jointly by the margin between the own and the best
-        other score, or jointly by softmax cross-entropy, which is the logistic loss. The default of the close-k
-        classifiers is ``"top_two"``.
+        How to learn more than two classes: one against the rest, jointly by the margin between the true class's score
+        and the best other one, or jointly by softmax cross-entropy, which is the logistic loss. The default of the
+        close-k classifiers is ``"top_two"``.
     calibration : {"sigmoid", "isotonic"} or None
         Also fit probabilities, calibrated on held-out folds. Without it only logistic regression, the average of the
         logistic loss, has ``predict_proba``.

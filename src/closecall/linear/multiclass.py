@@ -32,7 +32,7 @@ JOINT = ("top_two", "softmax")
 
 
 def top_two_margins(scores: Array, codes: Array) -> tuple[Array, Array]:
-    """The own score minus the best other score, and the class of that other score.
+    """The true class's score minus the best other score, and the class of that other score.
 
     Parameters
     ----------

@@ -5,7 +5,7 @@ each block of rows judges the settings that the earlier blocks prefer, of the ba
 
 `average` runs on every fold. The others first run a heat: every second alpha, each k, one start, the fewest folds with
 five hundred test rows in all, and at most a few thousand training rows. The best of each kind then run, from all
-starts, on as many folds as hold ten thousand test rows: on all, unless the data are many. Measured against the full
+starts, on enough folds for ten thousand test rows: on all of them, unless the table is large. Measured against the full
 grid on the PMLB sets, the race chooses equally well with a fraction of the solves.
 
 No model starts from one that has seen its test rows: starts are cold, or convex solutions of the same fold.

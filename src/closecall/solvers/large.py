@@ -198,8 +198,8 @@ def sample_size(samples: int) -> int:
 def begin(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> Begun | None:
     """The solution of a problem over the mass ``total`` on a sample with labels -1 and +1, at a suitable ramp.
 
-    It is first sought on a few of its rows. If no ramp has one nearby, the end of the run itself; None if k reaches
-    beyond the losses observed.
+    It is first computed on a few of the sample's rows. If no ramp has one nearby, the end of the run itself; None if k
+    reaches beyond the losses observed.
     """
     return _begin(X, y, mass, problem, total, manner)[0]
 

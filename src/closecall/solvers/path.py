@@ -99,7 +99,7 @@ def _slack(k: Array, total: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sharpening:
-    """Known points, solved at one ramp after another, with the masses of their cuts inside.
+    """Known points, to be solved again at ever narrower ramps with the same mass inside their cuts.
 
     Parameters
     ----------

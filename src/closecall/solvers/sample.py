@@ -1,4 +1,4 @@
-"""Starting on a sample: some of the examples suffice to find the region of the solution, and all determine its end.
+"""Starting on a sample: part of the examples suffices to find the region of the solution; all of them refine it.
 
 A run on a hundred thousand examples spends its steps on finding a region that a quarter of them would find as well: a
 random sample with k, m, alpha and the spectrum in proportion is the same problem up to its noise. Convex averages start

@@ -129,7 +129,7 @@ class Walk:
         """A point whose cut contains the mass k up to a slack, and the number of moves needed.
 
         The moves are Newton steps in the cut, with the minimum following. They stay between the nearest cuts with more
-        and with less mass, once both are known. If no cut contains k, the nearest.
+        and with less mass, once both are known. If no cut contains k, the nearest one is returned.
         """
         spot, moves, before, tries = self.settle(spot.c, spot.cut), 0, np.inf, 0
         high: Spot | None = None

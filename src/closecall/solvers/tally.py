@@ -88,8 +88,8 @@ class Tally:
     mass_by_place, errors : float
         The derivative of the mass with respect to the place, and the misclassified mass.
     up, down : float
-        How far the place can rise until a row enters the ramp from outside, and fall until one does from inside;
-        infinite if one is on it.
+        How far the place can rise before a row enters the ramp from outside, and fall before one enters from inside;
+        infinite if a row is already on it.
     full : bool
         Whether all rows were evaluated.
     """

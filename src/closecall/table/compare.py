@@ -126,7 +126,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """The results of the splits, one after the other.
+    """Yield the results of the splits, one after the other.
 
     Parameters
     ----------

@@ -243,7 +243,7 @@ def _result(
 
 
 def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Units) -> bool:
-    """Whether a contender is right on clearly more rows than the largest class is, row by row.
+    """Whether, by a row-by-row test, some contender is clearly more accurate than always predicting the largest class.
 
     A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
     """

@@ -13,12 +13,12 @@ target. The targets rise from half the errors of the best known classifier to al
 any time; the cost grows with every step and is dominated by the last.
 
 Undecided examples add to a bound in pairs: if no theta of the cone can be right on both, one of them counts as an
-error. Few of all pairs matter, those that a good classifier orders wrongly, each example in one: see :func:`matched`.
-They halve the number of cones (measured on the sets of docs/results/beyond-exact.md).
+error. Only the pairs that a good classifier orders wrongly matter, with each example in at most one: see
+:func:`matched`. They halve the number of cones (measured on the sets of docs/results/beyond-exact.md).
 
-The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by mass alone, a
-few edges might be split forever while the others stay long. Measured on 300 normal examples, a sixth of them wrong: ten
-thousand cones for three features, where enumeration checks 300 ** 3 positions.
+The edge to split is long and crossed by much undecided mass; it is split at the mean position of the crossings:
+choosing by mass alone might split a few edges forever while the others stay long. Measured on 300 normal examples, a
+sixth of them wrong: ten thousand cones for three features, where enumeration checks 300 ** 3 positions.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ class Judged:
         """``pull @ X`` (problems, features) in float64."""
         if not isinstance(self.X, np.ndarray) or self.X.dtype == np.float64:
             return np.asarray((self.X.T @ pull.T).T)
-        return sum((pull[:, rows] @ self.X[rows].astype(np.float64) for rows in self._row_blocks()), np.zeros(()))
+        none = np.zeros((len(pull), self.X.shape[1]))  # no example may carry weight
+        return sum((pull[:, rows] @ self.X[rows].astype(np.float64) for rows in self._row_blocks()), none)
 
     def _row_blocks(self) -> Iterator[slice]:
         size = max(1, (1 << 20) // max(1, self.X.shape[1]))

@@ -107,7 +107,7 @@ def page(rows: Sequence[Row], figure: Path) -> str:
 
 **Where 10 % of the labels were flipped, the area under the ROC curve is {mean(OURS[2], "auroc"):.2f} for the better of
 a forest and close-k ({mean("forest", "auroc"):.2f} for the forest), and {mean(OURS[2], "precision"):.0%} of the
-rows ranked first, as many as there were flips, were indeed flipped. Of cells moved by 10 to 30 deviations in one column,
+rows ranked first, as many as there were flips, were indeed flipped. Of cells moved 10 to 30 deviations in one column,
 {mean("far cells", "precision"):.0%} were found.**
 
 {len(SETS)} two-class PMLB sets, {"one draw" if draws == 1 else f"{draws} draws"} of the flips each; means and 95 %

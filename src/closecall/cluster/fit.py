@@ -169,7 +169,7 @@ def _way(
 ) -> Generator[Any, Any, Resting]:
     """The solver coroutine: averages end at their optimum, close-k at a certified point; others use Algorithm 1.
 
-    The steps, also of uncertified problems, start from the optimum of the average or from least squares.
+    The steps, including those for uncertified problems, start from the optimum of the average or from least squares.
     """
     if serves(asked, problem, len(asked.penalty)):
         end = yield from settled(asked, problem, frame, drawn, manner)

@@ -50,7 +50,7 @@ class Tensors:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The inputs as rows (samples, features + 1), for picking a few."""
+        """The inputs as rows (samples, features + 1), from which a few can be picked."""
         return self.inputs.T.contiguous()
 
     def margins(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -185,7 +185,7 @@ def serves(problem: Problem, total: float, rank: int) -> bool:
 
 
 def sample_size(samples: int) -> int:
-    """Rows of the sample that a search begins on.
+    """The number of rows in the sample on which a search begins.
 
     Examples
     --------

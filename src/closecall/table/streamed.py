@@ -46,7 +46,7 @@ FRACTIONS = 20
 
 @dataclass(frozen=True)
 class Streamed:
-    """A fitted model and its facts: rows, classes, number of passes, notes."""
+    """A fitted model with its number of rows, classes, number of passes and notes."""
 
     model: TableModel
     rows: int

@@ -149,8 +149,9 @@ def compare(
         Seed of all random numbers; number of processes, 0 for one per core.
     data_dir : str, optional
         Where data sets by name are.
-    arguments, told, progress For the command: the arguments to repeat it, a callback that receives the notes on the
-    columns first, and one that shows progress.
+    arguments, told, progress
+        For the command: the arguments to repeat it, a callback that receives the notes on the columns first, and one
+        that shows progress.
 
     Returns
     -------

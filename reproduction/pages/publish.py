@@ -125,7 +125,7 @@ def _remove_stale(folder: Path, written: set[Path]) -> None:
 
 
 def _others(folder: Path) -> list[tuple[str, str, bool]]:
-    """File, title and whether generated, of every page but the index: those written by hand first."""
+    """The file and title of every page except the index, and whether it is generated; hand-written pages first."""
     order = [f"{name}.md" for name in ("comparison", *TARGETS)]
     found = []
     for path in folder.glob("*.md"):

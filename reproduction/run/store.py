@@ -281,7 +281,7 @@ class Store:
                 yield Record(key, "done", content, sizes, features, seconds, "", notes, run in compact)
 
     def written_by(self) -> dict[str, int]:
-        """Key -> the run that wrote it, of the finished cells."""
+        """For finished cells: key -> the run that wrote it."""
         return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
 
     def compact_runs(self) -> set[int]:

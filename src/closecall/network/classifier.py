@@ -261,7 +261,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
     best_params_ : dict
         ``aggregate``, ``k``, ``alpha`` and ``m`` of the winner.
     alpha_, k_, m_ : float
-        The winner's, k and m as masses of all examples.
+        The winner's settings, with k and m as masses of all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
         (problems,); with several starts every setting appears once per start.

@@ -1,9 +1,9 @@
 """Paths of cuts: close-k as a clipped loss, minimised stage by stage.
 
 At a fixed cut e the close-k gradient is the gradient of a function: ``sum of clip(l, T - e, T + e)`` has the slopes of
-the examples with ``|l - T| < e`` and none elsewhere, and charges an error beyond the cut T + e, the paper's M. A stage
-is therefore an ordinary minimisation: Newton steps with a line search, with corners rounded over a ramp. Lowering the
-cut is the paper's decay, and one path visits every k: k only determines the cut. A nonconvex problem depends on its
+the examples with ``|l - T| < e`` and none elsewhere, and charges T + e, the paper's M, for an error beyond the cut. A
+stage is therefore an ordinary minimisation: Newton steps with a line search, with corners rounded over a ramp. Lowering
+the cut is the paper's decay, and one path visits every k: k only determines the cut. A nonconvex problem depends on its
 start; further starts are the ends of paths under random masses, from which the problem is minimised again. `path.c`
 handles the logistic and hinge losses, :mod:`closecall.solvers.stages` the others, and all of them without a compiler.
 """

@@ -1,6 +1,6 @@
 """Stationary points of close-k on many examples: Newton steps over a ramp, using only sums over the rows.
 
-Steps with a fixed selection converge slowly: on many examples there is little penalty for each, and the scores keep
+Steps with a fixed selection converge slowly: with many examples the penalty per example is small, and the scores keep
 growing. A Newton step also accounts for the change of the selection. It needs weights that change continuously, so the
 selection has a ramp: the weight of an example falls from its mass to nothing around the k-th place. Beyond the boundary
 the ramp is ``width`` wide in the losses; on the right side, where losses are small and crowded, in their logarithms

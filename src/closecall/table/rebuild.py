@@ -126,7 +126,7 @@ def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], featu
     inner : bool array (nodes,)
         Which are no leaves.
     names : tuple of str
-        Where the left and right child and the feature of a node are.
+        The positions of the left child, the right child and the feature in a node.
     features : int
     """
     left, right, asked = (nodes[name][inner].astype(np.int64) for name in names)

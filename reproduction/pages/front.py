@@ -67,7 +67,7 @@ def index_page(
     campaign : Campaign
     sections : sequence of Section
     covered : sequence of dict
-        As :func:`reproduction.run.campaign.coverage` gives them.
+        As returned by :func:`reproduction.run.campaign.coverage`.
     agreement : Table
     first : sequence of dict
         The headline's rows.
@@ -137,7 +137,7 @@ def _findings(sections: Sequence[Section]) -> Iterator[Block]:
 
 
 def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
-    """What was planned and done, and the incomplete data sets, each list behind its title."""
+    """The planned and finished work, and the incomplete data sets, each list folded under its title."""
     if covered:
         yield Tabled(coverage_table(covered))
     for row in covered:
@@ -151,7 +151,7 @@ def _covered_name(row: Row) -> str:
 
 
 def coverage_table(rows: Sequence[Row]) -> Table:
-    """What was planned and what is done, a line for each (suite, protocol, model)."""
+    """The planned and finished work, with a line for each (suite, protocol, model)."""
     columns: dict[str, Column] = {
         "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
         "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",

@@ -85,7 +85,7 @@ def write_pages(
     ----------
     folder : path
     targets : sequence of str
-        Whose pages to write.
+        The targets whose pages are written.
     tell : callable
         Receives the name of each page before it is made.
     """

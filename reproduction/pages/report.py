@@ -65,7 +65,7 @@ def write_report(
     jobs : sequence of Job, optional
         All jobs of the store unless given.
     archive : Archive, optional
-        Of the store, if there is one already: each record is unpacked once.
+        The archive of the store, if there is one already, which unpacks each record only once.
     """
     archive, sections = archive or Archive(store), list[Section]()
     for job, apart in _distinguished(stored_jobs(store) if jobs is None else jobs):

@@ -69,12 +69,12 @@ def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTa
 
 
 def notes_of(sections: Iterable[Section]) -> list[str]:
-    """What is missing according to the sections, without repetition."""
+    """The gaps reported by the sections, without repetition."""
     return list(dict.fromkeys(note for section in sections for note in section.notes))
 
 
 def folded(table: Table, opened: bool = False) -> Fold:
-    """A table behind its title, to be opened."""
+    """A table folded under its title."""
     return Fold(table.title, (Tabled(table, titled=False),), opened)
 
 

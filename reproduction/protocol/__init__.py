@@ -1,4 +1,4 @@
-"""What is run and on what: data sets, divisions, the grid, the baselines, the targets and what the paper published.
+"""The experiments: data sets, divisions, the grid, the baselines, the targets and the published numbers.
 
 `load_dataset` turns a name or a path into a `Dataset`; `SUITES` names lists of them and `available` says which are at
 hand. `synthetic` draws the paper's Figure 1 and examples, `simulate` makes a set harder as Figure 5 does.

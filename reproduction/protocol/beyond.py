@@ -48,16 +48,16 @@ Rows = Callable[[Division, int], Array]
 
 @dataclass(frozen=True)
 class Study:
-    """What a cell of another paper is.
+    """The kind of cell used for another paper.
 
     Parameters
     ----------
     places : tuple of (loss, method)
-        What its record has rows of.
+        The (loss, method) of each row in its record.
     rows : callable
         (division, steps) -> rows of dtype ROW.
     whole : bool
-        Whether all rows of the set are each of the three parts.
+        Whether each of the three parts contains all rows of the set.
     """
 
     places: tuple[tuple[str, str], ...]

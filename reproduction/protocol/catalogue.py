@@ -1,4 +1,4 @@
-"""What the named suites consist of: facts about data sets, and nothing else."""
+"""The contents of the named suites: facts about data sets, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of data sets -> data sets, and writing that is either whole or not there."""
+"""Files of data sets -> data sets, and writing files completely or not at all."""
 
 from __future__ import annotations
 

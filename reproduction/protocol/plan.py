@@ -68,9 +68,9 @@ class Cell:
     Parameters
     ----------
     suite, dataset : str
-        Where the data set is found and what it is called.
+        The suite and name under which the data set is found.
     checksum : str
-        Of the data set's content.
+        SHA-256 of the data set's content.
     split : int
         Which random division.
     model : str
@@ -82,7 +82,7 @@ class Cell:
     start : str
         Where the linear solves start; ``"zeros"`` and ``"random"`` serve to measure the sensitivity to it.
     contamination, level : str, int
-        What Figure 5 adds to the data and how many of them; "" and 0 for the data as they are.
+        The kind and number of examples that Figure 5 adds; "" and 0 for unchanged data.
     recipe : int
 
     Examples
@@ -331,7 +331,7 @@ def cells_for(
         The data sets available locally.
     options : RunOptions
     levels : sequence of (contamination, level)
-        Figure 5's, for a target of simulations.
+        The contaminations of Figure 5, for a target that simulates data.
 
     Examples
     --------

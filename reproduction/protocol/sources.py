@@ -43,7 +43,7 @@ KNOWN: dict[str, Mapping[str, object]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a loader receives besides the name."""
+    """The arguments of a loader besides the name."""
 
     directory: Path
     target: str

@@ -23,12 +23,12 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
     name : {"easy", "imbalance", "outlier", "ambiguous"}
         ``outlier`` is the paper's "imbalance + outlier".
     seed : int or Generator
-        Where the uniform numbers come from.
+        The source of random numbers.
 
     Returns
     -------
     X : array of shape (samples, 2)
-        Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points for the eye.
+        Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points out for display.
     y : array of shape (samples,)
         -1.0 and +1.0; the positives are on the left.
 

@@ -45,7 +45,7 @@ class Campaign:
     lines : dict
         Key -> cell and record.
     runs : sequence of dict
-        As :func:`reproduction.run.exchange.read_folder` gives them.
+        As returned by :func:`reproduction.run.exchange.read_folder`.
     failed : dict
         Key -> reason, for failed cells.
     """
@@ -102,7 +102,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
 
 
 def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
-    """As :func:`_at_hand`, without the sets that every run of this model left out, for example for their cost."""
+    """Like :func:`_at_hand`, but without the sets that every run of this model left out, for example as too costly."""
     sizes, holes = _at_hand(asked)
     mine = [job for job in asked if model in job.models]
     had = {(size.suite, size.name) for job in mine for size in job.sizes}

@@ -47,7 +47,7 @@ _PLACES = {
 
 
 def kind_of(cell: Cell) -> str:
-    """What shares a file: cells of one model; networks with a start for every setting have their own."""
+    """The file of a cell: one per model, and another for networks with a start for every setting."""
     return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
 
 
@@ -143,7 +143,7 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
     ----------
     text : str
     runs : int
-        How many runs there are to point to.
+        The number of runs that a cell may refer to.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
 
 
 def _read_row(values: dict[str, str], place: tuple[str, str]) -> tuple[object, ...]:
-    """A chosen row; nothing where the cell has none."""
+    """A chosen row; an empty tuple if the cell has none."""
     loss, method = place
     k, alpha, *counts, steps, converged = (values[f"{loss or 'own'}.{method}.{name}"] for name in _CHOSEN)
     numbers = (float(k), float(alpha), *map(int, counts), math.nan, int(steps)) if k else ()

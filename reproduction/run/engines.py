@@ -93,7 +93,7 @@ def _on_dask(work: Work, version: str, cell: Cell) -> Record:
 
 
 def _forget_names() -> None:
-    """Dask keeps the last 100,000 names of tasks in a cache, in its workers and in its scheduler: half a KB each."""
+    """Dask caches the last 100,000 task names in its workers and its scheduler, half a kilobyte each."""
     from dask.utils import key_split
 
     if key_split.cache_info().currsize > WINDOW:
@@ -106,7 +106,7 @@ def _killed(cell: Cell, how: str) -> Record:
 
 
 def _serve(connection: Connection, work: Work) -> None:
-    """A worker's life: cells in, records out, until the driver ends."""
+    """The main loop of a worker: cells in, records out, until the driver ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -221,7 +221,7 @@ class Dask:
     Parameters
     ----------
     address : str
-        A scheduler's, such as ``tcp://host:8786``; "" starts a cluster on this machine.
+        The address of a scheduler, such as ``tcp://host:8786``; "" starts a cluster on this machine.
     workers : int
         How many workers to start without an address. Workers elsewhere need the same closecall and the data directory
         under the same path.
@@ -283,7 +283,7 @@ class Dask:
 
 
 class _SchedulerGone(Exception):
-    """The connection to the scheduler is lost, and with it every task that it had."""
+    """The connection to the scheduler is lost, together with all its tasks."""
 
 
 def _connect(distributed: Any, where: Any, patience: float) -> Any:

@@ -211,7 +211,7 @@ def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lamb
     store : Store
         Open for writing.
     tell : callable
-        Receives what is being done.
+        Receives a description of each step.
     """
     tell(f"reading {folder}")
     lines, runs, _ = read_folder(folder)  # what failed elsewhere may work here

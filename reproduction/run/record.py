@@ -37,7 +37,7 @@ class Record:
     error : str
         Why it failed.
     notes : tuple of str
-        What a reader should know, such as columns that were dropped.
+        Notes for the reader, such as columns that were dropped.
     compact : bool
         Whether ``rows`` holds only the chosen rows, not the whole grid.
     """

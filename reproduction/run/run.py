@@ -85,7 +85,7 @@ def drive(
 ) -> Generator[Event, None, None]:
     """Run what the store does not have yet, write each record as it comes, and yield events.
 
-    Failed cells of earlier runs are tried again. Cells are unique by key: asking twice runs once.
+    Failed cells of earlier runs are tried again. Cells are unique by key: a cell requested twice runs once.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Bring a store of that schema (0: an empty file) to this one; the caller holds the transaction."""
+    """Upgrade a store from that schema (0: an empty file) to the current one; the caller holds the transaction."""
     for step in range(version, SCHEMA_VERSION):
         for statement in _UPGRADES[step]:  # one by one: executescript would commit the transaction under us
             connection.execute(statement)

@@ -129,7 +129,7 @@ class Scores:
         return win_fractions(self.pairs(loss), METHODS, criterion)
 
     def where(self, loss: str) -> dict[str, str]:
-        """What a record about one loss begins with."""
+        """The first fields of a record about one loss."""
         return {"protocol": self.protocol, "model": self.model, "loss": loss}
 
     def chosen(self, loss: str) -> Array:
@@ -169,7 +169,7 @@ class Archive:
         Parameters
         ----------
         cells : sequence of Cell
-            Of one start and one contamination; data sets with a missing or failed cell become holes.
+            Cells with the same start and contamination; data sets with a missing or failed cell become holes.
         holes : sequence of Hole
             Data sets that could not be planned.
         """

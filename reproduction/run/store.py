@@ -155,7 +155,7 @@ class Store:
         return found
 
     def _check(self) -> None:
-        """Refuse a store in which a byte has changed behind SQLite's back."""
+        """Reject a store whose bytes were changed outside SQLite."""
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
         if not wrong:
@@ -191,7 +191,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; a disk that fails is a :class:`StoreFault`. Inside another one it is a part of that."""
+        """All or nothing; a disk that fails is a :class:`StoreFault`. Nested transactions are part of the outer one."""
         if self._connection.in_transaction:
             yield
             return
@@ -248,7 +248,7 @@ class Store:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
     def kept(self, name: str, steps: int) -> Any:
-        """What :meth:`keep` stored, or None."""
+        """The value stored by :meth:`keep`, or None."""
         found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
         with self.understood():
             return json.loads(found[0][0]) if found else None
@@ -311,7 +311,7 @@ class Store:
 
 
 def digest(values: Sequence[Any]) -> str:
-    """A digest of the values of a row; a blob goes in as it is.
+    """A digest of the values of a row; blobs are included unchanged.
 
     Examples
     --------

@@ -17,7 +17,7 @@ NAMES = ("referee", "network-starts", "level", "strength", "dirt", "check")
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of that name; only its own imports are made."""
+    """The experiment of that name; only the modules it needs are imported."""
     return importlib.import_module(f".{name.replace('-', '_')}", __package__).EXPERIMENT
 
 

@@ -188,7 +188,7 @@ def at_hand(suites: Sequence[str], max_values: int, only: Sequence[str] | None =
 
 
 def mean_error(values: Sequence[float] | Array) -> tuple[float, float]:
-    """Mean and its standard error; of one value, NaN."""
+    """The mean and its standard error, which is NaN for a single value."""
     values = np.asarray(values, dtype=float)
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
@@ -197,7 +197,7 @@ def mean_error(values: Sequence[float] | Array) -> tuple[float, float]:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows; floats with four digits."""
+    """Write rows as CSV, with floats rounded to four digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["empty"], lineterminator="\n")
@@ -207,7 +207,7 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read_csv(path: Path) -> list[Row]:
-    """Rows with numbers as floats, and text as text."""
+    """Read the rows of a CSV file, with numbers as floats and the rest as text."""
     with path.open(newline="") as file:
         return [{name: _number(value) for name, value in row.items()} for row in csv.DictReader(file)]
 

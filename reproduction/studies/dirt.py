@@ -63,7 +63,7 @@ def _far(X: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _column(X: Array, y: Array, rng: np.random.Generator, shift: bool) -> tuple[Array, Array]:
-    """A twentieth of the rows of one column: 10 to 30 deviations to a side, or a thousand times what it was."""
+    """Spoil a twentieth of the cells of one column: shift them by 10 to 30 deviations, or multiply by a thousand."""
     X, j, wild = X.copy(), rng.integers(X.shape[1]), rng.random(len(X)) < 0.05
     moved = X[:, j] + rng.uniform(10, 30, len(X)) * rng.choice([-1, 1], len(X)) * X[:, j].std()
     X[wild, j] = moved[wild] if shift else 1000 * X[wild, j]
@@ -110,7 +110,7 @@ def _logistic() -> Any:
 
 
 class Kept:
-    """Logistic regression of the standardised rows that a judge keeps."""
+    """Logistic regression on the standardised rows that a filter keeps."""
 
     def __init__(self, judge: Callable[[Array, Array], Array]) -> None:
         self.judge = judge
@@ -197,7 +197,7 @@ def interval(values: Array) -> tuple[float, float, float]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """A row for each kind and method, over the sets; the sets one by one go into a table of their own."""
+    """A row for each kind and method, over the sets; the results of each set go into a separate table."""
     lines = with_enough(lines_of(settings, "dirt"), settings.splits)
     rows = []
     for kind in KINDS:
@@ -289,7 +289,7 @@ need be.
   of a random class.
 - LogisticRegressionCV has ten penalties and five folds. cleanlab's `CleanLearning` finds doubtful labels with plain
   logistic regression, IsolationForest outliers with its defaults; LogisticRegressionCV then learns from the rest.
-  Forest and boosting have scikit-learn's defaults, and look at the columns as they are.
+  Forest and boosting have scikit-learn's defaults and use the unscaled columns.
 - The dirt was made at random. Real dirt has causes, and they may depend on the label.
 - [The sets one by one](beyond/dirt-sets.csv.gz).
 {made_by("dirt")}"""

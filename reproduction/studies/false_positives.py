@@ -2,9 +2,9 @@
 
 Each simulated data set has two blocks of features with the same distribution; one method sees the first block, the
 other the second. By symmetry neither is better in expectation, so every rejection is a false positive. The blocks may
-be correlated: two aggregates of one loss err on nearly the same examples, which an independent test cannot know and
-which hides part of its optimism. The method is the nearest class mean, trained on the training part: closed form, and
-it varies with the training part as any learner does. Splits are the benchmark's: random, 50/25/25, overlapping.
+be correlated: two aggregates of one loss err on nearly the same examples, which a test for independent samples ignores
+and which hides part of its optimism. The method is the nearest class mean, trained on the training part: closed form,
+and it varies with the training part as any learner does. Splits are the benchmark's: random, 50/25/25, overlapping.
 
     python -m reproduction.studies.false_positives [datasets]
 

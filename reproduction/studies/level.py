@@ -109,7 +109,7 @@ def panel(rng: np.random.Generator, columns: int) -> Data:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Twenty users by twenty items, or members by times with common shocks: both have effects, and both are given."""
+    """Twenty users by twenty items, or members by times with common shocks: both have effects and are passed on."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
@@ -252,8 +252,9 @@ def page(rows: list[Row], figure: Path) -> str:
             "*Rules* predict the sign of one column each. They learn nothing, so the true gain over the baseline, "
             "another column, is exactly 0. *Learners* are naive Bayes, the nearest neighbour and a tree against "
             "logistic regression; *threshold* is the exact threshold of logistic regression, *close-k* the search "
-            "with three penalties. Gains of what learns need not be 0 on average: [the folds](../statistics.md#what-a-"
-            "guards-standard-error-is) tell it the class balance, and learners are trained on the rows that choose "
+            "with three penalties. Gains of classifiers that learn need not be 0 on average: "
+            "[the folds](../statistics.md#what-a-guards-standard-error-is) tell them the class balance, "
+            "and learners are trained on the rows that choose "
             "among them. All other settings are defaults. 400 rows; groups are passed if there are any, for users by "
             "items both. The seed of a run is its number.\n",
             markdown(header, lines),

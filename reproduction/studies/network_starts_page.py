@@ -66,7 +66,7 @@ Counts = dict[tuple[str, str, str, str], Count | None]
 
 
 def count(rows: Sequence[Row], stem: str) -> Count | None:
-    """Of the rows of one way, suite and loss; None where the pair was not run."""
+    """The summary of one way of running, suite and loss; None if the pair was not run."""
     mine = [row for row in rows if row[f"{stem}_gain"] != ""]
     if not mine:
         return None

@@ -37,7 +37,7 @@ def k_released(step: int, k: float, n: float, steps: int) -> float:
 
 
 def train_released(X: Array, y: Array, problems: Sequence[Problem], seeds: Sequence[int], steps: int) -> NetworkGrid:
-    """One network for each problem, each from the start of its seed.
+    """One network for each problem, each started from its own seed.
 
     Parameters
     ----------

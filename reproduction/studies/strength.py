@@ -183,7 +183,7 @@ def page(rows: list[Row], figure: Path) -> str:
             f"guards within {SAME:g} points of it, the strongest.\n",
             markdown(header, lines),
             f"\nThe sets ({words}) are {GENERATED} generated tables, three in four of which have far rows or flipped "
-            "labels in what is trained on (*dirty*), and the PMLB sets whose name's SHA-256 begins with an even byte, "
+            "labels in the training rows (*dirty*), and the PMLB sets whose name's SHA-256 begins with an even byte, "
             "with splits that no other page uses. Noise is the case in [guards on noise](beyond-level.md) that passes "
             "most often. Weaker guards gain more on dirty tables, and lose a point more often on others.\n",
             made_by("strength"),

@@ -31,7 +31,7 @@ def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Arra
     ----------
     file : binary file
     budget : Budget or int
-        What the whole archive may unpack to, in bytes.
+        The maximum unpacked size of the whole archive, in bytes.
 
     Examples
     --------

@@ -34,7 +34,7 @@ class Readable(Protocol):
 
 
 class Budget:
-    """What is left for one call.
+    """The memory budget that remains for one call.
 
     Parameters
     ----------

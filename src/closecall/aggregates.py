@@ -168,7 +168,7 @@ class Aggregate:
     full : bool
         Whether its weights equal the masses, whatever the losses, if k is the total mass and m is 0 (`average`).
     sums_to : float, optional
-        What its weights sum to, if not k - m; this serves as k for an aggregate without one.
+        The sum of its weights, if it is not k - m; used as k for an aggregate without one.
     close : bool
         Whether it uses the threshold and charges M for misclassified examples outside the selection.
     bounded : bool
@@ -204,7 +204,7 @@ class Aggregate:
         return k_mass, m_mass
 
     def is_average(self, k: float, m: float, total: float) -> bool:
-        """Whether with these masses it is `average`.
+        """Whether it equals `average` with these masses.
 
         Examples
         --------
@@ -218,7 +218,7 @@ class Aggregate:
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
-        """What its weights sum to with these masses."""
+        """The sum of its weights with these masses."""
         return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to
 
     def weights(

@@ -3,7 +3,8 @@
 Their weights sum to the mass, so alpha means the same as for `average`, but may exceed an example's mass. If the value
 is not ``weights . losses``, the ``excess`` is the difference, and the weights are the gradient of the value.
 
-- ``tilted(t)``: n / t * log(mean(exp(t * loss))). Above 0 towards the largest loss, convex; below 0 away from outliers.
+- ``tilted(t)``: n / t * log(mean(exp(t * loss))). t > 0 moves towards the largest loss and is convex; t < 0 moves away
+  from outliers.
 - ``superquantile(level, width)``: the mean of the largest 1 - level of the losses, smoothed over the width. Without
   smoothing it is `atk` with k = 1 - level, a fraction.
 - ``human(turn, least)``: both ends of the losses count more than the middle.

@@ -34,7 +34,7 @@ class Loss:
     value : callable
         Margins of any shape -> losses of the same shape.
     slope : callable
-        Margins -> derivative of the loss by the margin (a subgradient at a kink).
+        Margins -> derivative of the loss with respect to the margin (a subgradient at a kink).
     threshold : float
         T = l(0).
     curvature : float

@@ -47,7 +47,7 @@ class Gain:
     count : int
         Independent units.
     unit : str
-        What they are.
+        What the units are: rows, groups or blocks.
     """
 
     mean: float
@@ -284,14 +284,14 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
-    """As :func:`paired`, for many rows of which only sums are known, with each row a unit.
+    """Like :func:`paired`, for many rows of which only sums are known, with each row a unit.
 
     Parameters
     ----------
     gains : array (kinds,)
         The gain of each kind of row.
     masses, squares : arrays (kinds,)
-        Sums of the weights of its rows, and of their squares.
+        The sum of the weights of its rows, and the sum of their squares.
 
     Examples
     --------

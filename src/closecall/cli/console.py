@@ -53,12 +53,12 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def say(record: Row) -> None:
-    """A line of JSON on standard output."""
+    """Print one line of JSON on standard output."""
     print(json.dumps(record))
 
 
 def print_table(table: Table) -> None:
-    """A table with its title."""
+    """Print a table with its title."""
     grid = RichTable()
     for place, name in enumerate(table.header):
         grid.add_column(plain(name), justify="right" if place else "left")
@@ -70,7 +70,7 @@ def print_table(table: Table) -> None:
 
 
 def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Records as a table, or as lines of JSON."""
+    """Print records as a table or as JSON lines."""
     if as_json:
         for record in records:
             say(record)
@@ -80,6 +80,6 @@ def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """A note to the user."""
+    """Print notes to the user."""
     for note in notes:
         console.print(f"note: {plain(note)}", style="yellow")

@@ -1,4 +1,4 @@
-"""The commands of tables in one application, and the way to those of the reproduction."""
+"""The table commands in one application, with access to the commands of the reproduction."""
 
 from __future__ import annotations
 

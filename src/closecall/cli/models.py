@@ -196,7 +196,7 @@ def predict(
 
 
 def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
-    """The model; an error that says so if it was given where the data belong."""
+    """The loaded model; raises an error if a model was passed where data are expected."""
     from closecall.table.model import TableModel
     from closecall.table.table import is_model
 
@@ -218,7 +218,7 @@ def _check_copied(copied: list[str], names: list[str]) -> None:
 
 
 class _Tally:
-    """What is known at the end of a stream."""
+    """Totals collected over a stream of predictions."""
 
     def __init__(self, probabilities: bool) -> None:
         self.probabilities = probabilities
@@ -237,7 +237,7 @@ class _Tally:
         return self.marked / self.asked if self.asked else 0.0
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The header and the rows of predictions for one piece, counted."""
+        """The header and the prediction rows for one piece; updates the totals."""
         from closecall.table.read.columns import texts
 
         strange: Counter[str] = Counter()
@@ -265,7 +265,7 @@ class _Tally:
         self.asked, self.marked = self.asked + asked, self.marked + marked
 
     def told(self) -> list[str]:
-        """Notes on columns and values that the model did not expect, and on rows that it knows."""
+        """Notes on unexpected columns and values, and on rows used in training."""
         known = [
             f"the model has learnt from {self.learnt:.0%} of the rows with a label: its accuracy on them is no "
             "estimate of how it does on new rows (closecall fit printed one)"

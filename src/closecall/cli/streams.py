@@ -40,7 +40,7 @@ def with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
-    """Whether files are fitted in passes: if asked, if they are several or a folder, or larger than the budget."""
+    """Whether files are fitted in passes: on request, or if there are several, a folder, or too much for the budget."""
     from closecall.table.streamed import is_large
 
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
@@ -55,7 +55,7 @@ def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
 
 
 def tables_of(data: Sequence[str]) -> list[str]:
-    """The tables to read one after the other: the Parquet files of a folder, whatever else as it is."""
+    """The tables to read in turn: the Parquet files of a folder; any other source is returned unchanged."""
     from closecall.cluster.parquet_source import files_of
 
     folders = [each != "-" and expanded(each).is_dir() for each in data]
@@ -68,7 +68,7 @@ def fit_files(
     keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, squashed: bool,
     refused: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Fit and save; ``refused`` are options that were given and have no meaning here."""
+    """Fit and save; ``refused`` lists options that were given but do not apply here."""
     from closecall.cluster import ClusterError
     from closecall.table.streamed import STREAMED, fit_streamed, schema_of
 
@@ -114,7 +114,7 @@ def _source(
 
 @contextmanager
 def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
-    """What listens to the passes: a line that changes on a terminal, else a line or record for each pass."""
+    """A callback that shows progress: one updating line on a terminal, otherwise a line or record per pass."""
     began = monotonic()
 
     def words(event: Any) -> str:

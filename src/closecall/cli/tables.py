@@ -161,7 +161,7 @@ def check(
 
 
 def print_suspects(suspects: Any, top: int = 3) -> None:
-    """The first rows to check of each kind, how many there are, and what to expect of them."""
+    """Print the first rows to check of each kind, their number, and how reliable they are."""
     from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")
@@ -186,7 +186,7 @@ def _print_verdict(found: Any) -> None:
 
 
 def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
-    """The items, with a line of progress where a person is looking."""
+    """The items, with a progress line on an interactive terminal."""
     if not err.is_terminal:
         yield from items
         return
@@ -240,7 +240,7 @@ def _print_ranking(found: Any, splits: int) -> None:
 
 
 def _print_recalls(found: Any) -> None:
-    """How much of each class is found, by what to use and by the plain model; a confusion matrix of few classes."""
+    """Print the recall of each class for the recommended and the plain model, and small confusion matrices."""
     for caption, header, lines in _mistakes(found):
         table = RichTable(box=None, pad_edge=False)
         for place, name in enumerate(header):

@@ -149,7 +149,7 @@ class Frame:
     factors: Array | None = None
 
     def scores(self, X: Array, c: Array) -> Array:
-        """Scores (rows,) of rows as they are."""
+        """Scores (rows,) of the original rows."""
         features = len(self.mean)
         w = c[:features] / self.scale
         return np.asarray(X.astype(np.float64) @ w + ((c[-1] if self.intercept else 0.0) - self.mean @ w))
@@ -179,7 +179,7 @@ class Frame:
         return mass if self.factors is None else mass * self.factors[np.searchsorted(self.classes, y)]
 
     def to_parameters(self, c: Array) -> tuple[Array, float]:
-        """Coefficients (features,) and the intercept of X as it is."""
+        """Coefficients (features,) and the intercept for the original X."""
         coef = c[: len(self.mean)] / self.scale
         return coef, float(c[-1] - self.mean @ coef) if self.intercept else 0.0
 
@@ -220,5 +220,5 @@ def whole(block: Block) -> Block:
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """Blocks as one."""
+    """Several blocks joined into one."""
     return Block(*(np.concatenate([getattr(each, name) for each in blocks]) for name in ("X", "y", "mass")))

@@ -175,7 +175,7 @@ class OverPartitions(LinearClassifier):
 
 
 def _call(X: Any, model: Any, method: str, none: Array) -> Array:
-    """A method of a fitted model on one partition; ``none`` of an empty one."""
+    """Call a method of a fitted model on one partition; an empty partition gives ``none``."""
     return np.asarray(getattr(model, method)(X)) if len(X) else none
 
 

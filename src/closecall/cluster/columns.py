@@ -1,8 +1,9 @@
-"""What the columns of Parquet files are, by one pass: moments, quantiles, ends, what is missing, and labels.
+"""Column statistics of Parquet files from one pass: moments, quantiles, extremes, missing values and labels.
 
-Quantiles are those of a random sample of rows that is drawn on the way: of every partition the rows with the smallest
-random numbers stay, and of two partitions the smallest of both. With 20,000 rows the rank of a quantile is within 1.2 %
-of the true one with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz); a table of no more rows is exact.
+Quantiles come from a random sample of rows drawn during the pass: each partition keeps the rows with the smallest
+random numbers, and so does the union of two partitions. With 20,000 rows the rank of a quantile is within 1.2 % of the
+true one with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz); for tables with no more rows the quantiles are
+exact.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Columns:
     rising : array of bool
         Whether each value is a whole number above the one before: an identifier, or a counter.
     labels : Counter
-        By value; None where one is missing.
+        Counts by value; missing labels are counted under None.
     draws : array (sampled rows,)
-        Random numbers, ascending: those of the rows that were drawn.
+        Random numbers of the sampled rows, ascending.
     sample : array (sampled rows, features)
     """
 
@@ -82,9 +83,9 @@ class Columns:
 
     @property
     def robust(self) -> tuple[Array, Array]:
-        """Centre and scale as :func:`closecall.preprocessing.robust_scale` finds them, of the sample.
+        """Centre and scale of the sample, as computed by :func:`closecall.preprocessing.robust_scale`.
 
-        A column of which the sample shows two values at most, and all rows more, has its mean and deviation.
+        A column with at most two values in the sample but more in all rows uses its mean and standard deviation.
         """
         center, scale = robust_scale(self.sample)
         known = np.where(np.isfinite(self.sample), self.sample, center)
@@ -101,7 +102,7 @@ def _fewest(draws: Array, sample: Array, features: int) -> tuple[Array, Array]:
 
 
 def columns_of(piece: Piece) -> Columns:
-    """Of one partition."""
+    """The statistics of one partition."""
     table, width = piece.table(), len(piece.features)
     counts = table.column(piece.target).combine_chunks().value_counts()
     labelled = table.column(piece.target).is_valid()

@@ -75,7 +75,7 @@ class DaskSource:
         self.blocks = self.client.compute(blocks)
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition in place; numbers and results as they arrive."""
+        """Run a task on every partition in place; yields partition numbers and results as they arrive."""
         return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class DaskParquetSource(ParquetSource):
         self.blocks: list[Any] = []
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition; numbers and results as they arrive."""
+        """Run a task on every partition; yields partition numbers and results as they arrive."""
         if not self.blocks and self._fits():
             self.blocks = self.client.map(Piece.read, self.pieces, pure=False)
         if self.blocks:
@@ -111,7 +111,7 @@ class DaskParquetSource(ParquetSource):
         return super().run(task)
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and the result of each piece."""
+        """Partition numbers and the result for each piece."""
         return results(self.client, lambda: self.client.map(work, self.pieces, pure=False))
 
     def _fits(self) -> bool:
@@ -126,7 +126,7 @@ class DaskParquetSource(ParquetSource):
 
 
 def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, Any]]:
-    """Numbers and results of futures as they arrive; failures raise an error that says what to do."""
+    """Partition numbers and results of futures as they arrive; failures raise an error that says what to do."""
     try:
         pending, alone = {future: number for number, future in enumerate(start())}, 0.0
         while pending:
@@ -149,7 +149,7 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
 
 
 def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
-    """Futures that end within a while, and their results; none if a result was lost with its worker."""
+    """Futures that finish within a time limit, and their results; none if a result was lost with its worker."""
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
     try:
@@ -169,7 +169,7 @@ def _answers(client: Any) -> bool:
 
 
 def _aligned(X: Any, other: Any) -> Any:
-    """The array with the row blocks of X, where both know theirs."""
+    """The array, rechunked to the row blocks of X if both chunk sizes are known."""
     both = hasattr(X, "rechunk") and hasattr(other, "rechunk")
     if not both or other.chunks[0] == X.chunks[0]:
         return other

@@ -34,13 +34,13 @@ class Draw:
 
     @classmethod
     def together(cls, found: Sequence[Draw]) -> Draw:
-        """The combination of all partitions; rows are concatenated once."""
+        """Combine the draws of all partitions; rows are concatenated once."""
         gram, pulls = (np.sum([getattr(each, name) for each in found], axis=0) for name in ("gram", "pulls"))
         return cls(joined([each.block for each in found]), joined([each.first for each in found]), gram, pulls)
 
 
 def draw(frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], block: Block) -> Draw:
-    """Rows of a sample by the share of each label, the share ``first`` with the smallest hashes, and the sums."""
+    """Sample rows by the share of each label, the share ``first`` with the smallest hashes, and compute the sums."""
     limits = np.ones(len(block))
     for label, share in shares.items():
         limits[block.y == label] = share

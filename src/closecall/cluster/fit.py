@@ -63,7 +63,7 @@ def make_frame(survey: Survey, classes: Array, class_weight: Any, *, intercept: 
 
 
 def select_by(problem: Problem, total: float) -> Selection:
-    """What a problem selects; an error if that requires all rows in one place."""
+    """The selection of a problem; an error if it requires all rows in one place."""
     aggregate, loss = get_aggregate(problem.aggregate), get_loss(problem.loss)
     k, m = counts(problem, total)
     pull = pull_of(problem.aggregate)
@@ -87,7 +87,7 @@ def fit_passes(
     ----------
     passes : Passes
     survey : Survey
-        Of the same source.
+        The survey of the same source.
     frame : Frame
     problem : Problem
     labels : sequence
@@ -121,7 +121,7 @@ def ask(
 
 
 def total_mass(survey: Survey, frame: Frame) -> float:
-    """Of all rows, times the weights of their classes."""
+    """The total mass of all rows, multiplied by their class weights."""
     masses = np.array([survey.labels[name][1] for name in frame.classes.tolist()])
     return float(masses.sum() if frame.factors is None else masses @ frame.factors)
 
@@ -148,7 +148,7 @@ def fit_drawn(
 def ways(
     frame: Frame, problem: Problem, asked: Sequence[Asked], drawn: Draw, manner: Manner
 ) -> list[Generator[Any, Any, Resting]]:
-    """A coroutine for each label."""
+    """One solver coroutine for each label."""
     return [_way(each, problem, frame, drawn, drawn.pulls[number], manner) for number, each in enumerate(asked)]
 
 
@@ -167,9 +167,9 @@ def _check(problem: Problem, selection: Selection, size: int) -> None:
 def _way(
     asked: Asked, problem: Problem, frame: Frame, drawn: Draw, pulls: Array, manner: Manner
 ) -> Generator[Any, Any, Resting]:
-    """Averages end at their optimum and close-k at a certified point; all others take steps.
+    """The solver coroutine: averages end at their optimum, close-k at a certified point; others use Algorithm 1.
 
-    The steps, also of uncertified problems, start from the optimum of the average or from least squares.
+    The steps, including those for uncertified problems, start from the optimum of the average or from least squares.
     """
     if serves(asked, problem, len(asked.penalty)):
         end = yield from settled(asked, problem, frame, drawn, manner)

@@ -38,7 +38,7 @@ class Held:
 
 
 def apart(way: Generator[Any, Any, Any], fold: int, folds: int) -> Generator[Any, Any, Any]:
-    """Coroutine of a problem that never uses the rows of one fold."""
+    """Run a problem's coroutine without ever using the rows of one fold."""
     look = next(way)
     while True:
         sums = yield Held(look, LeftOut(fold, folds))
@@ -56,9 +56,9 @@ class Dealt:
     counts: Array
 
     def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Draw]:
-        """What a survey and a draw of the rows outside one fold say; its Gram matrix is the whole one's in proportion.
+        """The survey and draw of the rows outside one fold, with the full Gram matrix scaled in proportion.
 
-        That matrix says how long a step is, and changes no solution.
+        That matrix affects only the length of steps, not the solution.
         """
         left = self.counts.sum(axis=0) - self.counts[fold]
         names = frame.classes.tolist()
@@ -99,15 +99,15 @@ def _deal(
 
 @dataclass(frozen=True)
 class Contest:
-    """What is judged: on each fold, coordinates (contenders, scores, coordinates), and which rows were drawn.
+    """The models under comparison: for each fold, coordinates (contenders, scores, coordinates) and the sampled rows.
 
     Parameters
     ----------
     models : sequence of arrays
-        Of the first folds.
+        Models of the first folds.
     folds : int
     shares : dict
-        Rows of these shares of each label have chosen the contenders and do not judge them.
+        The shares of each label's rows that were used to choose the contenders and must not judge them.
     """
 
     models: Sequence[Array]
@@ -118,7 +118,7 @@ class Contest:
 def judged(frame: Frame, contest: Contest, block: Block) -> Array:
     """Masses (folds, 4) of rows that no contender has seen, and their sums of squares (2, folds, 4).
 
-    Of the rows on which both are right, only the first, only the second, none.
+    Masses of the rows on which both, only the first, only the second, or neither is right.
 
     If few rows of a label are left, they also count for those that chose.
     """

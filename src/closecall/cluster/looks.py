@@ -1,4 +1,4 @@
-"""What a pass requests of a partition: sums of a fixed size and a few rows.
+"""The requests that a pass makes to a partition: sums of a fixed size and a few rows.
 
 Everything is float64, in the coordinates of :class:`closecall.cluster.blocks.Frame`, a piece of the rows at a time.
 """
@@ -29,14 +29,14 @@ class LeftOut:
 
 
 class Question(Protocol):
-    """What a request has: the class that counts as +1, the fold it leaves out, and what rows add to it."""
+    """Base of requests: the class that counts as +1, the fold to leave out, and how rows are added."""
 
     @property
     def label(self) -> Any: ...
 
     @property
     def left_out(self) -> LeftOut | None:
-        """None if it covers all rows."""
+        """The fold to leave out; None if the request covers all rows."""
 
     def empty(self, size: int) -> Any:
         """The result for no rows."""
@@ -89,14 +89,14 @@ class Look:
 
 @dataclass
 class Sums:
-    """The result of a request; sides are those of the labels, -1 first.
+    """The result of a request; arrays by side have label -1 first.
 
     Parameters
     ----------
     rows : int
-        Rows looked at.
+        The number of rows evaluated.
     mass, value : float
-        Of the rows that are summed: their masses, and their weighted losses.
+        Masses and weighted losses of the rows that are summed.
     heights, pulls : arrays (2,)
         The values of their tangents at margin 0, and minus their slopes, by side.
     across : array (2, coordinates)
@@ -105,10 +105,10 @@ class Sums:
     errors : float
         Misclassified mass of all rows: margins of at most 0.
     flat : array (2,)
-        Masses of rows that were to be gathered and lie where the loss is constant, below and above its fall.
+        Masses of rows in the gathering range whose loss is constant, on its lower and upper plateau.
     gathered, gathered_mass : lists of arrays (rows, coordinates) and (rows,)
     found : int
-        Rows that were to be gathered.
+        Rows in the gathering range.
     """
 
     rows: int
@@ -151,7 +151,7 @@ class Sums:
 
 
 def look_at(frame: Frame, looks: Sequence[Question], block: Block) -> list[Any]:
-    """Every request of one pass, on one partition."""
+    """Evaluate every request of one pass on one partition."""
     size = len(frame.mean) + frame.intercept
     found = [look.empty(size) for look in looks]
     folds = max((look.left_out.folds for look in looks if look.left_out is not None), default=0)
@@ -215,7 +215,7 @@ def _sum(sums: Sums, loss: Loss, rows: Array, signs: Array, margins: Array, mass
 
 
 def keys_of(threshold: float | None, losses: Array) -> Array:
-    """Small for selected examples."""
+    """Ranking keys, small for selected examples."""
     return -losses if threshold is None else np.abs(losses - threshold)
 
 
@@ -225,6 +225,6 @@ def _bend(loss: Loss, margins: Array) -> Array:
 
 
 def _divide(look: Look, loss: Loss, margins: Array) -> tuple[Array, Array]:
-    """Positions that are summed, and that are gathered."""
+    """Positions of the rows to sum, and of those to gather."""
     keys = keys_of(look.threshold, loss.value(margins))
     return np.flatnonzero(keys < look.low), np.flatnonzero((keys >= look.low) & (keys <= look.high))

@@ -175,7 +175,7 @@ class ParquetSource:
 
     @property
     def rows(self) -> int:
-        """As stated in the files."""
+        """The number of rows stated in the files."""
         return sum(piece.rows for piece in self.pieces)
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
@@ -186,13 +186,13 @@ class ParquetSource:
         return other
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and the task's results; a partition whose process dies is read again."""
+        """Partition numbers and the task's results; a partition whose process dies is read again."""
         if self.scratch and not self.folder:
             self.folder = tempfile.mkdtemp(prefix="closecall-", dir=self.scratch)
         return self.each(partial(_work, task, self.folder))
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and the results for each piece as it is on disk."""
+        """Partition numbers, with the results for each piece as stored on disk."""
         if self.processes == 1:
             yield from ((piece.number, work(piece)) for piece in self.pieces)
             return
@@ -232,7 +232,7 @@ class ParquetSource:
             self.pool = None
 
     def close(self) -> None:
-        """End the processes, remove what was written; another pass starts again."""
+        """End the processes and remove temporary files; a later pass starts them again."""
         self._end()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -32,7 +32,7 @@ class Source(Protocol):
     partitions: int
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Numbers of partitions and the task's results, in any order, as they arrive."""
+        """Partition numbers and the task's results, in any order, as they arrive."""
 
 
 @dataclass(frozen=True)

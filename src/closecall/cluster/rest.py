@@ -26,7 +26,7 @@ PRECISE = 1e-13
 
 @dataclass(frozen=True)
 class Resting:
-    """Where a problem ended: coordinates, objective, gap, errors and whether it has converged."""
+    """The end of a run: coordinates, objective, gap, errors and whether it has converged."""
 
     c: Array
     objective: float
@@ -37,7 +37,7 @@ class Resting:
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem: the class that is +1, what is selected, its penalty, the rows in all, tol and room.
+    """A problem: the class that counts as +1, the selection, the penalty, the total rows, tol and room.
 
     ``room`` is how many rows may be gathered around a k-th place, ``near`` how many near the boundary.
     """
@@ -107,7 +107,7 @@ def rest(asked: Asked, start: Array) -> Generator[Look, Sums, Resting]:
 
 
 def _solved(bend: Array | None, penalty: Array, right: Array) -> Array:
-    """Solve (curvature + penalty) x = right, scaled to a unit diagonal, a little damped where nothing pulls."""
+    """Solve (curvature + penalty) x = right, scaled to a unit diagonal and slightly damped where curvature is zero."""
     matrix = np.diag(penalty) + (0.0 if bend is None else bend)
     heights = np.diag(matrix)
     scale = 1 / np.sqrt(np.where(heights > 0, heights, 1.0))
@@ -117,6 +117,6 @@ def _solved(bend: Array | None, penalty: Array, right: Array) -> Array:
 
 
 def seen(window: Window) -> Resting:
-    """What a pass found at its coordinates."""
+    """The state of a run at a window: objective, gap and errors, not yet converged."""
     value, gap = window.certificate()
     return Resting(window.c, value, gap, window.sums.errors, False)

@@ -52,5 +52,5 @@ def mapped(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
 
 
 def near_room() -> int:
-    """Entries of rows near the boundary that may be kept: steps on them need no pass, and end where passes would."""
+    """How many entries of rows near the boundary may be kept, so that steps need no pass and give the same result."""
     return max(ROOM, int(SHARE * memory_here()) // 8)

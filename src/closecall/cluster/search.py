@@ -41,7 +41,7 @@ class DaskCloseKClassifierCV(OverPartitions):
     """:class:`closecall.CloseKClassifierCV` on Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. From a
-    larger one a sample of at most half the rows is gathered, and chooses alpha for logistic regression, and alpha and k
+    larger one, a sample of at most half the rows is gathered to choose alpha for logistic regression, and alpha and k
     for close-k. Both are then fitted in passes without one fold, and without another (more if folds are small), and
     compared on the rows of that fold that did not choose: the paired gain, its standard error and the guard are those
     of the search in memory. The winner is fitted to all rows. The exact intercept is not tried here.
@@ -62,13 +62,13 @@ random_state
     Attributes
     ----------
     cv_results_
-        Of the sample.
+        Results on the sample.
     best_params_, best_index_, best_score_
-        The setting taken, and its accuracy on the rows that judged.
+        The chosen setting, and its accuracy on the rows used for judging.
     guard_report_ : dict
         As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        Of the chosen setting, fitted on all rows.
+        Attributes of the chosen setting, fitted on all rows.
     n_passes_ : int
         The number of passes over the data.
 
@@ -176,7 +176,7 @@ random_state
         return [self._best(settings, np.flatnonzero(group & ~moved)) for group in (plain, ~plain)]
 
     def _best(self, settings: Sequence[Setting], places: Array) -> Setting:
-        """The best of those that ran on the most folds."""
+        """The best setting among those that ran on the most folds."""
         ran, means = (self.cv_results_[name][places] for name in ("n_folds", "mean_test_score"))
         kept = places[ran == ran.max()]
         total, chosen = self.n_training_mass_, [settings[place] for place in kept]

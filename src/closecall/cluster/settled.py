@@ -48,7 +48,7 @@ class Near:
         return Near(self.sums + other.sums, self.X + other.X, self.signs + other.signs, self.mass + other.mass)
 
     def seen(self, frame: Frame, keep: bool) -> Seen:
-        """As the search takes it, once."""
+        """The result in the form the search expects; may be called once."""
         if not keep:
             return Seen(self.sums)
         rows = np.empty((sum(map(len, self.X)), len(self.sums.by_place)))

@@ -1,7 +1,7 @@
 """Selections: Algorithm 1's steps over partitions, as :mod:`closecall.solvers.steps` takes them.
 
-What such a run ends at depends on its path, so the path is the in-memory solver's: the same majoriser, the same k at
-every step, the same windows of ten steps. Every few steps a pass evaluates the gradient of all rows exactly (an
+The end of such a run depends on its path, so the path is that of the in-memory solver: the same majoriser, the same k
+at every step, the same windows of ten steps. Every few steps a pass evaluates the gradient of all rows exactly (an
 *anchor*): rows far inside the selection are summed, the few around the k-th place gathered, which makes the k-th key
 exact. Between anchors the gradient changes as that of a sample does: the error is the sample's error of the *change*,
 and the next anchor removes it. If the selected rows fit in one place, they are gathered instead, and the steps are
@@ -39,7 +39,7 @@ TRIES = 8
 
 @dataclass(frozen=True)
 class SignedRows:
-    """SignedRows ``-y * z`` (rows, coordinates) that stand for the mass ``total``, and their masses."""
+    """Rows ``-y * z`` (rows, coordinates) that represent the mass ``total``, and their masses."""
 
     signed: Array
     mass: Array
@@ -91,7 +91,7 @@ class Course:
         self.last = first_final_step(steps)
 
     def advance(self, stride: Stride, gradient: Array) -> None:
-        """One step, as :meth:`closecall.solvers.steps._Walk.advance` and ``judge`` take it."""
+        """Take one step, as :meth:`closecall.solvers.steps._Walk.advance` and ``judge`` do."""
         k, rank = self.k_at(stride.step), len(stride.c)
         share = float(share_of_gram(np.asarray(k), rank, self.total))
         majoriser = self.curvature * share * self.gram + np.diag(self.asked.penalty)
@@ -163,19 +163,19 @@ def walk(
 
 
 class Place:
-    """Where the k-th key is: predicted by the sample, corrected by what the last pass found, certain after a pass."""
+    """The k-th key: predicted from the sample, corrected by the last pass, exact after a new pass."""
 
     def __init__(self, course: Course, sample: SignedRows) -> None:
         self.course, self.sample = course, sample
         self.bias, self.wanted = 0.0, course.asked.room / 2
 
     def predict(self, c: Array, k: float) -> tuple[float, float]:
-        """The key, and how many rows there are for each unit of the keys around it."""
+        """The predicted key and the density of rows around it."""
         edge = self.course.gradient(self.sample, c, k)[1] + self.bias
         return edge, max(density(self.course, self.sample, c, edge, self.course.asked), 1.0)
 
     def look(self, c: Array, k: float) -> Generator[Look, Sums, Window]:
-        """Coroutine: what a pass sees at c of the mass k, with the k-th place among the gathered rows."""
+        """Coroutine: run passes at c until the k-th place of the mass k is among the gathered rows."""
         course = self.course
         asked = replace(course.asked, selection=replace(course.asked.selection, k=k))
         plain = Look(asked.label, c, course.loss.name, asked.selection.threshold, np.inf, np.inf, second=False)
@@ -204,7 +204,7 @@ class Place:
 
 
 def density(course: Course, sample: SignedRows, c: Array, edge: float, asked: Asked) -> float:
-    """About how many rows of the table there are for each unit of the keys around ``edge``."""
+    """Estimated density of table rows per unit of the key around ``edge``."""
     keys = keys_of(asked.selection.threshold, course.loss.value(-(sample.signed @ c)))
     near = np.sort(np.abs(keys - edge))
     count = min(max(32, len(near) // 100), len(near))
@@ -212,9 +212,9 @@ def density(course: Course, sample: SignedRows, c: Array, edge: float, asked: As
 
 
 def _narrowed(course: Course, stride: Stride, place: Place) -> Generator[Look, Sums, bool]:
-    """Coroutine: the last third on the rows nearest the boundary; what is left of it is for anchors. Returns True.
+    """Coroutine: run the last third on the rows nearest the boundary; steps left over use anchors. Returns True.
 
-    Where there is room for all of them the steps are exact. Otherwise as many as there is room for are a better sample.
+    If all of them fit, the steps are exact. Otherwise as many as fit are used as a better sample.
     """
     asked = course.asked
     exact = SPARE * asked.taken <= asked.room
@@ -263,5 +263,5 @@ def _near(course: Course, c: Array, place: Place) -> Generator[Look, Sums, tuple
 
 
 def _steepest(course: Course) -> float:
-    """How fast a key can change with the margin: slopes of the losses here are at most about 1 near the boundary."""
+    """A bound on how fast a key changes with the margin: slopes are at most about 1 near the boundary."""
     return float(np.abs(course.loss.slope(np.array([-1.0, 0.0, 0.5]))).max())

@@ -1,4 +1,4 @@
-"""What the driver knows after a pass: rows around the k-th place individually, all other selected rows as sums."""
+"""What the driver knows after a pass: the rows around the k-th place, and sums over all other selected rows."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class Selection:
 class Window:
     """The problem at the coordinates of a pass, with its selection there.
 
-    Rows whose loss is constant tie, however many they are; they are known by their mass alone.
+    Rows with a constant loss are all tied; only their mass is known.
 
     Parameters
     ----------
     look : Look
     sums : Sums
-        What the pass found.
+        The result of the pass.
     selection : Selection
     penalty : array (coordinates,)
 
     Attributes
     ----------
     missing : float
-        How much mass lies between the window and the k-th example: above it if positive, 0 if that is in it.
+        The mass between the window and the k-th example: positive if that lies above it, 0 if it is inside.
     edge : float
         The key of the k-th example.
     """

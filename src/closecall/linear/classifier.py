@@ -147,8 +147,8 @@ class AggregateLossClassifier(_OneSetting):
         others.
     max_iter : int
         With ``solver="path"``, the most Newton steps at one cut of a close aggregate; it rarely needs fifty. Otherwise
-        the number of steps of a run, whose thirds a decay run uses; a fit that has not converged then looks for a
-        certificate, for at most about as long again.
+        the number of steps of a run, of which a decay run uses the thirds; a fit that has not converged then continues
+        until it has a certificate, for at most about as many steps again.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}
@@ -166,9 +166,9 @@ class AggregateLossClassifier(_OneSetting):
     class_weight : dict, "balanced" or None
         Multiplies the sample weights.
     multiclass : {"ovr", "top_two", "softmax"}
-        How to learn more than two classes: one against the rest, jointly by the margin between the own and the best
-        other score, or jointly by softmax cross-entropy, which is the logistic loss. The default of the close-k
-        classifiers is ``"top_two"``.
+        How to learn more than two classes: one against the rest, jointly by the margin between the true class's score
+        and the best other one, or jointly by softmax cross-entropy, which is the logistic loss. The default of the
+        close-k classifiers is ``"top_two"``.
     calibration : {"sigmoid", "isotonic"} or None
         Also fit probabilities, calibrated on held-out folds. Without it only logistic regression, the average of the
         logistic loss, has ``predict_proba``.
@@ -187,7 +187,7 @@ class AggregateLossClassifier(_OneSetting):
     intercept_ : array (1,) or (classes,)
     classes_ : array (classes,)
     n_iter_ : array
-        Steps of each problem solved, including those that looked for a certificate.
+        Steps taken for each problem, including those needed for a certificate.
     gap_ : array
         The certificate of each problem solved, relative to its objective: how far the objective can be above its
         minimum (convex loss and aggregate), or how far it could fall with the weights held at their final values (other

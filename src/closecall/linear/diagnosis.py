@@ -105,7 +105,7 @@ def diagnose(
     aggregate : str
         What to try instead of close-k: any aggregate, such as ``"trimmed"`` or ``"tilted(-2)"``.
     k, m : int, float or None
-        Its counts, if it has any.
+        The counts of that aggregate, if it has any.
 
     Returns
     -------
@@ -180,7 +180,7 @@ def _findings(training: Training, losses: Array, margins: Array) -> tuple[Findin
 
 
 def _balance(smallest: float, classes: int) -> str:
-    """The smallest class beside an equal share: rare below two fifths of it, balanced above seven tenths."""
+    """The smallest class relative to an equal share: rare below two fifths of it, balanced above seven tenths."""
     if smallest < 0.4 / classes:
         return "the smallest class is rare; an average loss is ruled by the others"
     return "the classes are balanced" if smallest > 0.7 / classes else "the smallest class: the classes are uneven"

@@ -87,11 +87,11 @@ class Parts:
     prepared: dict[tuple[int, Any], Any] = field(default_factory=dict)
 
     def of(self, fold_of: Sequence[int] | Array) -> Parts:
-        """The same rows for other problems, reusing what was prepared."""
+        """The same rows for other problems, reusing the prepared data."""
         return replace(self, fold_of=np.asarray(fold_of))
 
     def arrange(self, training: Training, labels: Array) -> Arranged:
-        """The rows that any fold trains on, arranged."""
+        """Arrange the rows that any fold trains on."""
         found = arrange(training, labels, self.group)
         kept = np.any(np.asarray(self.masks, dtype=bool)[:, found.group], axis=0)
         if kept.all():
@@ -260,7 +260,7 @@ def is_convex(problem: Problem, training: Training) -> bool:
 
 
 def only_class(training: Training, support: Array, models: Models, options: Options) -> Any:
-    """The label of all rows to which a fit without a certificate gave weight, if its intercept is free; or None."""
+    """The label shared by all rows with weight in an uncertified fit with a free intercept; None if they differ."""
     if bool(models.converged.all()) or not options.fit_intercept or options.penalize_intercept:
         return None
     codes = training.codes[np.isin(training.rows, support)]

@@ -24,7 +24,7 @@ _SMALL = 0.01  # margins below this count as small: what the moves are measured 
 
 
 def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
-    """Losses (problems, samples) of scores (problems, classes, samples), and their derivatives by the scores.
+    """Losses (problems, samples) of scores (problems, classes, samples), and their derivatives w.r.t. the scores.
 
     The scores may be overwritten.
 
@@ -102,7 +102,7 @@ class Steps:
             pull[mine] *= chosen[:, None]
 
     def descend(self, C: Array, first: int, steps: int, tol: float, extra: int = 0) -> tuple[Array, Array]:
-        """Coordinates and steps used of every problem, from ``first`` on; a row that has settled leaves."""
+        """Coordinates and steps used for every problem, from step ``first``; converged rows drop out."""
         final, used = C.copy(), np.full(len(C), steps + extra)
         schedules = [p.resolve(total, steps)[2] for p, total in zip(self.problems, self.totals, strict=True)]
         judged_from = first_final_step(steps) if self.aggregate.decays else 1

@@ -32,7 +32,7 @@ JOINT = ("top_two", "softmax")
 
 
 def top_two_margins(scores: Array, codes: Array) -> tuple[Array, Array]:
-    """The own score minus the best other score, and the class of that other score.
+    """The true class's score minus the best other score, and the class of that other score.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def solve_joint(
     Parameters
     ----------
     design : Design
-        Of :func:`prepare_joint`.
+        The result of :func:`prepare_joint`.
     codes : array (samples,)
         Classes 0..classes - 1.
     problems : sequence of Problem

@@ -3,10 +3,10 @@
 Among hundreds of settings the best one always looks better than it is. Therefore no row helps to choose what it judges:
 each block of rows judges the settings that the earlier blocks prefer, of the baseline as well as of the challengers.
 
-`average` runs on every fold. The others first run a heat: every second alpha, each k, one start, as few folds as hold
-five hundred test rows, and at most a few thousand training rows. The best of each kind then run, from all starts, on as
-many folds as hold ten thousand test rows: on all, unless the data are many. Measured against the full grid on the PMLB
-sets, the race chooses equally well with a fraction of the solves.
+`average` runs on every fold. The others first run a heat: every second alpha, each k, one start, the fewest folds with
+five hundred test rows in all, and at most a few thousand training rows. The best of each kind then run, from all
+starts, on enough folds for ten thousand test rows: on all of them, unless the table is large. Measured against the full
+grid on the PMLB sets, the race chooses equally well with a fraction of the solves.
 
 No model starts from one that has seen its test rows: starts are cold, or convex solutions of the same fold.
 """
@@ -145,7 +145,7 @@ class Race:
     def solve(self, pairs: Sequence[Pair], rough: bool = False) -> None:
         """Solve and score (setting, fold) pairs in one batch; those solved before are skipped.
 
-        ``rough`` is from one start, as heats are; who is asked for afterwards is solved again from all of them.
+        ``rough`` solves from one start, as in a heat; pairs needed later are solved again from all starts.
         """
         rough = rough and self.options.n_starts is None
         known = self.models.keys() - (set() if rough else self.rough)
@@ -282,7 +282,7 @@ class Race:
         return winners[held]
 
     def _heats(self, group: Array) -> tuple[Array, int]:
-        """Settings of the group that ran, and on how many of the first folds all of them did.
+        """Settings of the group that have run, and the number of first folds on which all of them ran.
 
         Settings dropped after the heat count as well, because the rows of these folds chose which ones continued.
         """
@@ -376,7 +376,7 @@ def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tupl
 
 
 def heat_folds(split: Splits) -> int:
-    """How many folds it takes to have enough test rows for the heat."""
+    """The number of folds with enough test rows for the heat."""
     return min(len(split), -(-HEAT_TESTS // max(1, int(split.test[0][split.group].sum()))))
 
 

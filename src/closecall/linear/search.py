@@ -284,7 +284,7 @@ class AggregateLossClassifierCV(_Search):
     n_training_mass_ : float
         Sum of the sample weights, of which a fractional k is a share.
     alpha_, k_, m_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, support_
-        Of the chosen setting, fitted on all rows.
+        Attributes of the chosen setting, fitted on all rows.
     n_iter_, gap_, converged_
         Of that fit, which continues after ``max_iter`` steps until it has a certificate; otherwise it warns.
 

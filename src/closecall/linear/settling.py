@@ -1,4 +1,4 @@
-"""Joint problems are certified as others are: the losses of several classes as rows that a stage looks at.
+"""Certificates of joint problems: the losses of several classes, in the form that a stage evaluates.
 
 With the top-two margin the best other score is a maximum too. It is softened over the same width: the rivals share by a
 softmax of so low a temperature that no loss changes by more than half the width. Any such shares give a bound: the
@@ -50,7 +50,7 @@ class ClassScores:
     Parameters
     ----------
     design : Design
-        Of :func:`closecall.linear.multiclass.prepare_joint`, dense.
+        The result of :func:`closecall.linear.multiclass.prepare_joint`, dense.
     codes : array (samples,)
     mass : array (samples,)
     problem : Problem
@@ -93,20 +93,20 @@ class ClassScores:
         return width / (2 * np.log(max(self.classes - 1, 2)))
 
     def pulls(self, view: ClassView) -> tuple[Array, Array]:
-        """Minus the slopes by the margins, and where their tangents touch, each (samples,)."""
+        """Negative slopes with respect to the margins, and the points of tangency, each (samples,)."""
         if self.kind == "softmax":
             return np.ones(len(view.margins)), view.margins
         return self.rounded.pulls(view.margins, view.width)
 
     def by_class(self, view: ClassView) -> Array:
-        """The derivatives of the losses by the scores, (samples, classes)."""
+        """The derivatives of the losses with respect to the scores, (samples, classes)."""
         return self.pulls(view)[0][:, None] * (view.shares - self.own)
 
     def pull(self, view: ClassView, weights: Array) -> Array:
         return np.asarray(((weights[:, None] * self.by_class(view)).T @ self.rows).ravel())
 
     def bend(self, view: ClassView, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """The curvature with fixed weights and of ``turned`` squares, after the sizes for damping."""
+        """The sizes for damping, and the curvature with fixed weights and with ``turned`` squares."""
         pulls, softmax, rank = self.pulls(view)[0], self.kind == "softmax", self.rows.shape[1]
         bends = np.zeros(len(pulls)) if softmax else self.rounded.bend(view.margins, view.width)
         mixed = held * pulls / (1.0 if softmax else self._cold(view.width))
@@ -125,7 +125,7 @@ class ClassScores:
         return (large.T @ self.rows**2).ravel(), found.reshape(self.classes * rank, -1)
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        """The sums that a stage needs."""
+        """Compute the sums that a stage needs."""
         return add_up(self, self.see(c, width), window, self.mass)
 
     def plain_losses(self, c: Array) -> Array:

@@ -140,7 +140,7 @@ def check_input(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array |
 
 
 def answers(name: str) -> Any:
-    """A method that a referee has if the classifier for which it speaks, or is going to, has it."""
+    """A method that a referee has if the classifier behind it, fitted or not, has it."""
 
     def check(self: Any) -> bool:
         getattr(self._asked, name)
@@ -166,11 +166,11 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
     @property
     @abstractmethod
     def _asked(self) -> Any:
-        """The classifier that is asked what it can do: the fitted one, or what stands for it before."""
+        """The classifier whose methods are exposed: the fitted one, or a substitute before fitting."""
 
     @answers("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (samples, classes) of the classifier that answers, if it has any."""
+        """Probabilities (samples, classes) of the chosen classifier, if it has any."""
         return self._speaker.predict_proba(X)
 
     @answers("predict_log_proba")  # type: ignore[untyped-decorator]
@@ -238,7 +238,7 @@ def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
 
 
 def _grouping(member: Any, groups: Any) -> dict[str, Any]:
-    """The groups for a classifier, or the last step of a pipeline, that splits its rows by them: a search."""
+    """The groups to pass to a search, or to a pipeline that ends in one, whose own splitter needs them."""
     if groups is None:
         return {}
     if _divides(member):

@@ -45,7 +45,7 @@ class ExactThresholdClassifier(Referee):
     n_jobs : int or None
         Number of fits to run in parallel.
     random_state : int, generator or None
-        Of the resamples.
+        Seed of the resampling.
 
     Attributes
     ----------
@@ -336,7 +336,7 @@ def best_offsets(
     ----------
     scores : array (samples, 1) or (samples, classes)
     costs : array (samples, classes)
-        Of each prediction.
+        The cost of each prediction.
     weights : array (samples,)
     start : array (classes,), optional
     sweeps : int

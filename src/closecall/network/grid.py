@@ -174,7 +174,7 @@ def train_grid(
 
 
 class Networking(Protocol):
-    """A network under way."""
+    """A network in training."""
 
     def walk(self, span: range) -> None:
         """Take these steps."""

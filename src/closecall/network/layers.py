@@ -72,7 +72,7 @@ class Parameters:
 
     @classmethod
     def joined(cls, shape: Shape, on_inputs: Array, on_first: Array, on_second: Array) -> Parameters:
-        """The networks whose weights on x, h1 and h2 are these, each (rows, units, what they multiply)."""
+        """Build networks from their weights on x, h1 and h2, each (rows, units, inputs)."""
         values = np.empty((len(on_inputs), shape.size), dtype=on_inputs.dtype)
         first, second, last = shape.split(values)
         hidden = shape.hidden
@@ -83,19 +83,19 @@ class Parameters:
 
     @property
     def on_inputs(self) -> Array:
-        """What multiplies x, of both hidden layers and the output, (rows, 2h + o, features + 1); last: intercepts."""
+        """The weights on x of both hidden layers and the output, (rows, 2h + o, features + 1); intercepts last."""
         return np.concatenate([each[..., : self.shape.features + 1] for each in self.shape.split(self.values)], axis=1)
 
     @property
     def on_first(self) -> Array:
-        """What multiplies h1, of the second layer and the output, (rows, h + o, h)."""
+        """The weights on h1 of the second layer and the output, (rows, h + o, h)."""
         begin = self.shape.features + 1
         layers = self.shape.split(self.values)[1:]
         return np.concatenate([each[..., begin : begin + self.shape.hidden] for each in layers], axis=1)
 
     @property
     def on_second(self) -> Array:
-        """What multiplies h2, of the output, (rows, o, h)."""
+        """The weights on h2 of the output, (rows, o, h)."""
         return self.shape.split(self.values)[2][..., self.shape.features + 1 + self.shape.hidden :]
 
 
@@ -123,7 +123,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
     Parameters
     ----------
     layers : list of three arrays
-        As :meth:`Shape.split` gives them.
+        The layers, as returned by :meth:`Shape.split`.
     seen : array (features + 1 + 2h, samples)
         The inputs and a row of ones; the rows below receive the activations.
     """
@@ -135,7 +135,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
 
 
 def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -> None:
-    """Gradients of one network's weights into ``out``, of derivatives by the scores ``pulls`` (outputs, samples)."""
+    """Write the gradients of one network's weights to ``out``, given derivatives ``pulls`` w.r.t. the scores."""
     inputs, hidden = layers[0].shape[1], layers[0].shape[0]
     np.matmul(pulls, seen.T, out=out[2])
     by_second = (layers[2][:, inputs + hidden :].T @ pulls) * (seen[inputs + hidden :] > 0)

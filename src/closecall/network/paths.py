@@ -21,7 +21,7 @@ _ALL_IS_AVERAGE = {get_aggregate(name).weigh for name in ("atk", "close")}
 
 @dataclass(frozen=True)
 class Settings:
-    """What is the same for all networks of a grid."""
+    """The settings shared by all networks of a grid."""
 
     max_iter: int
     learning_rate: float
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """What determines a row's steps; problems with equal paths share one row."""
+    """Everything that determines a row's steps; problems with equal paths share one row."""
 
     loss: str
     aggregate: str

@@ -33,7 +33,7 @@ class TwinWalker:
 
 
 class TwinNetwork:
-    """One network under way."""
+    """One network in training."""
 
     def __init__(self, walker: TwinWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path = walker, path
@@ -62,7 +62,7 @@ class TwinNetwork:
 
 
 def pull(scores: Array, data: Data, path: Path, k: float) -> Array:
-    """Derivatives (outputs, samples) of the aggregate loss by the scores (outputs, samples)."""
+    """Derivatives (outputs, samples) of the aggregate loss with respect to the scores (outputs, samples)."""
     loss, aggregate = get_loss(path.loss), get_aggregate(path.aggregate)
     margins, second = margins_of(scores, data)
     losses = loss.value(margins.astype(np.float64))

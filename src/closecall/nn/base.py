@@ -144,13 +144,13 @@ class Reducer(nn.Module):  # type: ignore[misc]
     weigher: Any = None
 
     def reduce(self, batch: Batch) -> Tensor:
-        """What :meth:`forward` does."""
+        """Implements :meth:`forward`; overridden by subclasses."""
         found = functional.reduce(self.plan(), batch, self.weigher)
         self.__dict__["_last"] = found[1:]  # a module looks closely at every attribute that is set
         return found.value
 
     def weigh(self, batch: Batch) -> Tensor:
-        """What :meth:`weights` does."""
+        """Implements :meth:`weights`; overridden by subclasses."""
         return functional.weigh(self.plan(), batch, self.weigher)
 
     @property

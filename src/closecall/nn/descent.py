@@ -50,7 +50,7 @@ class Tensors:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The inputs as rows (samples, features + 1), for picking a few."""
+        """The inputs as rows (samples, features + 1), from which a few can be picked."""
         return self.inputs.T.contiguous()
 
     def margins(self, scores: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -62,7 +62,7 @@ class Tensors:
         return (scores.gather(1, chosen) - other.values)[:, 0], other.indices
 
     def spread(self, pulls: Tensor, second: Tensor | None) -> Tensor:
-        """Derivatives by the scores (rows, outputs, samples), of derivatives by the margins (rows, samples)."""
+        """Turn derivatives w.r.t. the margins (rows, samples) into those w.r.t. the scores (rows, outputs, samples)."""
         if second is None:
             return (pulls * self.targets)[:, None]
         out = pulls.new_zeros(len(pulls), self.outputs, pulls.shape[1])
@@ -102,7 +102,7 @@ class Descent(NamedTuple):
 
 
 def pull(scores: Tensor, data: Tensors, select: Selector, loss: str, aggregate: str, k: Tensor, m: Tensor) -> Tensor:
-    """Derivatives (rows, outputs, samples) of the aggregates of one loss by the scores; k and m are (rows, 1)."""
+    """Derivatives (rows, outputs, samples) of one loss's aggregates w.r.t. the scores; k and m are (rows, 1)."""
     margins, second = data.margins(scores)
     known = get_loss(loss)
     losses = MARGIN_LOSSES[known.name](margins)

@@ -39,7 +39,7 @@ MARGIN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "sigmoid": lambda margins: torch.sigmoid(-margins),
     "generalized_cross_entropy": generalized_cross_entropy,
 }
-#: Margins -> derivatives of those losses by the margin.
+#: Margins -> derivatives of those losses with respect to the margin.
 MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
     "logistic": lambda margins: -torch.sigmoid(-margins),
     "hinge": lambda margins: -(margins < 1).to(margins.dtype),
@@ -61,7 +61,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], float]]] = {
 
 
 class Form(NamedTuple):
-    """What a name stands for."""
+    """The definition behind a name."""
 
     margin: str  # the margin loss
     one: bool = True  # whether it takes one logit for each target

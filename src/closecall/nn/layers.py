@@ -98,9 +98,9 @@ def backward(parameters: Weights, inputs: Tensor, acts: Tensor, pulls: Tensor, o
     ----------
     parameters : Weights
     inputs, acts
-        What :func:`forward` was given and gave.
+        The input and output of :func:`forward`.
     pulls : tensor (rows, o, samples)
-        The derivatives by the scores.
+        The derivatives with respect to the scores.
     out : tensor (rows, 2h + o, samples), optional
         A buffer for the derivatives with respect to all units.
     """
@@ -158,7 +158,7 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
 
     @classmethod
     def of(cls, parameters: Weights | network.Parameters, row: int = 0) -> ResidualMLP:
-        """The module that computes what row ``row`` of the parameters computes."""
+        """A module equivalent to the network in row ``row`` of the parameters."""
         given = (parameters.on_inputs, parameters.on_first, parameters.on_second)
         on_inputs, on_first, on_second = (torch.as_tensor(each[row]).detach() for each in given)
         outputs, hidden = on_second.shape

@@ -84,7 +84,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         self.position.copy_((self.position + samples) % size)
 
     def pool(self, new: Keys, remember: bool) -> Keys:
-        """What a batch is ranked among: the ring with the batch inserted, or alongside it."""
+        """The keys among which a batch is ranked: the ring with the batch inserted, or alongside it."""
         ring, samples = Keys(self.keys, self.mass, self.divisor), new.keys.shape[1]
         if not remember:
             return Keys(*(torch.cat(pair, dim=1) for pair in zip(ring, new, strict=True)))

@@ -113,7 +113,7 @@ class Tilted(Reducer):
         self.t = t
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Every loss, by exp(t * loss); ``closeness`` is ignored."""
+        """Weights of all losses in proportion to exp(t * loss); ``closeness`` is ignored."""
         return tilt(select, rows.losses, self.t)
 
     def extra_repr(self) -> str:

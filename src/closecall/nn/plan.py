@@ -180,7 +180,7 @@ def layout_of(shape: Any, dim: int | tuple[int, ...] | None) -> Layout:
 
 
 class Outcome(NamedTuple):
-    """What a reduction found."""
+    """The result of a reduction."""
 
     value: Tensor
     taken: Any  # the weight in all: a number, or a tensor that was not read

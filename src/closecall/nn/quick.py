@@ -104,7 +104,7 @@ def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
 
 
 def plain_mean(losses: Tensor, reduction: str, nonfinite: str) -> Tensor | None:
-    """The mean or the sum of all losses; None if that is not the result, or if it is not finite and that matters."""
+    """The mean or sum of all losses; None if the result is something else, or needs a check for non-finite values."""
     if reduction == "none" or losses.dtype not in (torch.float32, torch.float64) or not losses.numel():
         return None
     value = losses.mean() if reduction == "mean" else losses.sum()

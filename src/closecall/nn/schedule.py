@@ -162,7 +162,7 @@ class CountSchedule:
         self.reducer.remaining[row].copy_(torch.tensor([over, under]))
 
     def remaining(self) -> tuple[int, int]:
-        """What remains of the way in the next step, as numerator and denominator."""
+        """The remaining part of the way in the next step, as numerator and denominator."""
         done = min(self.last_step + 1, self.total_steps) / self.total_steps
         if self.shape == "steps":
             return sum(done <= each for each in self.milestones), max(len(self.milestones), 1)
@@ -219,7 +219,7 @@ class KDecay(CountSchedule):
         super().__init__(reducer, total_steps, warmup=1 / 3, until=2 / 3)
 
     def remaining(self) -> tuple[int, int]:
-        """What remains of the way from n to k*, exactly: Algorithm 1 counts steps from 1, and has (2E - 3i) / E."""
+        """The exact remaining part of the way from n to k*: Algorithm 1 counts steps from 1 and uses (2E - 3i) / E."""
         over = 2 * self.total_steps - 3 * (self.last_step + 1)
         return min(max(over, 0), self.total_steps), self.total_steps
 

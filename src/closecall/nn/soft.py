@@ -5,7 +5,7 @@ times the weights' entropy makes that maximum a smooth convex function of the lo
 
     w_i = mass_i * sigmoid((l_i - nu) / temperature),    nu such that they sum to k,
 
-and its value exceeds ``w . l`` by the entropy, so value and gradient belong together. It tends to the hard aggregate
+and its value exceeds ``w . l`` by the entropy, so value and gradient are consistent. It tends to the hard aggregate
 as the temperature falls, within ``n * log(2) * temperature``. Ranges and trimmed losses are differences of such maxima.
 The close calls take ``sigmoid((nu - closeness) / temperature)`` with the weights held fixed, as the hard ones do.
 """

@@ -74,7 +74,7 @@ class Spectrum(Reducer):
         super().__init__(**options)
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """By the core; ``closeness`` is ignored."""
+        """Weights computed by the core; ``closeness`` is ignored."""
         return weigh_by_core(plan, select, rows)
 
     def extra_repr(self) -> str:

@@ -103,7 +103,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks behind a title, to be opened, or set apart as a warning."""
+    """Blocks folded under a title, or highlighted as a warning."""
 
     kind: ClassVar = "fold"
     title: str

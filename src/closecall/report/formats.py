@@ -30,7 +30,7 @@ class Table:
     records : tuple of dict
         One flat record for each number, unrounded, for the CSV file.
     notes : tuple of str
-        What was left out, how many splits and steps, what a mark means.
+        Notes below the table: what was left out, how many splits and steps, what each mark means.
     """
 
     name: str

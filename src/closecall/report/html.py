@@ -49,7 +49,7 @@ def render(
     scripts : sequence of str
         File names of further scripts that the page needs.
     package : str
-        Whose ``templates/`` come before those of this one.
+        The package whose ``templates/`` take precedence over those of this one.
     content : dict
         The values for the template. Text is escaped, its control characters are spelt out.
     """
@@ -70,13 +70,13 @@ def _source(script: str) -> str:
 def _bundle() -> str:
     """The script that draws charts, with the libraries in it; the same for every page, and slow to put together.
 
-    Our own code, not data: safe to pass unescaped, save for the one sequence that would end the element.
+    Our own code, not data: safe to pass unescaped, apart from the one sequence that would end the element.
     """
     return str(vl_convert.javascript_bundle(read("charts.js"))).replace("</script", "<\\/script")
 
 
 def templates(package: str = __package__) -> jinja2.Environment:
-    """What reads ``templates/``: whatever they are given is text, its control characters spelt out."""
+    """The Jinja environment of ``templates/``: all values are escaped, with control characters spelt out."""
     return jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,

@@ -79,7 +79,7 @@ def paragraph(text: str) -> str:
 
 
 def begun(line: str) -> str:
-    r"""A line of Markdown that begins no list, heading or quotation.
+    r"""A line of Markdown, escaped so that it does not start a list, heading or quotation.
 
     Examples
     --------
@@ -97,7 +97,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
 
 
 def escape_markdown(text: str) -> str:
-    r"""Text that Markdown shows as it is.
+    r"""Text escaped so that Markdown shows it verbatim.
 
     Examples
     --------

@@ -89,7 +89,7 @@ def solve(
     max_iter : int
         E, the length of a run in steps; a decay run takes its thirds from it.
     extra_iter : int
-        Further steps at the final k for problems that have not come to rest by then.
+        Further steps at the final k for problems that have not converged by then.
     tol : float
         The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
         this share of their size; 0 runs every step.
@@ -107,7 +107,7 @@ def solve(
     fold_of : array (problems,) of int, optional
         Which fold each problem trains on; required with more than one fold.
     dtype : float32 or float64, optional
-        Of the sweep; X's own by default, float64 for other types. Results are float64.
+        Type used in the sweep; by default that of X if it is one of these, otherwise float64. Results are float64.
     memory_limit : int
         Maximum memory for the blocks of margins, in bytes.
     threads : int

@@ -97,8 +97,8 @@ class Puller:
         k : array (rows,)
             Positive masses, at most the fold's.
         hints : array (rows, 3)
-            Where each row's k-th key was at the last step, its drift, and how far around it to look (negative:
-            nothing is known); updated in place.
+            The position of each row's k-th key at the last step, its drift, and the width to search around it
+            (negative: unknown); updated in place.
         """
         codes, k, left = np.ascontiguousarray(codes), np.ascontiguousarray(k), np.empty(len(k), dtype=np.int64)
         self.function(*self.arguments(values, codes, k, hints, left, None))

@@ -7,7 +7,7 @@ exceed it, which the memory learns; the first step is short enough for them. The
 (Huber's rounding), and moved for each example by a multiplier: its slope on the kink, the example's share in the dual
 (the method of multipliers: Hestenes 1969, Powell 1969). Each time a row is solved well enough for its multipliers, its
 own slopes become the next ones. The width need not shrink, so steps stay long, and the slopes are a point of the dual
-that meets the objective: the row leaves by its gap, and its bound is the certificate.
+that meets the objective: the row stops when its gap is small enough, and its bound is the certificate.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Limits:
 
 @dataclass
 class _State:
-    """What the search remembers of each row; arrays have the rows first."""
+    """The search state of each row; arrays have the rows first."""
 
     C: Array
     value: Array  # of what is minimised, which is the objective where the loss has no kink
@@ -194,7 +194,7 @@ def minimize(
 
 
 def _groups(design: Design, roots: Roots, cheap: list[str]) -> list[tuple[str, Array]]:
-    """Which rows are solved together: those of a loss and fold, of all folds where calls cost more than numbers."""
+    """Groups of rows solved together: one per loss and fold, or across folds where call overhead dominates."""
     losses, folds = np.array(roots.loss), roots.fold
     groups = []
     for loss in sorted({*roots.loss}):
@@ -321,7 +321,7 @@ def _evaluate(
 def _accept(
     state: _State, good: Array, trial: Array, value: Array, gradient: Array, objective: Array, slack: Array
 ) -> None:
-    """Move the good rows and remember their step and change of gradient, in scaled coordinates."""
+    """Move the accepted rows and store their steps and gradient changes, in scaled coordinates."""
     step = np.where(good[:, None], trial - state.C, 0) * state.scale
     change = np.where(good[:, None], gradient - state.gradient, 0) / state.scale
     bend = (step * change).sum(axis=1)
@@ -338,7 +338,7 @@ def _accept(
 
 
 def _multiply(design: Design, loss: str, mass: Mass, alpha: Array, state: _State, limits: Limits) -> Array:
-    """Rows that are solved well enough take their slopes as multipliers; returns which rows are done.
+    """Update the multipliers of rows that are solved well enough; returns which rows are done.
 
     A gap is the sum of the slack, the squared gradient over twice the penalty, and the correction for a free intercept.
     If the gradient's part is small compared with the slack, the multipliers need an update.

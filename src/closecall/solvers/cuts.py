@@ -121,9 +121,9 @@ class LookSums:
         Derivatives of the charge, and the sizes for damping its curvature.
     hessian : array (coordinates, coordinates)
     grown : float
-        How the mass inside grows with the cut while the coordinates stay.
+        The rate at which the mass inside grows with the cut, at fixed coordinates.
     by_cut, by_mass : arrays (coordinates,)
-        How the gradient changes with the cut, and the mass inside with the coordinates.
+        The change of the gradient with the cut, and of the mass inside with the coordinates.
     """
 
     value: float

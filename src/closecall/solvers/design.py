@@ -94,7 +94,7 @@ class Design:
         return np.matmul(coordinates.astype(self.signed.dtype, copy=False), self.across)
 
     def gradient(self, pull: Array) -> Array:
-        """Sum of rows weighted by ``pull`` (problems, samples), (problems, coordinates)."""
+        """Sums (problems, coordinates) of the rows, weighted by ``pull`` (problems, samples)."""
         if not sparse.issparse(self.signed):
             return pull @ self.signed
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])

@@ -77,8 +77,8 @@ def serves(X: Any, problem: Problem, mass: Array) -> bool:
 class Engine:
     """Problems on rows (samples, features) with masses (folds, samples).
 
-    Close problems of one (loss, fold, alpha) are spots of one path, whose stages take at most ``stage`` steps. Further
-    starts use random masses; the end with the fewest errors is kept. Other selections begin at the average.
+    Close-k problems of one (loss, fold, alpha) are points on one path, whose stages take at most ``stage`` steps.
+    Further starts use random masses; the end with the fewest errors is kept. Other selections begin at the average.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class AlikeProblems:
         self.alpha = np.array([problem.alpha for problem in self.problems])
 
     def close(self, tol: float | None) -> Found:
-        """Paths; the end with the fewest errors is kept, and in a tie the one with the smallest gap."""
+        """Solve close selections by paths; keeps the end with the fewest errors, then the smallest gap."""
         certifies = tol is not None
         task, of, looks = self._begin(CANDIDATES if certifies and len(self.engine.y) <= FEW else 1)
         gaps = np.full(len(of), np.nan if tol is None else np.inf)
@@ -175,7 +175,7 @@ class AlikeProblems:
         return found[best], gaps[best], wrong[best], looks
 
     def other(self, tol: float | None) -> Found:
-        """From the averages of all starts, one where it is convex; the lowest objective is kept."""
+        """Solve other selections from the averages of all starts (one if convex); keeps the lowest objective."""
         best, gaps, errors = [], np.full(len(self.problems), np.nan), np.empty(len(self.problems))
         looks = np.zeros(len(self.problems), dtype=int)
         for place, problem in enumerate(self.problems):
@@ -307,7 +307,7 @@ def _spot(task: Sharpening) -> Spot:
 def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float, sharpened: Any = None) -> tuple[Spot, float]:
     """Narrow the ramps of a spot until their shares certify it, or can be narrowed no further; the gap.
 
-    ``sharpened`` settles a spot at ramps to the shares of its slack that are near enough, and says which it reached.
+    ``sharpened`` solves a spot at a sequence of ramps to given shares of its slack, and returns the last one reached.
     """
     sharpened = sharpened or (lambda spot, ramps, near: walk.sharpen(spot, cut, ramps, near))
     ramp, gap = RAMP, np.inf
@@ -351,7 +351,7 @@ def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float
 
 
 def _first(among: Array, *keys: Array) -> int:
-    """The place among some with the smallest keys, the first key first."""
+    """The candidate with the smallest keys, compared in order."""
     places = np.flatnonzero(among)
     return int(places[np.lexsort([key[places] for key in reversed(keys)])[0]])
 

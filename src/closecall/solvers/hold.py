@@ -24,7 +24,7 @@ ROUNDS, EVALUATIONS, SHARP = 30, 1000, 1e-12
 
 
 def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
-    """The best of several rounds from coordinates c, and its gap."""
+    """The best result of several rounds from coordinates c, and its gap."""
     mass, walk = rows.mass, Walk(rows, penalty)
     if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
         c = descend_smooth(rows, problem, penalty, c)
@@ -56,7 +56,7 @@ def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array,
 
 
 def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) -> Array:
-    """Where L-BFGS ends from a start, never higher."""
+    """The result of L-BFGS from a start, never worse than the start."""
     aggregate = get_aggregate(problem.aggregate)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
 

@@ -86,7 +86,7 @@ def _generic(loss: Loss) -> tuple[Callable[[Array], tuple[Array, Array]], Finish
 
 
 def closeness(loss: str) -> tuple[Callable[[Array], tuple[Array, Array]], Finish]:
-    """Of a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
+    """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
     known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, _hinge_finish)}
     return known.get(loss) or _generic(get_loss(loss))
 
@@ -198,7 +198,7 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
-    """By the aggregate's own definition, which has a single k and m: one problem at a time if they differ."""
+    """Weights by the aggregate's own definition, which has a single k and m: one problem at a time if they differ."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
     if (k == k[0]).all() and (m == m[0]).all():
         return aggregate.weigh(losses, values, threshold, np.asarray(k[0]), np.asarray(m[0]))

@@ -63,7 +63,7 @@ class Manner:
 
 
 class OnePlace:
-    """Rows in memory, as :class:`closecall.solvers.stationary.Search` looks at them.
+    """Rows in memory, in the form that :class:`closecall.solvers.stationary.Search` uses.
 
     Coordinates are those of standardised columns, the intercept last. X (samples, features) is read block by block, in
     its own type and layout, and never copied as a whole. The rows of one pass are valid until the next.
@@ -123,7 +123,7 @@ class OnePlace:
         return np.asarray(found)
 
     def look(self, loss: Loss, aim: Aim) -> Seen:
-        """All rows once."""
+        """Run one pass over all rows."""
         margins, (low, high) = self.margins(*self.to_parameters(aim.c)), aim.kept or aim.seen
         between = (margins > low) & (margins < high)
         near = np.flatnonzero(between & (self.mass > 0) if self.massless else between)
@@ -185,7 +185,7 @@ def serves(problem: Problem, total: float, rank: int) -> bool:
 
 
 def sample_size(samples: int) -> int:
-    """Rows of the sample that a search begins on.
+    """The number of rows in the sample on which a search begins.
 
     Examples
     --------
@@ -198,8 +198,8 @@ def sample_size(samples: int) -> int:
 def begin(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> Begun | None:
     """The solution of a problem over the mass ``total`` on a sample with labels -1 and +1, at a suitable ramp.
 
-    It is first sought on a few of its rows. If no ramp has one nearby, the end of the run itself; None if k reaches
-    beyond the losses observed.
+    It is first computed on a few of the sample's rows. If no ramp has one nearby, the end of the run itself; None if k
+    reaches beyond the losses observed.
     """
     return _begin(X, y, mass, problem, total, manner)[0]
 
@@ -207,7 +207,7 @@ def begin(X: Array, y: Array, mass: Array, problem: Problem, total: float, manne
 def _begin(
     X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner
 ) -> tuple[Begun | None, OnePlace, Goal]:
-    """Where to begin, and the sample and the problem in proportion."""
+    """The starting point, the sample, and the problem scaled to the sample."""
     here, goal = _sample(X, y, mass, problem, total, manner)
     few = slice(None, None, max(1, int(len(y) / max(WALKED, CLOSE * len(y) / goal.k))))
     if abs(y[few].sum()) == len(y[few]):  # one class is too rare for so few rows
@@ -238,7 +238,7 @@ def _sample(X: Array, y: Array, mass: Array, problem: Problem, total: float, man
 
 
 def _walked(X: Array, y: Array, mass: Array, problem: Problem, total: float, manner: Manner) -> tuple[Array, float]:
-    """Parameters where the problem's own steps end, on few rows."""
+    """Parameters at which Algorithm 1's steps end, on few rows."""
     ready = prepare(X, y, mass[None], fit_intercept=manner.fit_intercept,
                     penalize_intercept=manner.penalize_intercept, dtype=np.float64)  # fmt: skip
     share = float(mass.sum()) / total
@@ -288,7 +288,7 @@ def settle_many(
 
 
 def nothing(features: int) -> tuple[Array, Array, Array, Array]:
-    """What a sweep of no problems finds."""
+    """The result of a sweep without problems."""
     return np.empty((0, features)), np.empty(0), np.empty(0, dtype=int), np.empty(0)
 
 

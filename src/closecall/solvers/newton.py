@@ -59,7 +59,7 @@ def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
 
 
 class Book:
-    """Which problems are still running, and where each stood when it stopped and at the snapshot."""
+    """Tracks which problems are still running, and their state when they stopped and at the snapshot."""
 
     def __init__(self, start: Array, passes: int, snapshot: int | None, folds: bool = False) -> None:
         self.folds = folds
@@ -79,7 +79,7 @@ class Book:
     def product(self, part: Array, matrix: Array) -> Array:
         """``part @ matrix`` of the running problems.
 
-        How a product rounds depends on how many rows it has. If problems of several folds run together, all of them
+        The rounding of a product depends on its number of rows. If problems of several folds run together, all of them
         stay in it to the end; otherwise the labels of one fold would affect the last digits of another.
         """
         if not self.folds or len(part) == len(self.final):
@@ -189,7 +189,7 @@ class _Hessians:
 
 
 def _own(mass: Array, problems: Array) -> Array:
-    """The masses of these problems, of which all have the same if there is one row."""
+    """The masses of these problems; a single row is shared by all."""
     return mass if mass.ndim == 1 else mass[problems]
 
 
@@ -224,11 +224,11 @@ def _line_search(
     along: Array, margins: Array, flat: Array, C: Array, step: Array, penalty: Array, mass: Array, value: Array,
     fall: Array, near: Array,
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
-    """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 where rounding is all that is left.
+    """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 if only rounding error remains.
 
-    Also the margins, their exponentials and the objectives there: the next step begins with them. A problem that is
+    Also returns the margins, their exponentials and the objectives there, which the next step reuses. A problem that is
     ``near`` its optimum, and moves no margin far enough to double its curvature, cannot go uphill: it takes the whole
-    step without further evaluation. ``along`` is what the steps do to the minus margins.
+    step without further evaluation. ``along`` is the change of the negative margins per unit step.
     """
     t = np.where(near & (np.abs(along).max(axis=1) <= _STRAIGHT), 1.0, 0.0)
     waiting, trial, reached = np.flatnonzero(t == 0), 1.0, value.copy()
@@ -330,7 +330,7 @@ def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
 
 
 def _centered(beyond: Array, mass: Array) -> Array:
-    """The four that must stay positive, (4, problems, samples): s, xi, a and c - a, for margins ``1 + beyond``.
+    """The four positive variables (4, problems, samples): s, xi, a and c - a, for margins ``1 + beyond``.
 
     They lie on the central path, a * s = (c - a) * xi = mu with mu the mean mass: the root of a quadratic equation.
     """

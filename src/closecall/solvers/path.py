@@ -81,7 +81,7 @@ def follow(
     rows : DenseRows
     tasks : Tasks
     stage : int
-        Newton's steps that a stage may take.
+        The maximum number of Newton steps in a stage.
     threads : int
     tol, near : float
         The precision of the stages, and how close to k the mass inside must be, as a share of it.
@@ -99,7 +99,7 @@ def _slack(k: Array, total: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sharpening:
-    """Known points, solved at one ramp after another, with the masses of their cuts inside.
+    """Known points, to be solved again at ever narrower ramps with the same mass inside their cuts.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Sharpening:
     cut : array (tasks,)
     ramps : array (tasks, levels)
     near : array (levels,)
-        How near the masses have to be at each level, as a share of the cuts' slack.
+        The tolerance of the masses at each level, as a share of the cuts' slack.
     """
 
     loss: str

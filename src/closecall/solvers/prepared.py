@@ -18,7 +18,7 @@ NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or r
 
 @dataclass(frozen=True)
 class Prepared:
-    """What all sweeps share."""
+    """The data and designs that all sweeps share."""
 
     design: Design
     features: int

@@ -158,13 +158,13 @@ class Margins:
         return np.asarray(self.across @ (weights * view.pulls))
 
     def bend(self, view: View, held: Array, turned: Array, sizes: Array) -> tuple[Array, Array]:
-        """The curvature with fixed weights and of ``turned`` squares, after the sizes for damping."""
+        """The sizes for damping, and the curvature with fixed weights and with ``turned`` squares."""
         square = view.pulls**2
         large = np.square(self.across) @ (held * (view.bends + view.pulls) + sizes * square)
         return large, (self.across * (held * view.bends + turned * square)) @ self.across.T
 
     def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        """The sums that a stage needs."""
+        """Compute the sums that a stage needs."""
         return add_up(self, self.see(c, width), window, self.mass)
 
     def largest(self, c: Array, k: float) -> float:
@@ -197,7 +197,7 @@ class Margins:
         return self.loss.value(self._margins(c))
 
     def _margins(self, c: Array) -> Array:
-        """By plain sums, the same on every processor: what is found here says how narrow the ramps become."""
+        """Margins by plain sums, identical on every processor, because they determine how narrow the ramps become."""
         return -(c[:, None] * self.across).sum(axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Starting on a sample: some of the examples suffice to find the region of the solution, and all determine its end.
+"""Starting on a sample: part of the examples suffices to find the region of the solution; all of them refine it.
 
 A run on a hundred thousand examples spends its steps on finding a region that a quarter of them would find as well: a
 random sample with k, m, alpha and the spectrum in proportion is the same problem up to its noise. Convex averages start
@@ -34,7 +34,7 @@ class Sample:
     Parameters
     ----------
     whole : Design
-        Of all rows, dense.
+        The design of all rows, dense.
     rows : array
         Which of them.
     """
@@ -44,7 +44,7 @@ class Sample:
 
     @cached_property
     def masses(self) -> list[Mass]:
-        """Of the folds, in the type of the design."""
+        """The masses of the folds, in the type of the design."""
         return [make_mass(mass, self.whole.signed.dtype.type) for mass in self.whole.masses[:, self.rows]]
 
     @cached_property
@@ -54,7 +54,7 @@ class Sample:
 
     @cached_property
     def design(self) -> Design:
-        """Of these rows, in the same coordinates."""
+        """The design of these rows, in the same coordinates."""
         signed = np.ascontiguousarray(self.whole.signed[self.rows])
         return replace(
             self.whole, signed=signed, spectrum=self.whole.spectrum * self.shares.max(),

@@ -52,7 +52,7 @@ class Spot:
     factor: Array | None = None
 
     def row(self) -> list[float]:
-        """As C writes it."""
+        """The spot as a row of numbers, in the layout used by the C code."""
         return [*self.c, self.cut, self.inside, self.value, self.errors]
 
 
@@ -65,7 +65,7 @@ class Walk:
     rows : Margins or whatever has its ``look`` and ``threshold``
     penalty : array (coordinates,)
     stage : int
-        Steps that a stage may take.
+        The maximum number of steps in a stage.
     tol : float
     kind : int
         Which losses a cut keeps, see :mod:`closecall.solvers.cuts`.
@@ -91,7 +91,7 @@ class Walk:
         return LossWindow(-cut, np.inf, self.ramp * threshold)
 
     def look(self, c: Array, cut: float) -> tuple[float, LookSums]:
-        """The penalised value and the sums there."""
+        """The penalised value and the sums at given coordinates."""
         self.looks += 1
         sums = self.rows.look(c, self.window(cut), self.kink)
         return sums.value + 0.5 * float(self.penalty @ c**2), sums
@@ -126,10 +126,10 @@ class Walk:
         return Spot(c, cut, sums.inside, value, sums.errors, sums, factor)
 
     def place(self, spot: Spot, k: float, slack: float, factor: float) -> tuple[Spot, int]:
-        """A point whose cut contains k, up to a slack, and the moves it took.
+        """A point whose cut contains the mass k up to a slack, and the number of moves needed.
 
         The moves are Newton steps in the cut, with the minimum following. They stay between the nearest cuts with more
-        and with less mass, once both are known. If no cut contains k, the nearest.
+        and with less mass, once both are known. If no cut contains k, the nearest one is returned.
         """
         spot, moves, before, tries = self.settle(spot.c, spot.cut), 0, np.inf, 0
         high: Spot | None = None
@@ -167,7 +167,7 @@ class Walk:
         return min(known, key=lambda each: abs(each.inside - k)), tries
 
     def _moved(self, cut: float, factor: float, way: int, moves: int) -> float:
-        """A cut by one move further in (-1) or out (1)."""
+        """The cut moved one step in (-1) or out (1)."""
         if self.kind == CLOSE:
             return cut / factor if way > 0 else cut * factor
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)

@@ -1,4 +1,4 @@
-"""Starts of what is not convex: the masses under which their paths run. The same in folds and in the refit."""
+"""Starts for nonconvex problems: the masses used along each path, the same in the folds and in the refit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INNER, TINY = 0.75, 1e-6
 
 
 def starts_for(samples: int, size: int) -> int:
-    """How many starts rows (samples, size) are worth, unless the user says.
+    """The default number of starts for rows (samples, size).
 
     Examples
     --------
@@ -31,9 +31,9 @@ def starts_for(samples: int, size: int) -> int:
 def start_masses(X: Array, mass: Array, words: Array, n_starts: int) -> Array:
     """The masses of each start (n_starts, samples).
 
-    The first has the masses as they are. The second leaves out the quarter of the rows that lie farthest out: outliers
-    turn the average, and no descent turns back from there. The others are random with mean 1: in turn exponential,
-    squared exponential, and restricted to one row in five. The further from 1, the further apart their ends are.
+    The first uses the given masses. The second leaves out the most extreme quarter of the rows: outliers tilt the
+    average, and no descent recovers from that. The others are random with mean 1: in turn exponential, squared
+    exponential, and restricted to one row in five. The more they deviate from 1, the further apart the paths end.
 
     Examples
     --------

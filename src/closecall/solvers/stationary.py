@@ -188,7 +188,7 @@ class Search:
         return None
 
     def _placed(self, c: Array, place: float, width: float) -> float | None:
-        """Where the weights of the kept rows sum to k; None if no rows are kept."""
+        """The place at which the weights of the kept rows sum to k; None if no rows are kept."""
         if self.rows is None:
             return None
         losses = self.goal.loss.value(-(self.rows @ c))
@@ -270,7 +270,7 @@ class Search:
         return held + (1e-10 * np.trace(held) / len(held) + 1e-300) * np.eye(len(held))
 
     def _step(self, point: Point, time: float) -> tuple[Array, float, float]:
-        """An implicit step of the flow: moves of the coordinates and of the place, and the inverse of its time."""
+        """An implicit step of the flow: changes of the coordinates and of the place, and the inverse step length."""
         goal, sums, held = self.goal, point.sums, self._held(point.sums)
         right, matrix, missing = sums.gradient + goal.penalty * point.c, held, sums.mass - goal.k
         if sums.mass_by_place > 0:
@@ -293,7 +293,7 @@ class Search:
 
 
 def _between(tried: dict[float, float], change: float) -> float:
-    """The next place to try, after some at which so much mass was missing: where few rows are, it comes in steps."""
+    """The next place to try, from earlier places and the mass missing at each; with few rows, mass changes in jumps."""
     low = max((place for place, missing in tried.items() if missing > 0), default=None)
     high = min((place for place, missing in tried.items() if missing <= 0), default=None)
     if low is None or high is None:

@@ -70,7 +70,7 @@ def step_curvature(loss: str) -> float:
 
 
 def is_steep(loss: str) -> bool:
-    """Whether the slope is unbounded, in which case a few examples can throw steps ever further.
+    """Whether the slope is unbounded, in which case a few examples can make steps grow without limit.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def alike(aggregates: Array) -> Groups:
 
 
 def carried_mass(groups: Groups, k: Array, m: Array) -> Array:
-    """What the weights of each row sum to."""
+    """The sum of the weights of each row."""
     found = np.empty_like(k)
     for aggregate, same in groups:
         found[same] = aggregate.carried(k[same], m[same])
@@ -167,7 +167,7 @@ def descend(
     extra: int = 0,
     beat: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
-    """Run every row from its first step to ``steps`` or until it rests.
+    """Run every row from its first step until ``steps`` or convergence.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def descend(
     block_rows, wide_rows : int
         Rows evaluated together, by NumPy and by the compiled kernel.
     extra : int
-        Further steps at the final k for rows that have not settled by then.
+        Further steps at the final k for rows that have not converged by then.
     beat : callable, optional
         Called after every step with the largest step number and the number of active rows.
 
@@ -235,7 +235,7 @@ class _Walk:
         self.arrange()
 
     def arrange(self) -> None:
-        """Sort the rows into blocks; compute what holds until rows leave."""
+        """Sort the rows into blocks and precompute what stays valid until rows leave."""
         fixed = ~self.decays | (self.step >= self.last)
         self.falling = not fixed.all()  # before the last third k changes at every step
         self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.fast))
@@ -251,7 +251,7 @@ class _Walk:
         self.cut()
 
     def cut(self) -> None:
-        """k of this step, and the majoriser that goes with it."""
+        """Set k for this step, with the matching majoriser."""
         self.k = self.table[np.minimum(self.step, self.last), self.active]
         pulling = carried_mass(self.groups, self.k, self.rows.m)
         carried = self.curvature * share_of_gram(pulling, self.design.rank, self.total)
@@ -284,7 +284,7 @@ class _Walk:
         return within_reach(length, size, self.total)[:, None]
 
     def gradients(self) -> Array:
-        """Of all rows, (rows, coordinates), without the penalty."""
+        """Gradients of all rows, (rows, coordinates), without the penalty."""
         rounded = self.C.astype(self.design.signed.dtype, copy=False) if self.wide_blocks else self.C
         if self.alone is not None:
             return self.alone.gradients(rounded, self.k).astype(np.float64, copy=False)
@@ -296,7 +296,7 @@ class _Walk:
         return gradient
 
     def judge(self, tol: float) -> Array:
-        """Close the windows that are full: halve the steps of rows that chatter, say which rows have settled."""
+        """Close full windows: halve the step size of oscillating rows, and return which rows have converged."""
         judged = self.count == WINDOW
         if self.falling:  # before the last third nothing is judged, nothing leaves; the first window opens with it
             judged &= ~self.decays | (self.step >= self.last)

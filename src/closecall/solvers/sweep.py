@@ -41,7 +41,7 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class Progress:
-    """What the callback receives: the step reached, of how many, and how many problems are still running."""
+    """The argument of the callback: the step reached, the number of steps, and how many problems are still running."""
 
     phase: str
     step: int
@@ -116,7 +116,7 @@ def _begins_convex(problem: Problem) -> bool:
 
 @dataclass
 class _Batch:
-    """One call of solve: which rows are really different, and how they are run."""
+    """One call of solve: the distinct rows, and how they are run."""
 
     prepared: Prepared
     problems: list[Problem]
@@ -154,7 +154,7 @@ class _Batch:
         return C[row_of], used[row_of], bounds[row_of]
 
     def _key(self, index: int, start: Array) -> tuple[Any, ...]:
-        """What makes a row different from another, in the order in which rows are sorted into blocks."""
+        """The sort key of a row: everything that distinguishes it, in the order used to form blocks."""
         problem, fold = self.problems[index], int(self.fold_of[index])
         name, total = problem.aggregate, self.masses[fold].total
         k, m = counts(problem, total)
@@ -175,7 +175,7 @@ class _Batch:
         return self._convex(rows) & np.array([get_aggregate(name).plain for name in rows.aggregate])
 
     def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
-        """Solve the convex averages; plant each decay run where its root stood after the first third."""
+        """Solve the convex averages; each decay run starts where its average was after the first third."""
         third = last_convex_step(self.steps)
         grows = self._convex(rows) & (rows.first > 1) & (third > 0)
         average = self._averages(rows)

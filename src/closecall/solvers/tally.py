@@ -69,7 +69,7 @@ def margin_at(loss: Loss, level: float) -> float:
 
 @dataclass
 class Tally:
-    """Sums over rows at an aim; sides are those of the labels, -1 first.
+    """Sums over rows at an aim; arrays by side have label -1 first.
 
     Parameters
     ----------
@@ -80,16 +80,16 @@ class Tally:
     across : array (2, coordinates)
         Minus the slopes times the rows, by side.
     gradient : array (coordinates,)
-        Of the weighted losses.
+        The gradient of the weighted losses.
     held, moved : arrays (coordinates, coordinates)
         The curvature with the weights held, and what their change adds to the gradient's derivative.
     by_place, mass_by_c : arrays (coordinates,)
-        Derivatives of the gradient by the place, and of the mass by the coordinates.
+        Derivatives of the gradient with respect to the place, and of the mass with respect to the coordinates.
     mass_by_place, errors : float
-        The derivative of the mass by the place, and the misclassified mass.
+        The derivative of the mass with respect to the place, and the misclassified mass.
     up, down : float
-        How far the place can rise until a row enters the ramp from outside, and fall until one does from inside;
-        infinite if one is on it.
+        How far the place can rise before a row enters the ramp from outside, and fall before one enters from inside;
+        infinite if a row is already on it.
     full : bool
         Whether all rows were evaluated.
     """
@@ -112,7 +112,7 @@ class Tally:
 
     @classmethod
     def zero(cls, size: int) -> Tally:
-        """Of no rows."""
+        """The tally of no rows."""
         square, line = np.zeros((size, size)), np.zeros(size)
         sides = np.zeros(2), np.zeros(2), np.zeros((2, size))
         lines = line.copy(), square, square.copy(), line, line.copy()
@@ -187,7 +187,7 @@ def _bend(loss: Loss, margins: Array, slopes: Array) -> Array:
 
 
 def ramp(threshold: float, place: float, width: float, losses: Array) -> tuple[Array, Array, Array]:
-    """Shares of the losses (samples,), not cut at 0 and 1, and their derivatives by the loss and by the place."""
+    """Shares of the losses (samples,), not clipped to [0, 1], and their derivatives w.r.t. the loss and the place."""
     edge, wrong = np.exp(-place), losses >= threshold
     small = np.maximum(np.where(wrong, threshold, losses), 1e-300)
     shares = 0.5 + np.where(wrong, 2 * threshold - edge - losses, threshold * (np.log(small) + place)) / width

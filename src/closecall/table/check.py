@@ -64,7 +64,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     y : array (rows,)
         Labels.
     random_state : int
-        Of the folds and the forest.
+        Seed of the folds and the forest.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
 
 
 def _one(scores: Array) -> Array:
-    """Of two classes the score of the second."""
+    """With two classes, the score of the second."""
     return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
 

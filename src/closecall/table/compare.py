@@ -99,7 +99,7 @@ class ComparePlan:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What one split found.
+    """The results of one split.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """The results of the splits, one after the other.
+    """Yield the results of the splits, one after the other.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def run_splits(
     order : Order, optional
         Groups or times that keep rows apart.
     contenders : sequence of Contender
-        Those of the plan unless given.
+        The contenders; by default those of the plan.
     """
     check_classes(table, LEAST)
     table = table.parsed()
@@ -279,7 +279,7 @@ def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
 
 
 def looks_at(problem: Problem, n: int) -> float:
-    """How many of n examples a problem's aggregate uses.
+    """The number of examples, out of n, that a problem's aggregate uses.
 
     Examples
     --------

@@ -150,7 +150,8 @@ def compare(
     data_dir : str, optional
         Where data sets by name are.
     arguments, told, progress
-        For the command: what to repeat, who is told of the columns before the work, and what shows it.
+        For the command: the arguments to repeat it, a callback that receives the notes on the columns first, and one
+        that shows progress.
 
     Returns
     -------

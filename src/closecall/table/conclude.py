@@ -38,19 +38,19 @@ class Result:
     Parameters
     ----------
     method, label : str
-        Its name, one for each result, and the same in words.
+        Its name, unique among the results, and its label.
     values : tuple of float
         One for each split; higher is better.
     k, alpha : float
-        As chosen most often; NaN if there is none.
+        The values chosen most often; NaN if there are none.
     loss : str
         Empty if the method has its own.
     family, what : str
         ``linear``, ``aggregate``, ``tree``, ``other`` or ``majority``, and one line about it.
     setting : str
-        As chosen most often, in words.
+        The setting chosen most often, in words.
     ks, alphas : tuples of float
-        As chosen on each split.
+        The values chosen on each split.
     confusion : array (classes, classes)
         Test rows of all splits: true classes by predicted ones.
     ratio : float
@@ -99,12 +99,12 @@ class Difference:
 
     @property
     def sure(self) -> bool:
-        """Whether it is significant."""
+        """Whether the difference is significant."""
         return self.p < SIGNIFICANCE
 
     @property
     def helps(self) -> bool:
-        """Whether it is a significant gain."""
+        """Whether the difference is a significant gain."""
         return self.sure and self.mean > 0
 
 
@@ -194,10 +194,10 @@ def conclude(
     ----------
     table : Sheet
     splits : sequence of Split
-        As :func:`closecall.table.compare.run_splits` yields them.
+        The results yielded by :func:`closecall.table.compare.run_splits`.
     plan : ComparePlan
     contenders : sequence of Contender
-        Those of the plan unless given: their labels.
+        The contenders, for their labels; by default those of the plan.
     plain : str
         The reference for gains; by default the model of the first loss.
     order : Order, optional
@@ -243,7 +243,7 @@ def _result(
 
 
 def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Units) -> bool:
-    """Whether a contender is right on clearly more rows than the largest class is, row by row.
+    """Whether, by a row-by-row test, some contender is clearly more accurate than always predicting the largest class.
 
     A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
     """
@@ -266,7 +266,7 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
 
 
 def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
-    """Its rank: by its mean, ignoring rounding; among ties the plain model comes first."""
+    """The sort key of a result: its mean, ignoring rounding; in a tie the plain model comes first."""
     return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
 
 
@@ -285,7 +285,7 @@ def _about(method: str) -> str:
 
 
 def _often(values: Sequence[str]) -> int:
-    """The place of the most frequent value."""
+    """The position of the most frequent value."""
     return values.index(Counter(values).most_common(1)[0][0])
 
 

@@ -227,16 +227,16 @@ def line_up(
     Parameters
     ----------
     loss, multiclass : str
-        Of close-k.
+        The settings of close-k.
     metric : Metric
     extra : sequence of str
         Names of built-in contenders that are off by default, or ``package:Class``; nothing else is imported.
     only : sequence of str
         If given, only these and those that the verdict needs.
     everyone : bool
-        Whether all take part, and not just the six that answer the usual questions.
+        Whether all contenders take part, not just the six default ones.
     squashed : bool
-        Whether the columns are; else there is one logistic regression, not two.
+        Whether the columns are squashed; otherwise there is one logistic regression, not two.
     """
     known = built_in(loss, multiclass)
     there = [name for name, trouble in libraries().items() if not trouble]

@@ -191,7 +191,7 @@ def reading(table: Sheet) -> str:
 
 
 def described(table: Sheet) -> list[tuple[str, ...]]:
-    """A row for each column of the table: how it was read, and why not."""
+    """A row for each column of the table: how it was read, or why it was left out."""
     used = {column.name: column for column in table.columns}
     found: list[tuple[str, ...]] = []
     names = [str(name) for name in table.frame.columns]

@@ -83,7 +83,7 @@ class Order:
     def _different(self, codes: Array, splits: int, seed: int) -> list[Parts]:
         """Splits of the groups with different test parts, fewer than requested if there are no more.
 
-        The same split twice would look like certainty.
+        Repeating a split would make the result look more certain than it is.
         """
         if self.few:
             raise DataError(f"--groups: {self.few} groups are too few to tell a gain from chance; {FEWEST} are needed")

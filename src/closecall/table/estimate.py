@@ -87,7 +87,7 @@ def estimate(
         0 or 1: none.
     seed : int
     squashed : bool
-        Whether cells that are far out are pulled in.
+        Whether extreme cells are squashed.
     """
     if splits < 2 or why_none(table, splits, order):
         return None

@@ -32,7 +32,7 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         and such pulls need not add up.
     pulls : list of dict
         ``column``, its ``value``, the ``usual`` one (median or most frequent), ``pull`` towards the prediction,
-        ``per_unit`` (what one more of a number adds, where it is not far out) and ``flips_at`` (the number at
+        ``per_unit`` (the effect of one more unit of a number, unless it is extreme) and ``flips_at`` (the number at
         which the other class would win).
     """
     row = frame.iloc[:1]
@@ -103,7 +103,7 @@ def _about(step: Step, row: Any) -> Row:
 
 
 def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, score: float) -> Row:
-    """What one more of a number adds, and the number at which the other class would win, if there is one."""
+    """The effect of one more unit of a number, and the value at which the other class would win, if there is one."""
     if step.levels or not weight:
         return {"per_unit": None if step.levels else 0.0, "flips_at": None}
     with np.errstate(over="ignore"):

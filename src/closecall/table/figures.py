@@ -23,7 +23,7 @@ _WIDTH = 760
 
 
 def _filling(chart: Any, height: float) -> Any:
-    """A chart of the page's width, whatever that is: the page sets it before it draws."""
+    """A chart as wide as the page, which sets the width before drawing."""
     return chart.properties(
         width=_WIDTH, height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         usermeta={"fill": True},
@@ -48,7 +48,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     summaries : records with ``method``, ``mean``, ``low``, ``high``, ``p``, best first
     splits : records with ``method``, ``split``, ``difference``
     title : str
-        Of the axis.
+        Title of the axis.
     """
     y, x = _names(summaries), _across("difference", title)
     points = (
@@ -74,7 +74,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     summaries : records with ``method``, ``family``, ``mean``, ``low``, ``high``, best first
     splits : records with ``method``, ``family``, ``split``, ``value``, ``k``, ``alpha``
     title : str
-        Of the axis.
+        Title of the axis.
     """
     present = [family for family in FAMILIES if family in {record["family"] for record in summaries}]
     one = alt.selection_point(fields=["family"], bind="legend", name="family")
@@ -106,7 +106,7 @@ def trade(records: Sequence[Row], title: str) -> Any:
     ----------
     records : records with ``split``, ``share``, ``value``, ``mean``
     title : str
-        Of the axis.
+        Title of the axis.
     """
     low = min(record["share"] for record in records)
     scale = alt.Scale(type="log", domain=[0.8 * low, 1.25], nice=False)

@@ -1,4 +1,4 @@
-"""What a careful colleague would ask about a table: leaks, identifiers, disguised categories, a missing header."""
+"""Questions a careful colleague would ask about a table: leaks, identifiers, disguised categories, a missing header."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LISTED = 50
 
 
 def check_skops(name: str) -> None:
-    """An error that says what to install."""
+    """Raise an error that says what to install if skops is missing."""
     if importlib.util.find_spec("skops") is None:
         raise ValueError(NEEDS.format(name))
 

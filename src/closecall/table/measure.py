@@ -20,7 +20,7 @@ _TINY = 1e-12
 
 
 def wide(scores: Array) -> Array:
-    """Scores (..., samples, classes) of scores (..., samples, 1) of the second of two classes; others as they are.
+    """Scores (..., samples, classes): a single column (..., samples, 1) becomes two; others are returned unchanged.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def _log_loss(truth: Array, scores: Array) -> Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """What is counted.
+    """A metric: how predictions are scored and displayed.
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ class Metric:
     value : callable
         Codes of the true classes (samples,), scores (..., samples, classes) -> values (...), more is better.
     factor : float
-        A value times this is what a reader sees.
+        The factor from a value to the units shown to the reader.
     unit : str
-        Of differences.
+        The unit of differences.
     probabilities : bool
         Whether scores must be logarithms of probabilities.
     digits : int
@@ -111,15 +111,15 @@ class Metric:
         return 1e-6 if self.probabilities else 1e-300
 
     def shown(self, value: float) -> float:
-        """A value as a reader sees it."""
+        """A value in the units shown to the reader."""
         return self.factor * value
 
     def plain(self, value: float) -> float:
-        """A value as programs see it: a share, or the log loss."""
+        """A value for programs: a share, or the log loss."""
         return value if self.factor > 0 else -value
 
     def gain(self, value: float) -> float:
-        """A difference of values as a reader sees it: more is better."""
+        """A difference of values in the units shown to the reader: higher is better."""
         return abs(self.factor) * value
 
 

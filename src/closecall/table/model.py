@@ -125,7 +125,7 @@ class Preprocessor:
         return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
 
     def pulled_in(self, frame: Any) -> dict[str, int]:
-        """How many cells of which columns lie beyond the bound, and are squashed."""
+        """The number of cells beyond the bound, which are squashed, by column."""
         found = Counter[str]()
         for step, at in self.places():
             if not step.levels:
@@ -135,7 +135,7 @@ class Preprocessor:
         return {name: count for name, count in found.items() if count}
 
     def places(self) -> list[tuple[Step, int]]:
-        """Every step, and the first of its columns."""
+        """Every step with the position of its first column."""
         ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
         return list(zip(self.steps, ends, strict=False))
 
@@ -242,7 +242,7 @@ class TableModel:
         table : Sheet
         model : str
         loss : str
-            Of close-k and the aggregates.
+            The loss of close-k and the aggregates.
         multiclass : str
             How more than two classes are learnt: ``ovr``, ``top_two`` or ``softmax``.
         metric : str
@@ -287,7 +287,7 @@ class TableModel:
         return sorted(found, key=lambda each: -abs(each["coefficient"]))
 
     def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
-        """How many labelled rows of a frame could be recognised by their marks, and how many are."""
+        """How many labelled rows of a frame can be compared with the marks of the training rows, and how many match."""
         if not len(self.seen) or not len(frame):
             return 0, 0
         marks = marks_of(self.recipe.matrix(frame), labels.astype(str))

@@ -45,7 +45,7 @@ class Stored:
     budget: Budget
 
     def schema(self) -> Any:
-        """What the file says it holds: nested nodes, as JSON."""
+        """The schema stored in the file: nested nodes, as JSON."""
         member = self.archive.getinfo(SCHEMA)
         if member.compress_type not in METHODS:
             raise ValueError(f"{SCHEMA!r} is neither stored nor deflated")
@@ -73,7 +73,7 @@ class Stored:
         return found
 
     def plain(self, node: Any) -> Any:
-        """Text, a number, a truth value, nothing, or lists of them."""
+        """The plain value of a node: text, a number, a boolean, None, or lists of these."""
         if node["__loader__"] == "ListNode":
             return [self.plain(each) for each in node["content"]]
         if node["__loader__"] != "JsonNode":

@@ -75,7 +75,7 @@ class Findings:
     arguments : sequence of str
         The arguments of the command, to repeat it.
     order : Order
-        What keeps rows apart.
+        The groups or times that keep rows apart.
     suspects : pandas frame
         Rows to check, as :func:`closecall.check_rows` says.
     """
@@ -163,7 +163,7 @@ def to_csv(found: Findings) -> str:
 
 
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
-    """Rows to check as a person reads them, counted from 1 without the header line; the first of each kind."""
+    """Rows to check for display, counted from 1 without the header line; the first few of each kind."""
     found: list[tuple[str, ...]] = []
     for kind in ("label", "cell", "twin"):
         mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
@@ -249,12 +249,12 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
 
 
 def _headed(row: Row, label: str) -> Row:
-    """A row of results whose value is called what it is."""
+    """A row of results with the value labelled by its metric."""
     return {label if name == "value" else name: value for name, value in row.items()}
 
 
 def facts_of(table: Sheet) -> Row:
-    """What a table is, for programs."""
+    """Facts about a table, for programs."""
     missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
     return {
         "name": table.name, "rows": len(table.labels), "target": table.target,

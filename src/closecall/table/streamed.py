@@ -46,7 +46,7 @@ FRACTIONS = 20
 
 @dataclass(frozen=True)
 class Streamed:
-    """A fitted model and its facts: rows, classes, number of passes, notes."""
+    """A fitted model with its number of rows, classes, number of passes and notes."""
 
     model: TableModel
     rows: int
@@ -114,7 +114,7 @@ def fit_streamed(
     Parameters
     ----------
     source : ParquetSource
-        Or a source that Dask workers read.
+        The Parquet files, or a source that Dask workers read.
     model : str
         A name of :data:`STREAMED`.
     loss, multiclass
@@ -127,7 +127,7 @@ def fit_streamed(
     max_gathered : int
         Largest number of entries for which all rows are gathered.
     squashed : bool
-        Whether cells that are far out are pulled in.
+        Whether extreme cells are squashed.
     """
     target = source.pieces[0].target
     found = _look(source, callback)
@@ -181,7 +181,7 @@ def _look(source: ParquetSource, callback: Callable[[PassEvent], None] | None) -
 
 
 def _used(found: Columns, names: Sequence[str], keep: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """Which columns are features, and notes on the others."""
+    """The columns used as features, and notes on the others."""
     used, notes = list[int](), list[str]()
     for place, name in enumerate(names):
         if not found.known[place]:

@@ -93,7 +93,7 @@ def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
 
 
 def _moved(X: Array, y: Array, how: How) -> Any:
-    """Logistic regression with its threshold, which is its intercept, moved if that really gains."""
+    """Logistic regression with its threshold (its intercept) moved if the gain is real."""
     model = _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how)
     objective = "balanced_accuracy" if how.metric == "balanced_accuracy" else "accuracy"
     plain = clone(model).set_params(calibration=None)

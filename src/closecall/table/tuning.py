@@ -136,7 +136,7 @@ def _forest(_: int) -> Settings:
 
 
 def _neighbours(rows: int) -> Settings:
-    """Without a tree over the rows: only the rows are saved."""
+    """Nearest neighbours without a search tree, so only the rows are saved."""
     counts = [count for count in NEIGHBOURS if count < rows] or [1]
     return [(f"{count} neighbours", KNeighborsClassifier(count, algorithm="brute")) for count in counts]
 
@@ -156,7 +156,7 @@ def made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[s
 
 
 def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Members and alphas of a family: four with three or six with two; of a single member, every alpha.
+    """Members and alphas to try for a family (four by three or six by two); for a single member, every alpha.
 
     Examples
     --------

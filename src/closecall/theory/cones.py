@@ -13,12 +13,12 @@ target. The targets rise from half the errors of the best known classifier to al
 any time; the cost grows with every step and is dominated by the last.
 
 Undecided examples add to a bound in pairs: if no theta of the cone can be right on both, one of them counts as an
-error. Few of all pairs matter, those that a good classifier orders wrongly, each example in one: see :func:`matched`.
-They halve the number of cones (measured on the sets of docs/results/beyond-exact.md).
+error. Only the pairs that a good classifier orders wrongly matter, with each example in at most one: see
+:func:`matched`. They halve the number of cones (measured on the sets of docs/results/beyond-exact.md).
 
-The edge to be split is long and crossed by much undecided mass, at the mean place of the crossings: by mass alone, a
-few edges might be split forever while the others stay long. Measured on 300 normal examples, a sixth of them wrong: ten
-thousand cones for three features, where enumeration checks 300 ** 3 positions.
+The edge to split is long and crossed by much undecided mass; it is split at the mean position of the crossings:
+choosing by mass alone might split a few edges forever while the others stay long. Measured on 300 normal examples, a
+sixth of them wrong: ten thousand cones for three features, where enumeration checks 300 ** 3 positions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Cones:
     rays: Array
 
     def part(self, rows: Array, cones: Array) -> _Cones:
-        """Those rows of those cones (bool arrays)."""
+        """The selected cones and rows (bool arrays)."""
         renumbered = np.cumsum(cones) - 1
         owner = renumbered[self.owner[rows]]
         return _Cones(
@@ -129,8 +129,8 @@ def least_outside(
 def matched(vectors: Array, slopes: Array) -> Array:
     """The partner of each example, (samples,), -1 where there is none: both classes, ordered wrongly, each in one pair.
 
-    There are as many pairs as possible, which is the number of errors of the best threshold. Among these, pairs with
-    the largest distances are preferred, because other slopes order them wrongly too.
+    The number of pairs is the largest possible, and equals the number of errors of the best threshold. Among these,
+    pairs with the largest distances are preferred, because other slopes order them wrongly too.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def _masses(cones: _Cones, patterns: Array) -> Array:
 
 
 def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
-    """The cones with what is wrong everywhere counted, the rows' patterns of signs, the errors of all rays."""
+    """The cones, with examples that are wrong everywhere counted; the rows' sign patterns; the errors of all rays."""
     dimensions = cones.rays.shape[1]
     patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
     masses = _masses(cones, patterns)
@@ -241,7 +241,7 @@ def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
 
 
 def _split(cones: _Cones, patterns: Array) -> _Cones:
-    """Two cones for each: a new ray, on the edge that the most mass crosses, replaces either end."""
+    """Split each cone in two: a new ray on the edge crossed by the most mass replaces one end or the other."""
     dimensions = cones.rays.shape[1]
     starts, ends = np.triu_indices(dimensions, 1)
     members = _members(dimensions)

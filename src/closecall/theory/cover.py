@@ -155,7 +155,7 @@ def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> t
 
 
 def _disjoint(conflicts: list[Array], weights: Array) -> float:
-    """The weight that conflicts without a common member cost at least: a bound that needs no solver."""
+    """A lower bound on the weight of a cover, found by charging the conflicts one by one, without a solver."""
     left, bound = weights.copy(), 0.0
     for conflict in conflicts:
         # A weight may be paid out in parts: each conflict takes what its poorest member has left.

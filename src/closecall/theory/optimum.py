@@ -119,7 +119,7 @@ def _check_start(start: Any, features: int) -> Array:
 
 @dataclass(frozen=True)
 class _Task:
-    """A problem reduced to what matters.
+    """A problem reduced to distinct rows and independent columns.
 
     ``vectors`` (rows, columns + 1) are the distinct rows with their label, z = y * (x, 1), on scaled independent
     columns. A row costs ``weights`` (rows,) beyond ``unavoidable``, the mass that equal rows of opposite labels cost
@@ -170,7 +170,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
 
 
 def _independent(rows: Array) -> Array:
-    """Columns that determine the others as affine functions: they suffice for all linear classifiers."""
+    """A set of columns of which all others are affine functions; they suffice for all linear classifiers."""
     if rows.shape[1] == 0:
         return np.arange(0)
     triangle, order = linalg.qr(rows - rows.mean(axis=0), mode="r", pivoting=True)

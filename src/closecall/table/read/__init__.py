@@ -1,1 +1,1 @@
-"""Files of one's own -> tables: CSV and Parquet, what their columns are, and their matrix of numbers."""
+"""User files -> tables: reading CSV and Parquet, detecting column types, and encoding them as a matrix."""

@@ -271,7 +271,7 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
 
 
 def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
-    """The column as numbers or names, as the user says; an error if no value is a number."""
+    """The column read as numbers or names, as requested by the user; an error if no value is a number."""
     if wanted == "nominal":
         return Column(name, "nominal"), ""
     known = texts(column).dropna()
@@ -284,7 +284,7 @@ def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
 
 
 def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
-    """Numbers, numbers with decimal commas, dates in one of the known formats, or else names."""
+    """Detect the kind of a column: numbers, numbers with decimal commas, dates in a known format, or else names."""
     pd = need_pandas()
     if pd.api.types.is_numeric_dtype(column):
         return Column(name, "number"), ""
@@ -306,7 +306,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
 
 
 def _two_formats(name: str, known: Any) -> Column | None:
-    """Dates in two formats that cannot be confused, if the column has such dates."""
+    """Two unambiguous date formats that the column mixes, if there are any."""
     head = known.iloc[:_LOOK]
     first = max(DATES, key=lambda form: _share(head, Column(name, "date", form)))
     others = [form for form in DATES if {first[:5], form[:5]} != {"%d/%m", "%m/%d"} and form != first]

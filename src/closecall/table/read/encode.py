@@ -29,7 +29,7 @@ def moments(X: Array) -> tuple[Array, Array]:
 
 
 def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float, Array | None]:
-    """What fills a missing value, and the ``most`` frequent codes (None: the number itself).
+    """The value used for missing cells, and the ``most`` frequent codes (None: the number itself).
 
     A missing number becomes the mean, a missing code the most frequent one; ties go to the first.
 
@@ -48,14 +48,14 @@ def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float,
 
 
 def _mean(known: Array) -> float:
-    """The mean, 0 of nothing; of numbers whose sum leaves the range of floats, too."""
+    """The mean, also of numbers whose sum overflows; 0 if there are none."""
     if not len(known):
         return 0.0
     return float(known.mean() if np.abs(known).max() < 1e100 else moments(known[:, None])[0][0])
 
 
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
-    """What fills a missing value, and the codes that get a column each (None: the number itself).
+    """The value used for missing cells, and the codes that get their own column (None: the number itself).
 
     With two codes a second column would only be the complement of the first.
 

@@ -45,9 +45,9 @@ def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
     ----------
     path : path
     limit : int
-        Of the content, and with a separator of what its cells become.
+        The limit on the content and, with a separator, on the memory of its cells.
     separator : str
-        Of a table.
+        The separator of a table.
     """
     try:
         with path.open("rb") as file:

@@ -165,7 +165,7 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
         As in :func:`read_file`.
     reading : Reading, optional
     name : str
-        What messages call it.
+        Its name in messages.
     """
     reading = reading or Reading()
     if not len(frame):

@@ -55,7 +55,7 @@ class Text(_Rejoined):
     budget : Budget
         The remaining budget; a reader of pieces may set a new one for each.
     separator : str
-        Between cells; with the ends of lines it says how many there are. Empty if the text is no table.
+        The separator between cells, used with the line ends to count them. Empty if the text is no table.
 
     Examples
     --------
@@ -80,13 +80,13 @@ class Text(_Rejoined):
 
 
 def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
-    """A file to read on, unpacked if it is gzip whatever its name, and its first bytes with the whole first line.
+    """A file to read from, unpacked if it is gzip (whatever its name), and its first bytes with the whole first line.
 
     Parameters
     ----------
     raw : binary file
     size : int
-        Of the head, at least.
+        The minimum size of the head, in bytes.
     what : object
         Its name, for errors.
     """

@@ -43,7 +43,7 @@ NOISE = 200
 SHAPE = 200, 10
 BASE, CHOICE = "baseline", "guarded"
 #: Other guards that are counted from the same comparisons; the name says how many standard errors.
-OTHERS = {"guarded_1.25": 1.25, "guarded_2": 2.0, "guarded_2.5": 2.5}
+OTHERS = {"guarded_1.5": 1.5, "guarded_2.5": 2.5}
 GUARDS = {CHOICE: GuardedClassifierCV(None, None).guard, **OTHERS}
 LABELS = {
     BASE: "LogisticRegressionCV", "close_k": "CloseKClassifierCV", "forest": "tuned RandomForest",

@@ -118,11 +118,11 @@ def test_pages_of_the_referees(tmp_path: Path) -> None:
              for i in range(20)]  # fmt: skip
     stored(tmp_path, "referee-noise", noise)
     page = tight(referee.page(referee.table(settings), tmp_path / "figure.svg"))
-    # The forest, 2 points better, is taken where its gain exceeds so many standard errors: on a, with 1.25 on d, too.
+    # The forest, 2 points better, is taken where its gain exceeds so many standard errors: on a, with 1.5 on d, too.
     assert "better than the baseline on 1 of 4 sets and a point or more worse on 0 of 4" in page
     assert "is 1.50 points below that of tuned RandomForest" in page
     assert "left the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
-    assert "With 1.25, counted from the same comparisons, it is a point better on 2 of 4 sets" in page
+    assert "With 1.5, counted from the same comparisons, it is a point better on 2 of 4 sets" in page
     assert "on noise it leaves the baseline in 5 of 20 runs" in page
     assert "chooses among 11 penalties" in page
 

@@ -170,7 +170,7 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
     for name, count in sorted(files.items()):
         for line in _read_file(folder / name, count, len(runs), budget):
             if line.cell.key in lines:
-                raise CompactError(f"{folder / name}: {line.cell.dataset} split {line.cell.split} is there twice")
+                raise CompactError(f"{folder / name}: {line.cell.dataset} split {line.cell.split} appears twice")
             lines[line.cell.key] = line
     return list(lines.values()), runs, failures
 

@@ -32,7 +32,7 @@ Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this
 Time = Annotated[str, typer.Option(help="Train only on rows that are earlier by this column.")]
 Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
-NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave cells that are far out as they are.")]
+NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells as they are.")]
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
@@ -136,7 +136,7 @@ def check(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the rows of a table to check: doubtful labels, cells far out, twins with different labels."""
+    """List the rows of a table to check: doubtful labels, extreme cells, twins with different labels."""
     from closecall.table.check import check_table
     from closecall.table.output import opened
     from closecall.table.report import rows_csv, suspect_rows

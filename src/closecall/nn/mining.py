@@ -108,7 +108,7 @@ class Tilted(Reducer):
 
     def __init__(self, t: float = 1.0, **options: Any) -> None:
         if not math.isfinite(t):
-            raise ValueError(f"t={t!r} must be a finite number; Maximal is the limit above")
+            raise ValueError(f"t={t!r} must be a finite number; use Maximal for the limit t -> inf")
         super().__init__(**options)
         self.t = t
 

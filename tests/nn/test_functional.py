@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.cuts import cut_rows  # noqa: E402
-from closecall.nn.forms import MARGIN_LOSSES, MARGIN_SLOPES  # noqa: E402
+from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
 from closecall.nn.selection import Selector, cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7
@@ -106,16 +106,6 @@ def test_the_cut_on_an_accelerator_is_the_cut_on_the_cpu(weighted: bool) -> None
     other = cut_sorted(torch.tensor(keys), None if mass is None else torch.tensor(mass), torch.tensor(wanted))
     for one, two in zip(ours, other, strict=True):
         np.testing.assert_array_equal(one, two.numpy())
-
-
-def test_long_weighted_rows_are_cut_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    keys, mass = rng.integers(0, 40, (30, 200)) / 8, rng.integers(0, 3, (30, 200)) / 2
-    wanted = np.concatenate([rng.uniform(0, 110, (28, 1)), [[0.0]], [[math.inf]]])
-    short = cut_rows(keys, mass, wanted)
-    monkeypatch.setattr("closecall.nn.cuts.LONG", 4)
-    for one, two in zip(short, cut_rows(keys, mass, wanted), strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 def test_rows_have_their_own_k() -> None:
@@ -218,7 +208,6 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     (slopes,) = torch.autograd.grad(values.sum(), points)
     slow = LOSSES[name].slope(points.detach().numpy())
     np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
-    np.testing.assert_allclose(MARGIN_SLOPES[name](points.detach()), slow, rtol=1e-12)
 
 
 def test_margins_of_one_logit_and_of_classes() -> None:

@@ -70,34 +70,6 @@ class Parameters:
     shape: Shape
     values: Array
 
-    @classmethod
-    def joined(cls, shape: Shape, on_inputs: Array, on_first: Array, on_second: Array) -> Parameters:
-        """Build networks from their weights on x, h1 and h2, each (rows, units, inputs)."""
-        values = np.empty((len(on_inputs), shape.size), dtype=on_inputs.dtype)
-        first, second, last = shape.split(values)
-        hidden = shape.hidden
-        first[:] = on_inputs[:, :hidden]
-        second[:] = np.concatenate([on_inputs[:, hidden : 2 * hidden], on_first[:, :hidden]], axis=2)
-        last[:] = np.concatenate([on_inputs[:, 2 * hidden :], on_first[:, hidden:], on_second], axis=2)
-        return cls(shape, values)
-
-    @property
-    def on_inputs(self) -> Array:
-        """The weights on x of both hidden layers and the output, (rows, 2h + o, features + 1); intercepts last."""
-        return np.concatenate([each[..., : self.shape.features + 1] for each in self.shape.split(self.values)], axis=1)
-
-    @property
-    def on_first(self) -> Array:
-        """The weights on h1 of the second layer and the output, (rows, h + o, h)."""
-        begin = self.shape.features + 1
-        layers = self.shape.split(self.values)[1:]
-        return np.concatenate([each[..., begin : begin + self.shape.hidden] for each in layers], axis=1)
-
-    @property
-    def on_second(self) -> Array:
-        """The weights on h2 of the output, (rows, o, h)."""
-        return self.shape.split(self.values)[2][..., self.shape.features + 1 + self.shape.hidden :]
-
 
 def start(shape: Shape, seed: int) -> Parameters:
     """One random start, one row: uniform within 1/sqrt(fan-in), as in torch's linear layers.
@@ -114,7 +86,12 @@ def start(shape: Shape, seed: int) -> Parameters:
     on_inputs = bounds * rng.uniform(-1, 1, (2 * hidden + outputs, features + 1))
     on_first = bounds[hidden:] * rng.uniform(-1, 1, (hidden + outputs, hidden))
     on_second = bounds[2 * hidden :] * rng.uniform(-1, 1, (outputs, hidden))
-    return Parameters.joined(shape, on_inputs[None], on_first[None], on_second[None])
+    values = np.empty(shape.size)
+    first, second, last = shape.split(values)
+    first[:] = on_inputs[:hidden]
+    second[:] = np.hstack([on_inputs[hidden : 2 * hidden], on_first[:hidden]])
+    last[:] = np.hstack([on_inputs[2 * hidden :], on_first[hidden:], on_second])
+    return Parameters(shape, values[None])
 
 
 def forward(layers: list[Array], seen: Array) -> Array:

@@ -29,7 +29,7 @@ def slack(samples: int) -> float:
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Weights of the smallest keys (samples,), summing to ``wanted`` or to the total of the masses, if less; ties share.
+    """Weights of the smallest keys (samples,), summing to ``wanted`` or to all their mass, if less; ties share.
 
     Examples
     --------

@@ -10,7 +10,7 @@ import numpy as np
 
 from closecall.linear import Diagnosis
 from closecall.report.formats import Row, signed
-from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, PAIR, PLAIN, THOUSANDS, texts
+from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, KINDS, PAIR, PLAIN, THOUSANDS, Column, texts
 from closecall.table.read.sheet import Sheet
 
 from .conclude import Conclusion, Difference, Result, against, p_value
@@ -20,7 +20,6 @@ from .contenders import CLOSE_K, MAJORITY
 FORMATS = {"value": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
 FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "marks, thousands", CONTINENTAL: "marks, decimal comma",
          **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
-KINDS = {"number": "number", "date": "date, as days", "nominal": "names, a column each"}
 #: What is said of each column.
 DESCRIBED = ("column", "read as", "missing", "different", "such as", "remark")
 #: How many methods a sentence names, columns the page lists, and classes a confusion matrix has.
@@ -198,7 +197,7 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
     for name in names[:LISTED]:
         text = texts(table.frame[name])
         column = used.get(name)
-        kind = "target" if name == table.target else KINDS[column.kind] if column else "left out"
+        kind = "target" if name == table.target else _kind(column) if column else "left out"
         form = FORMS.get(column.form, column.form.replace(EITHER, " or ")) if column else ""
         values = list(dict.fromkeys(text.dropna().head(200)))
         examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])
@@ -209,6 +208,10 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
     if len(names) > LISTED:
         found.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
     return found
+
+
+def _kind(column: Column) -> str:
+    return KINDS[column.kind].label if column.kind in KINDS else "names, a column each"
 
 
 def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:

@@ -8,11 +8,9 @@ import numpy as np
 
 from closecall.preprocessing import unsquash
 from closecall.report.formats import Row
-from closecall.table.read.columns import DATES, texts
+from closecall.table.read.columns import KINDS, texts
 
 from .model import Preprocessor, Step, TableModel
-
-_DAYS = "datetime64[D]"
 
 
 def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
@@ -116,11 +114,4 @@ def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, sc
 
 def _written(step: Step, value: Any) -> str:
     """A value in the format of the table: days as dates."""
-    if step.column.kind != "date":
-        return value if isinstance(value, str) else f"{value:.6g}"
-    if not np.isfinite(value) or abs(value) > 1e6:
-        return ""
-    day = np.datetime64(0, "D") + round(value)
-    form = step.column.form
-    plain = form in DATES[1:] and "%H" not in form
-    return day.astype(_DAYS).item().strftime(form) if plain else str(day)
+    return value if isinstance(value, str) else KINDS[step.column.kind].write(value, step.column.form)

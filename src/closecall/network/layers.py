@@ -59,13 +59,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The weights of many networks of one shape.
-
-    Parameters
-    ----------
-    shape : Shape
-    values : array (rows, shape.size)
-    """
+    """The weights (rows, shape.size) of many networks of one shape."""
 
     shape: Shape
     values: Array
@@ -95,14 +89,9 @@ def start(shape: Shape, seed: int) -> Parameters:
 
 
 def forward(layers: list[Array], seen: Array) -> Array:
-    """Scores (outputs, samples) of one network; fills in h1 and h2.
+    """Scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
 
-    Parameters
-    ----------
-    layers : list of three arrays
-        The layers, as returned by :meth:`Shape.split`.
-    seen : array (features + 1 + 2h, samples)
-        The inputs and a row of ones; the rows below receive the activations.
+    ``seen`` (features + 1 + 2h, samples) holds the inputs and a row of ones; the rows below receive h1 and h2.
     """
     for layer in layers[:2]:
         units, width = layer.shape

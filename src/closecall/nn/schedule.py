@@ -40,14 +40,8 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """The same as :func:`between` in tensor operations, for totals not known in advance.
-
-    Parameters
-    ----------
-    end, start : tensor (rows, 1)
-        The final count and where it starts, as floats.
-    remaining : tensor (2,)
-        Numerator and denominator, as integers, of the part of the way that remains.
+    """The same as :func:`between` for totals not known in advance: counts (rows, 1) as floats, and the part of the way
+    that remains (2,), numerator and denominator as integers.
 
     Examples
     --------

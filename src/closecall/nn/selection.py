@@ -128,14 +128,9 @@ def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tenso
 
 @dataclass(frozen=True)
 class Selector:
-    """Takes the smallest keys of each row, by mass.
+    """Takes the smallest keys of each row, by the masses (rows, samples), one each if None.
 
-    Parameters
-    ----------
-    mass : tensor (rows, samples) or None
-        Sample weights; one each if None.
-    refuse : {"nonfinite", "nan", ""}
-        Which keys raise. Otherwise a NaN is never selected.
+    ``refuse`` says which keys raise: ``"nonfinite"``, ``"nan"`` or none (``""``). Otherwise a NaN is never selected.
 
     Examples
     --------

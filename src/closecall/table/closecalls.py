@@ -65,14 +65,11 @@ def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
 def close_calls(
     table: Sheet, splits: Sequence[Split], classes: Sequence[str]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The rows about which close-k is least certain out of sample, and the columns that matter most for them.
+    """The rows about which close-k is least certain out of sample, and the columns that matter most for them: header,
+    rows.
 
-    Returns
-    -------
-    header : tuple of str
-    rows : list of tuples
-        The row of the table (from 1, without the header line), the class, the predictions and their counts, the lead
-        (of the winner over the runner-up, over the median lead of its split), and the columns of largest weight.
+    A row has its number in the table (from 1, without the header line), the class, the predictions and their counts,
+    the lead (of the winner over the runner-up, over the median lead of its split), and the columns of largest weight.
     """
     leads: dict[int, list[tuple[float, int]]] = {}
     for split in splits:

@@ -48,25 +48,10 @@ _BLOCK = 1 << 23  # scores in memory at a time
 class ComparePlan:
     """The settings of a comparison.
 
-    Parameters
-    ----------
-    splits : int
-    losses : tuple of str
-        The first is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
-    multiclass : str
-        How close-k handles more than two classes.
-    metric : str
-    extra, only, everyone : tuples of str, bool
-        Contenders, as in :func:`closecall.table.contenders.line_up`.
-    aggregates : bool
-        Whether the individual aggregates take part.
-    max_iter : int
-        Steps of the aggregates.
-    seed : int
-    jobs : int
-        Number of processes; 0 for one per core.
-    squashed : bool
-        Whether extreme cells are squashed.
+    The first loss is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
+    ``extra``, ``only`` and ``everyone`` name contenders as in :func:`closecall.table.contenders.line_up`;
+    ``aggregates``: whether the individual aggregates take part, with ``max_iter`` steps; 0 ``jobs`` are one for each
+    core.
     """
 
     splits: int = 10
@@ -99,19 +84,9 @@ class ComparePlan:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The results of one split.
-
-    Parameters
-    ----------
-    entries : tuple of Entry
-    rows, truth : arrays (test rows,)
-        The test rows and the codes of their classes.
-    training, known : int
-        Rows of the training part, and of the training and validation parts together.
-    trade : tuple of (float, float)
-        k as a share of the rows, and its best value on the validation part; 1 is the average loss.
-    features : tuple of str
-        Names of the columns of the matrix.
+    """The results of one split: its test rows and the codes of their classes (test rows,), the number of rows of the
+    training part and of both other parts together, the names of the columns of the matrix, and ``trade``: k as a share
+    of the rows with its best value on the validation part, where 1 is the average loss.
     """
 
     entries: tuple[Entry, ...]
@@ -126,17 +101,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """Yield the results of the splits, one after the other.
-
-    Parameters
-    ----------
-    table : Sheet
-    plan : ComparePlan
-    order : Order, optional
-        Groups or times that keep rows apart.
-    contenders : sequence of Contender
-        The contenders; by default those of the plan.
-    """
+    """Yield the results of the splits, one after the other, of the given contenders or those of the plan."""
     check_classes(table, LEAST)
     table = table.parsed()
     order, contenders = order or Order(), contenders or plan.contenders()

@@ -231,19 +231,9 @@ def line_up(
 ) -> tuple[Contender, ...]:  # fmt: skip
     """All contenders, close-k and the baselines first.
 
-    Parameters
-    ----------
-    loss, multiclass : str
-        The settings of close-k.
-    metric : Metric
-    extra : sequence of str
-        Names of built-in contenders that are off by default, or ``package:Class``; nothing else is imported.
-    only : sequence of str
-        If given, only these and those that the verdict needs.
-    everyone : bool
-        Whether all contenders take part, not just the six default ones.
-    squashed : bool
-        Whether the columns are squashed; otherwise there is one logistic regression, not two.
+    ``extra`` names built-in contenders that are off by default, or ``package:Class``; nothing else is imported. With
+    ``only``, just these take part and those that the verdict needs; with ``everyone`` all, not just the six default
+    ones. If columns are not ``squashed`` there is one logistic regression, not two.
     """
     known = built_in(loss, multiclass)
     there = [name for name, trouble in libraries().items() if not trouble]

@@ -43,12 +43,8 @@ def _names(summaries: Sequence[Row], field: str = "method") -> Any:
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     """Every method minus the plain one on the same splits: dots, mean and interval; grey if not significant.
 
-    Parameters
-    ----------
-    summaries : records with ``method``, ``mean``, ``low``, ``high``, ``p``, best first
-    splits : records with ``method``, ``split``, ``difference``
-    title : str
-        Title of the axis.
+    Summaries, best first, have ``method``, ``mean``, ``low``, ``high``, ``p``; splits ``method``, ``split``,
+    ``difference``; the title is that of the axis.
     """
     y, x = _names(summaries), _across("difference", title)
     points = (
@@ -69,12 +65,8 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     """Every method: a dot for each split, the mean and its interval.
 
-    Parameters
-    ----------
-    summaries : records with ``method``, ``family``, ``mean``, ``low``, ``high``, best first
-    splits : records with ``method``, ``family``, ``split``, ``value``, ``k``, ``alpha``
-    title : str
-        Title of the axis.
+    Summaries, best first, have ``method``, ``family``, ``mean``, ``low``, ``high``; splits ``method``, ``family``,
+    ``split``, ``value``, ``k``, ``alpha``.
     """
     present = [family for family in FAMILIES if family in {record["family"] for record in summaries}]
     one = alt.selection_point(fields=["family"], bind="legend", name="family")
@@ -102,11 +94,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def trade(records: Sequence[Row], title: str) -> Any:
     """The value of each k on the validation parts: a thin line for each split, a thick one for the mean.
 
-    Parameters
-    ----------
-    records : records with ``split``, ``share``, ``value``, ``mean``
-    title : str
-        Title of the axis.
+    Records have ``split``, ``share``, ``value`` and ``mean``.
     """
     low = min(record["share"] for record in records)
     scale = alt.Scale(type="log", domain=[0.8 * low, 1.25], nice=False)
@@ -126,9 +114,7 @@ def trade(records: Sequence[Row], title: str) -> Any:
 def coefficients(records: Sequence[Row]) -> Any:
     """Coefficients of close-k on every split, the largest first; grey if the interval includes zero.
 
-    Parameters
-    ----------
-    records : records with ``name``, ``split``, ``value``, ``mean``, ``low``, ``high``
+    Records have ``name``, ``split``, ``value``, ``mean``, ``low`` and ``high``.
     """
     title = "coefficient (columns scaled to variance 1)"
     y, x = _names(records, "name"), _across("value", title)

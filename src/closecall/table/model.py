@@ -85,14 +85,9 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Preprocessor:
-    """Steps fitted on training rows, and the centre and scale of the columns they make.
+    """Steps fitted on training rows, and the centre and scale (features,) of the columns they make.
 
-    Parameters
-    ----------
-    steps : tuple of Step
-    mean, scale : arrays (features,)
-    bound : float
-        Deviations beyond which cells are squashed; infinity for no squashing.
+    Cells beyond ``bound`` deviations are squashed; infinity means no squashing.
 
     Examples
     --------
@@ -213,16 +208,9 @@ def _apply(values: Any, step: Step) -> tuple[Array, int]:
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A fitted model of tables: how to read the columns, and the classifier.
+    """A fitted model of tables: how to read the columns, and the classifier, whose classes are the labels as text.
 
-    Parameters
-    ----------
-    target : str
-    recipe : Preprocessor
-    classifier : fitted classifier
-        Its classes are the labels as text. Linear ones are closecall's.
-    seen : array (rows,) of uint64
-        Marks of training rows: those with the smallest marks, each of which occurs once in the training rows.
+    ``seen`` (rows,) of uint64 are marks of training rows: the smallest of those that occur once among them.
     """
 
     target: str
@@ -237,20 +225,8 @@ class TableModel:
     ) -> TableModel:  # fmt: skip
         """Fit the preprocessing and a model of :data:`closecall.table.train.MODELS` to a table.
 
-        Parameters
-        ----------
-        table : Sheet
-        model : str
-        loss : str
-            The loss of close-k and the aggregates.
-        multiclass : str
-            How more than two classes are learnt: ``ovr``, ``top_two`` or ``softmax``.
-        metric : str
-            The metric for searches.
-        order : closecall.table.divide.Order, optional
-            Groups or times that the folds of a search keep apart.
-        squashed : bool
-            Whether extreme cells are squashed.
+        The folds of a search keep the groups or times of ``order`` apart; ``squashed``: whether extreme cells are
+        squashed.
         """
         from .train import How, train  # late: what it offers is built on this module
 

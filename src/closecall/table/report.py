@@ -62,22 +62,9 @@ LISTED = 15
 
 @dataclass(frozen=True)
 class Findings:
-    """All results of a comparison, and its settings.
-
-    Parameters
-    ----------
-    table : Sheet
-    comparison : Conclusion
-    diagnosis : Diagnosis
-    splits : sequence of Split
-    hints : tuple of str
-        What to check before trusting the verdict.
-    arguments : sequence of str
-        The arguments of the command, to repeat it.
-    order : Order
-        The groups or times that keep rows apart.
-    suspects : pandas frame
-        Rows to check, as :func:`closecall.check_rows` says.
+    """All results of a comparison, and its settings: what to check before trusting the verdict (``hints``), the
+    arguments of the command, to repeat it, and a frame of rows to check (``suspects``), as :func:`closecall.check_rows`
+    says.
     """
 
     table: Sheet
@@ -128,15 +115,7 @@ def check_packages() -> str:
 
 
 def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
-    """Write the page and the result files; returns the paths, the page first.
-
-    Parameters
-    ----------
-    found : Findings
-    page : Path
-    records : sequence of dict
-        What ``--json`` would print.
-    """
+    """Write the page and the result files, with the records that ``--json`` would print; the paths, the page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",

@@ -109,25 +109,11 @@ def fit_streamed(
     keep: Sequence[str] = (), callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
     squashed: bool = True,
 ) -> Streamed:  # fmt: skip
-    """Fit a model to the numeric columns of Parquet files.
+    """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read here or by Dask workers.
 
-    Parameters
-    ----------
-    source : ParquetSource
-        The Parquet files, or a source that Dask workers read.
-    model : str
-        A name of :data:`STREAMED`.
-    loss, multiclass
-        As in :meth:`closecall.table.model.TableModel.fit`; if the table is not gathered, more than two classes are
-        fitted one against the rest.
-    keep : sequence of str
-        Columns to keep although they look like identifiers.
-    callback : callable, optional
-        Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
-    max_gathered : int
-        Largest number of entries for which all rows are gathered.
-    squashed : bool
-        Whether extreme cells are squashed.
+    ``loss``, ``multiclass``, ``keep`` and ``squashed`` are as in memory, but if the table has more than
+    ``max_gathered`` entries, so that its rows are not gathered, more than two classes are fitted one against the rest.
+    ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
     """
     target = source.pieces[0].target
     found = _look(source, callback)

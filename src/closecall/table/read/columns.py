@@ -258,14 +258,8 @@ def columns_of(
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     """The features among the named columns of a frame, and notes on those left out or read in an unusual way.
 
-    Parameters
-    ----------
-    frame : pandas frame (samples, columns)
-    names : list of str
-    keep : collection of str
-        Columns to keep although they look like identifiers.
-    forced : mapping, optional
-        Column -> ``number`` or ``nominal``, whatever it looks like.
+    Columns in ``keep`` stay although they look like identifiers; ``forced`` columns are ``number`` or ``nominal``,
+    whatever they look like.
 
     Examples
     --------

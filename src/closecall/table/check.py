@@ -27,7 +27,7 @@ from closecall.table.read.sheet import Sheet
 from .compare import Split
 from .contenders import CLOSE_K
 from .measure import log_probabilities, sigmoids
-from .model import Preprocessor
+from .preprocess import Preprocessor
 from .table import check_classes
 
 #: Trees of the judging forest, and rows in each leaf at least: of 1, 3, 5 and 10 the best AUROC on 20 sets (0.90).

@@ -30,7 +30,7 @@ from closecall.table.read.sheet import Sheet
 from .contenders import MAJORITY, UNSQUASHED, Contender, Entry, line_up, quietly
 from .divide import Order, Parts
 from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
-from .model import Preprocessor
+from .preprocess import Preprocessor
 from .table import check_classes
 from .tuning import SplitData
 

@@ -20,7 +20,7 @@ from .conclude import PLAIN, conclude
 from .contenders import AGGREGATED
 from .divide import Order
 from .hints import hints
-from .model import Preprocessor
+from .preprocess import Preprocessor
 from .report import PRECISION, Findings, as_records, facts_of, write
 from .table import check_classes, read
 

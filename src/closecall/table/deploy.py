@@ -17,7 +17,8 @@ from closecall._names import Array
 from closecall.table.read.columns import Column, numbers, texts
 from closecall.table.read.dataset import DataError
 
-from .model import Preprocessor, Step, TableModel
+from .model import TableModel
+from .preprocess import Preprocessor, Step
 
 NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
 

@@ -10,7 +10,8 @@ from closecall.preprocessing import unsquash
 from closecall.report.formats import Row
 from closecall.table.read.columns import KINDS, texts
 
-from .model import Preprocessor, Step, TableModel
+from .model import TableModel
+from .preprocess import Preprocessor, Step
 
 
 def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:

@@ -32,7 +32,7 @@ BROKEN = "a tree of it is broken"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A skops archive: its schema and arrays, which are read and counted on demand, with one budget for the whole file."""
+    """A skops archive: its schema and arrays, read and counted on demand, with one budget for the whole file."""
 
     archive: zipfile.ZipFile
     budget: Budget

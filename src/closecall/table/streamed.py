@@ -1,7 +1,7 @@
 """``closecall fit`` for Parquet files too large for memory: one pass learns the columns, the others fit.
 
 The model is that of the same table in memory, in the same kind of file: numbers are filled, scaled and squashed as
-:class:`closecall.table.model.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
+:class:`closecall.table.preprocess.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
 text.
 """
 
@@ -31,7 +31,8 @@ from closecall.table.read.columns import Column, quoted, target_of, texts
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.text import CELL_BYTES
 
-from .model import Preprocessor, Step, TableModel
+from .model import TableModel
+from .preprocess import Preprocessor, Step
 
 #: What ``--model`` may say -> the classifier, with what a search needs for probabilities.
 STREAMED: dict[str, Callable[..., Any]] = {

@@ -103,7 +103,7 @@ class Tensors:
 
 
 class TorchTrainer:
-    """Blocks of networks that share loss and aggregate, on a device; see :class:`closecall.network.grid.Trainer`."""
+    """Blocks of networks that share loss and aggregate, on a device; see :class:`closecall.network.grid.KernelTrainer`."""
 
     def __init__(
         self,

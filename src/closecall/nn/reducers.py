@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import torch  # noqa: F401
-from torch import Tensor
 
 from closecall.aggregates import Count
 
 from .base import Reducer
 from .close import CloseK
 from .mining import HardNegatives, Tilted
-from .plan import Batch
-from .quick import plain_mean
 from .spectra import Spectrum
 
 __all__ = [
@@ -42,17 +38,6 @@ class Average(Reducer):
     """
 
     aggregate = "average"
-
-    def reduce(self, batch: Batch) -> Tensor:
-        """Reduce a batch; the plain mean has a shortcut."""
-        losses = batch.losses
-        plain = batch.mass is None and batch.mask is None and batch.divisor is None and self.group is None
-        if plain and isinstance(losses, Tensor) and losses.ndim:
-            value = plain_mean(losses, self.reduction, self.nonfinite)
-            if value is not None:
-                self.__dict__["_last"] = (float(losses.numel()), math.nan)
-                return value
-        return super().reduce(batch)
 
 
 class Maximal(Reducer):

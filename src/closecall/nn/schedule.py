@@ -59,16 +59,11 @@ def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
     return torch.where(over == under, start, torch.where(over == 0, end, way))
 
 
-def _linear(done: float) -> float:
-    return 1 - done
-
-
-def _cosine(done: float) -> float:
-    return (1 + math.cos(math.pi * done)) / 2
-
-
 #: Part of the way that is behind -> part that remains.
-SHAPES: dict[str, Callable[[float], float]] = {"linear": _linear, "cosine": _cosine}
+SHAPES: dict[str, Callable[[float], float]] = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
 
 
 class CountSchedule:

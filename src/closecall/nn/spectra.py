@@ -21,31 +21,6 @@ from .selection import Selector
 from .soft import Chosen
 
 
-def weigh_by_core(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-    """The weights of a core aggregate without counts, by its own definition, and its excess."""
-    losses = rows.losses
-    mass = torch.ones_like(losses) if rows.mass is None else rows.mass
-    start, samples = 0, losses.shape[1]
-    if isinstance(select, GroupSelector):
-        (losses, start), (mass, _) = gather(losses, select.group), gather(mass, select.group)
-    try:
-        values, masses = (each.double().cpu().numpy() for each in (losses, mass))
-    except RuntimeError:
-        raise ValueError(f"{plan.name!r} is computed by NumPy; it cannot be traced by torch.compile or vmap") from None
-    aggregate, weights = get_aggregate(plan.name), np.zeros_like(values)
-    excess = np.zeros(len(values))
-    for row in np.flatnonzero(masses.sum(axis=1) > 0):
-        weights[row] = aggregate.weigh(values[row][None], masses[row], np.nan, np.zeros(1), np.zeros(1))[0]
-        excess[row] = aggregate.above(weights[row][None], masses[row])[0]
-    own = weights[:, start : start + samples]
-    kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
-    if aggregate.excess is None:
-        return Chosen(torch.tensor(own, **kind))
-    # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
-    part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
-    return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
-
-
 class Spectrum(Reducer):
     """A member of a family of the core (:mod:`closecall.families`), or any core aggregate without counts.
 
@@ -74,8 +49,30 @@ class Spectrum(Reducer):
         super().__init__(**options)
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Weights computed by the core; ``closeness`` is ignored."""
-        return weigh_by_core(plan, select, rows)
+        """Weights computed by the core's own definition, and its excess; ``closeness`` is ignored."""
+        losses = rows.losses
+        mass = torch.ones_like(losses) if rows.mass is None else rows.mass
+        start, samples = 0, losses.shape[1]
+        if isinstance(select, GroupSelector):
+            (losses, start), (mass, _) = gather(losses, select.group), gather(mass, select.group)
+        try:
+            values, masses = (each.double().cpu().numpy() for each in (losses, mass))
+        except RuntimeError:
+            raise ValueError(
+                f"{plan.name!r} is computed by NumPy; it cannot be traced by torch.compile or vmap"
+            ) from None
+        aggregate, weights = get_aggregate(plan.name), np.zeros_like(values)
+        excess = np.zeros(len(values))
+        for row in np.flatnonzero(masses.sum(axis=1) > 0):
+            weights[row] = aggregate.weigh(values[row][None], masses[row], np.nan, np.zeros(1), np.zeros(1))[0]
+            excess[row] = aggregate.above(weights[row][None], masses[row])[0]
+        own = weights[:, start : start + samples]
+        kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
+        if aggregate.excess is None:
+            return Chosen(torch.tensor(own, **kind))
+        # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
+        part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
+        return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
 
     def extra_repr(self) -> str:
         """The settings, for ``repr``."""

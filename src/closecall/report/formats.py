@@ -1,4 +1,4 @@
-"""Tables -> CSV, Markdown that fits 80 columns, and LaTeX with booktabs; names are text in all of them."""
+"""Tables -> CSV, and Markdown that fits 80 columns; names are text in both."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Tensors:
 
 
 class TorchTrainer:
-    """Blocks of networks that share loss and aggregate, on a device; see :class:`closecall.network.grid.KernelTrainer`."""
+    """What :class:`closecall.network.grid.KernelTrainer` does, on a device, in blocks of one loss and aggregate."""
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from closecall._names import Array
 from closecall.aggregates import get_aggregate
 from closecall.losses import get_loss
 from closecall.network import grid
+from closecall.network.classifier import ACCELERATED
 from closecall.network.data import Data
 from closecall.network.grid import NetworkGrid, Tick
 from closecall.network.layers import Parameters
@@ -68,8 +69,15 @@ def train_grid(
     >>> np.sign(found.scores(X)).astype(int).tolist()
     [[-1, 1, 1, -1], [-1, 1, 1, -1]]
     """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(f"device={device!r} is not available here: {error}; device='cpu' always is") from error
     trainer, dtype = partial(TorchTrainer, device=device), str(dtype).removeprefix("torch.")
     return grid.train_grid(X, y, problems, dtype=dtype, trainer=trainer, **options)
+
+
+ACCELERATED["torch"] = train_grid  # the classifiers of closecall.network train on torch's devices with it
 
 
 @dataclass(frozen=True)

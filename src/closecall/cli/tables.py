@@ -102,10 +102,10 @@ def compare(
         for record in (*others, *([{"kind": "report", "path": path}] if path else ()), verdict):
             say(record)
     else:
-        _print_ranking(found.found.comparison, splits)
-        _print_recalls(found.found.comparison)
+        _print_ranking(found.comparison, splits)
+        _print_recalls(found.comparison)
         print_suspects(found.rows)
-        _print_verdict(found.found)
+        _print_verdict(found)
         if path:
             out.print(f"report: [bold]{plain(path)}[/]", soft_wrap=True)
     if missing:

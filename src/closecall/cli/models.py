@@ -97,15 +97,14 @@ def fit(
     err.print(plain(why), soft_wrap=True)
     if not fitted.linear and output.is_file() and (options := options_for(output)):
         err.print(plain(f"note: predict and explain need {options}"), style="yellow", soft_wrap=True)
-    largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
-                        fitted.coefficients[:LARGEST])  # fmt: skip
+    several = len(fitted.classifier.classes_) > 2
+    largest = ", ".join(
+        f"{each['name']}{' (for ' + each['class'] + ')' if several else ''} {each['coefficient']:+.3g}"
+        for each in fitted.coefficients[:LARGEST]
+    )
     if largest:
         err.print(plain(f"largest coefficients, for one standard deviation: {largest}"), soft_wrap=True)
     out.print(plain(output), soft_wrap=True)
-
-
-def _of(each: dict[str, Any], fitted: Any) -> str:
-    return f" (for {each['class']})" if len(fitted.classifier.classes_) > 2 else ""
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:

@@ -116,14 +116,8 @@ def run_splits(
     yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator")(asked)
 
 
+@threadpool_limits.wrap(1)  # type: ignore[untyped-decorator]  # threads of small models wait longer than they work
 def _split(
-    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
-) -> Split:
-    with threadpool_limits(1):  # threads of small models wait for each other longer than they work
-        return _played(table, codes, parts, plan, contenders, order)
-
-
-def _played(
     table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
 ) -> Split:
     metric, classes = METRICS[plan.metric], len(np.unique(codes))
@@ -183,7 +177,11 @@ def aggregates(
     places: dict[tuple[str, str], list[int]] = {}
     for place, problem in enumerate(problems):
         places.setdefault((EXACT if moved[place] else problem.aggregate, problem.loss), []).append(place)
-    chosen = {key: _best(mine, values, shares, problems) for key, mine in places.items()}
+
+    def rank(place: int) -> tuple[float, float, float]:  # ties go to the larger k, then to the larger alpha
+        return round(float(values[place]), 12), shares[place], problems[place].alpha
+
+    chosen = {key: max(mine, key=rank) for key, mine in places.items()}
     again = list(chosen.values())
     coef, intercept = _fitted(*data.known, [problems[place] for place in again], moved[again], options)
     entries = []
@@ -220,11 +218,6 @@ def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> t
         return values, None
     slope, offset = (np.concatenate(part) for part in zip(*pieces, strict=True))
     return values, (slope, offset)
-
-
-def _best(places: list[int], values: Array, shares: Array, problems: Sequence[Problem]) -> int:
-    """The best on the validation part; ties go to the larger k, then to the larger alpha."""
-    return max(places, key=lambda place: (round(float(values[place]), 12), shares[place], problems[place].alpha))
 
 
 def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array) -> tuple[tuple[float, float], ...]:

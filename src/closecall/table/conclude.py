@@ -164,7 +164,8 @@ def conclude(
     usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
     usual = (plain, *usual[1:]) if plain else usual
     usual = (*usual[:2], usual[2].replace("plain ", "")) if plan.squashed else usual
-    ranked = tuple(sorted(results, key=lambda result: _place(result, usual[0])))
+    # By the mean, ignoring rounding; in a tie the plain model comes first.
+    ranked = tuple(sorted(results, key=lambda r: (-round(r.mean, 12), r.method != usual[0], r.family == "aggregate")))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
     asked = [result for result in results if result.family not in ("aggregate", "majority")]
@@ -179,7 +180,8 @@ def _result(
 ) -> Result:
     entries = [next(e for e in split.entries if (e.method, e.loss) == (method, loss)) for split in splits]
     chosen = [(entry.k, entry.alpha, entry.setting) for entry in entries]
-    k, alpha, setting = chosen[_often([repr(one) for one in chosen])]
+    words = [repr(one) for one in chosen]
+    k, alpha, setting = chosen[words.index(Counter(words).most_common(1)[0][0])]
     table = sum(
         (confusion(split.truth, entry.predicted, classes) for split, entry in zip(splits, entries, strict=True)),
         start=np.zeros((classes, classes), dtype=int),
@@ -218,11 +220,6 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
     return False
 
 
-def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
-    """The sort key of a result: its mean, ignoring rounding; in a tie the plain model comes first."""
-    return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
-
-
 def _about(method: str) -> str:
     if method == MAJORITY:
         return "no model: the most frequent class of the rows that learn"
@@ -235,11 +232,6 @@ def _about(method: str) -> str:
         "ranked_range": "the k largest losses without the m largest",
         EXACT: "average, its threshold moved to the fewest training errors",
     }.get(method, "an aggregate of the losses")  # fmt: skip
-
-
-def _often(values: Sequence[str]) -> int:
-    """The position of the most frequent value."""
-    return values.index(Counter(values).most_common(1)[0][0])
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:

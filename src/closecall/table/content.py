@@ -10,7 +10,7 @@ import numpy as np
 
 from closecall.linear import Diagnosis
 from closecall.report.formats import Row, signed
-from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, KINDS, PAIR, PLAIN, THOUSANDS, Column, texts
+from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, KINDS, PAIR, PLAIN, THOUSANDS, texts
 from closecall.table.read.sheet import Sheet
 
 from .compare import Split
@@ -199,7 +199,9 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
     for name in names[:LISTED]:
         text = texts(table.frame[name])
         column = used.get(name)
-        kind = "target" if name == table.target else _kind(column) if column else "left out"
+        kind = "target" if name == table.target else "left out"
+        if column:
+            kind = KINDS[column.kind].label if column.kind in KINDS else "names, a column each"
         form = FORMS.get(column.form, column.form.replace(EITHER, " or ")) if column else ""
         values = list(dict.fromkeys(text.dropna().head(200)))
         examples = ", ".join(value[:24] + ("…" if len(value) > 24 else "") for value in values[:3])
@@ -210,10 +212,6 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
     if len(names) > LISTED:
         found.append((f"and {len(names) - LISTED} more", "", "", "", "", ""))
     return found
-
-
-def _kind(column: Column) -> str:
-    return KINDS[column.kind].label if column.kind in KINDS else "names, a column each"
 
 
 def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:

@@ -43,7 +43,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     scores = np.atleast_1d(classifier.decision_function(z[None])[0])
     if len(classes) == 2:
         sign = 1.0 if scores[0] > 0 else -1.0
-        weights, start, winner, other = sign * classifier.coef_[0], sign * classifier.intercept_[0], *_sides(sign)
+        weights, start, winner = sign * classifier.coef_[0], sign * classifier.intercept_[0], int(sign > 0)
+        other = 1 - winner
     else:
         other, winner = np.argsort(scores, kind="stable")[-2:].tolist()
         weights = classifier.coef_[winner] - classifier.coef_[other]
@@ -89,10 +90,6 @@ def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
         "probability": None if chance is None else float(chance), "adds_up": False,
     }  # fmt: skip
     return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
-
-
-def _sides(sign: float) -> tuple[int, int]:
-    return (1, 0) if sign > 0 else (0, 1)
 
 
 def _about(step: Step, row: Any) -> Row:

@@ -172,7 +172,8 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     comparison, table = found.comparison, found.table
     with unchecked():
         first, ranking, calls = _charts(found)
-    results = [_headed(row, comparison.metric.label) for row in content.rows(comparison)]
+    value = comparison.metric.label
+    results = [{value if k == "value" else k: v for k, v in row.items()} for row in content.rows(comparison)]
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
     header, rows = content.close_calls(table, found.splits, comparison.classes)
     return render(
@@ -194,11 +195,6 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         repeat="The splits are drawn from --seed, so the same command on the same data gives the same numbers.",
         command=_command(found.arguments), environment=environment(), beside=list(zip(beside, BESIDE, strict=False)),
     )  # fmt: skip
-
-
-def _headed(row: Row, label: str) -> Row:
-    """A row of results with the value labelled by its metric."""
-    return {label if name == "value" else name: value for name, value in row.items()}
 
 
 def facts_of(table: Sheet) -> Row:

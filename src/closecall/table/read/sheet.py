@@ -287,7 +287,7 @@ def sniff(
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
         raise DataError(f"{what}: the columns {quoted(twice)} appear more than once; rename them")
-    if all(_is_number(name) for name in header):
+    if all(is_number(name) for name in header):
         raise DataError(f"{what}: the first line contains only numbers; it must be a header line with column names")
     return best, header
 
@@ -301,7 +301,8 @@ def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
     return [row for row in rows if row]
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is written as a number."""
     try:
         float(text)
     except ValueError:

@@ -31,15 +31,7 @@ class NetworkProgress:
 
 @dataclass(frozen=True)
 class NetworkGrid:
-    """Trained networks, one for each problem.
-
-    Parameters
-    ----------
-    problems : tuple of Problem
-    parameters : Parameters
-    n_iter : array (problems,)
-        How many steps each took.
-    """
+    """Trained networks, one for each problem, and how many steps each took, (problems,)."""
 
     problems: tuple[Problem, ...]
     parameters: Parameters

@@ -190,11 +190,8 @@ class TableModel:
     def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
         """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it runs.
 
-        Parameters
-        ----------
-        path : str
-        trusted : sequence of str
-            Types from other packages, as ``package.module.Class``, allowed in a nonlinear model.
+        Types from other packages, as ``package.module.Class``, are allowed in a nonlinear model if they are
+        ``trusted``.
         """
         try:
             if keep.is_skops(path):

@@ -43,12 +43,8 @@ _AGREE = 0.8
 class Reading:
     """How to read a file, where automatic detection is not enough.
 
-    Parameters
-    ----------
-    separator, encoding : str
-        Empty: detected, and UTF-8.
-    drop, keep, numeric, nominal : collections of str
-        Columns to leave out, to keep although they look like an identifier, and to read as numbers or as names.
+    An empty separator is detected, an empty encoding is UTF-8. The columns are those to leave out, to keep although
+    they look like an identifier, and to read as numbers or as names.
     """
 
     separator: str = ""

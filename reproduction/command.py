@@ -19,18 +19,8 @@ from closecall.cli.console import RESULTS, DataDir, Json, Out, err, out, plain, 
 from closecall.cli.exits import COMPLETE, FAILED, INCOMPLETE
 from closecall.report.text import shown
 from reproduction.pages.tables import gain_table, method_table
-from reproduction.protocol import SUITES, data_directory
-from reproduction.protocol.plan import (
-    MAX_ITER,
-    NETWORK_RATES,
-    NETWORK_STEPS,
-    SPLITS,
-    TARGETS,
-    TRIAL_SPLITS,
-    RunOptions,
-    get_targets,
-    usual_splits,
-)
+from reproduction.protocol import SUITES, data_directory, plan
+from reproduction.protocol.plan import SPLITS, TARGETS, RunOptions
 from reproduction.protocol.published import LOSSES
 from reproduction.run.engines import Dask, Engine, Local
 from reproduction.run.jobs import Job, prepare
@@ -56,10 +46,10 @@ def reproduce(
     ] = "",
     splits: Annotated[
         int | None,
-        typer.Option(help=f"Random splits of each data set; {SPLITS}, or {TRIAL_SPLITS} on the embedded suite."),
+        typer.Option(help=f"Random splits of each data set; {SPLITS}, or {plan.TRIAL_SPLITS} on the embedded suite."),
     ] = None,
     max_iter: Annotated[
-        int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
+        int | None, typer.Option(help=f"Steps; {plan.MAX_ITER} or the target's own, {plan.NETWORK_STEPS} for networks.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
@@ -81,10 +71,10 @@ def reproduce(
     """
     protocols = None if protocol in ("", "both") else words(protocol)
     asked = targets or ["overview"]
-    suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
-    if splits is None and (splits := usual_splits(suites)) < SPLITS and not as_json:
+    suites = [suite] if suite else [name for target in plan.get_targets(asked) for name in target.suites]
+    if splits is None and (splits := plan.usual_splits(suites)) < SPLITS and not as_json:
         err.print(f"{splits} splits of each data set; the paper's {SPLITS}: --splits {SPLITS}", soft_wrap=True)
-    options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(NETWORK_RATES))
+    options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
     with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:

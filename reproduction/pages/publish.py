@@ -26,6 +26,7 @@ from .answers import agreement_answer, answer
 from .findings import HEADLINE, headline, result_rows
 from .front import coverage_blocks, index_page
 from .sections import Section, build, folded, parts_of
+from .words import said
 
 CELLS, FIGURES = "cells", "figures"
 #: What marks a page as generated: such a page is replaced, any other in the folder is left alone and linked.
@@ -79,15 +80,9 @@ class Part:
 def write_pages(
     folder: Path, targets: Sequence[str] = tuple(_PAGES), tell: Callable[[str], None] = lambda name: None
 ) -> Iterator[Path]:
-    """Write every page, table and figure from the files in ``folder/cells``; yield each path.
+    """Write every page, table and figure of the targets from the files in ``folder/cells``; yield each path.
 
-    Parameters
-    ----------
-    folder : path
-    targets : sequence of str
-        The targets whose pages are written.
-    tell : callable
-        Receives the name of each page before it is made.
+    ``tell`` receives the name of each page before it is made.
     """
     campaign = read_campaign(folder / CELLS)
     jobs = [job for job in jobs_of(campaign) if job.target.name in targets]
@@ -260,14 +255,7 @@ def _comparison_page(agreed: Sequence[Row]) -> list[Block]:
         return [*blocks, Paragraph("Nothing that the paper published is complete yet.")]
     summary = agreement_summary(agreed)
     blocks += [Paragraph(agreement_answer(summary), strong=True), Tabled(summary)]
-    blocks.append(
-        Paragraph(
-            "Fractions are compared as two proportions (Agresti and Caffo); the data sets are largely the same in "
-            "both, which makes the test conservative. Errors are compared using the standard error over our splits, "
-            "also for the paper's errors. The table lists every cell that differs (p < 0.05), largest first; a star "
-            "at its z means that it still does so after Holm's correction over its table."
-        )
-    )
+    blocks.append(Paragraph(said("note.comparison")))
     for table, protocol in dict.fromkeys((row["table"], row["protocol"]) for row in agreed):
         found = disagreement_table(agreed, table, protocol)
         blocks.append(Tabled(found) if found.rows else Heading(found.title))

@@ -53,22 +53,13 @@ def _unfinished(job: Job, done: set[str]) -> set[str]:
     return {cell.dataset for cell in job.cells() if cell.key not in done}
 
 
-def write_report(
-    store: Store, folder: Path, jobs: Sequence[Job] | None = None, archive: Archive | None = None
-) -> Iterator[Path]:
+def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Iterator[Path]:
     """Write every table and figure and the page ``report.html``; yield each path as it is written, the page last.
 
-    Parameters
-    ----------
-    store : Store
-    folder : path
-    jobs : sequence of Job, optional
-        All jobs of the store unless given.
-    archive : Archive, optional
-        The archive of the store, if there is one already, which unpacks each record only once.
+    An archive of the store, if there is one already, is given so that each record is unpacked only once.
     """
     archive, sections = archive or Archive(store), list[Section]()
-    for job, apart in _distinguished(stored_jobs(store) if jobs is None else jobs):
+    for job, apart in _distinguished(stored_jobs(store)):
         section = build(job, archive)
         if apart:
             section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])

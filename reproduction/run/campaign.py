@@ -10,20 +10,8 @@ from typing import Any
 import numpy as np
 
 from closecall.report.formats import Row
-from reproduction.protocol import SUITES
-from reproduction.protocol.plan import (
-    FIGURE5_SET,
-    NEW_STARTS,
-    RECIPE,
-    STARTS,
-    TARGETS,
-    Cell,
-    RunOptions,
-    Size,
-    Target,
-    recipe_for,
-    steps_for,
-)
+from reproduction.protocol import SUITES, plan
+from reproduction.protocol.plan import Cell, RunOptions, Size, Target
 from reproduction.protocol.published import MODELS
 
 from .compact import Line
@@ -38,21 +26,11 @@ NEARLY = 0.8
 
 @dataclass(frozen=True)
 class Campaign:
-    """The cells and runs in a folder of exported files, used by the tables in place of a store.
+    """The cells and runs in a folder of exported files, used by the tables in place of a store."""
 
-    Parameters
-    ----------
-    lines : dict
-        Key -> cell and record.
-    runs : sequence of dict
-        As returned by :func:`reproduction.run.exchange.read_folder`.
-    failed : dict
-        Key -> reason, for failed cells.
-    """
-
-    lines: dict[str, Line]
-    runs: Sequence[dict[str, Any]]
-    failed: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, Line]  # key -> cell and record
+    runs: Sequence[dict[str, Any]]  # as returned by :func:`reproduction.run.exchange.read_folder`
+    failed: dict[str, str] = field(default_factory=dict)  # key -> reason
 
     def done(self) -> set[str]:
         """Keys of the finished cells."""
@@ -83,7 +61,7 @@ class _Variant:
 
     splits: int
     max_iter: int
-    recipe: int = RECIPE
+    recipe: int = plan.RECIPE
 
 
 def jobs_of(campaign: Campaign) -> list[Job]:
@@ -95,7 +73,7 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     variants = _variants(campaign, asked, _at_hand(asked)[0])
     jobs = []
-    for target in TARGETS.values():
+    for target in plan.TARGETS.values():
         for model in (target.model,) if target.model else MODELS if target.protocols else MODELS[:1]:
             jobs += list(_jobs(target, model, *_asked_of(asked, model), variants))
     return jobs
@@ -142,14 +120,14 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
     finished = campaign.done()
     found: dict[_Place, dict[_Variant, int]] = {}
     for job in asked:
-        if not job.target.protocols or job.options.start != STARTS[0]:
+        if not job.target.protocols or job.options.start != plan.STARTS[0]:
             continue
         for suite in job.suites:
             members = _members(suite, sizes, job.target)
             for model in job.models:
-                steps = steps_for(job.target, job.options, model)
+                steps = plan.steps_for(job.target, job.options, model)
                 for protocol in job.protocols:
-                    variant = _Variant(job.splits, steps, recipe_for(job.options, model, protocol))
+                    variant = _Variant(job.splits, steps, plan.recipe_for(job.options, model, protocol))
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
                         options = _options(variant, [protocol], model)
@@ -184,7 +162,7 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
 def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
     """The available data sets that the target uses; for a simulation, only the contaminated one."""
     return tuple(
-        size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == FIGURE5_SET
+        size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == plan.FIGURE5_SET
     )
 
 
@@ -232,7 +210,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
                 model, what = job.models[0], "simulations" if job.target.simulations else "tables"
                 rows[suite, protocol, model, what] = {
                     "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
-                    "steps": steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
+                    "steps": plan.steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
                     "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
                     "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
                     "cells_done": sum(cell.key in done for cell in mine),
@@ -243,7 +221,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
 
 def _starts(job: Job, model: str, protocol: str) -> str:
     """How networks start; empty for other models."""
-    each = recipe_for(job.options, model, protocol) >= NEW_STARTS
+    each = plan.recipe_for(job.options, model, protocol) >= plan.NEW_STARTS
     return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
 
 

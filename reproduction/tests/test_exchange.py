@@ -25,7 +25,7 @@ from reproduction.run.exchange import RUNS, Imported, export_store, import_folde
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
 from reproduction.run.run import drive
-from reproduction.run.scores import Hole, gather
+from reproduction.run.scores import Archive, Hole
 from reproduction.run.store import Store
 
 SIZES = (277, 139, 138)
@@ -65,7 +65,7 @@ def fill(path: Path, job: Job, cells: list[Cell] | None = None) -> Path:
 
 def tables_of(path: Path, job: Job) -> dict[str, str]:
     with Store(path / "store.sqlite") as store:
-        found = gather(store, job.cells(), job.holes)
+        found = Archive(store).gather(job.cells(), job.holes)
     return {table.name: to_csv(table) + to_markdown(table) for scores in found for table in suite_tables(scores)}
 
 

@@ -16,7 +16,7 @@ from reproduction.pages.sections import build
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
-from reproduction.protocol.published import LOSSES, METHODS, get_table
+from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.campaign import costs, coverage, jobs_of, read_campaign
 from reproduction.run.compact import PLACES
@@ -121,7 +121,7 @@ def made(names: tuple[str, ...], gain: float = 0.0) -> Scores:
 
 
 def test_agreement_of_fractions_is_a_test_of_two_proportions() -> None:
-    rows = agreement.pair_agreement(made(tuple(f"set{i}" for i in range(94)), 0.2), get_table("table1"))
+    rows = agreement.pair_agreement(made(tuple(f"set{i}" for i in range(94)), 0.2), PAIR_TABLES["table1"])
     assert len(rows) == 40
     (win,) = [r for r in rows if r["cell"] == "close decay over average" and r["loss"] == "hinge"]
     assert (win["ours"], win["published"]) == (1.0, 0.25)

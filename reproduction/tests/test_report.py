@@ -17,7 +17,7 @@ from reproduction.pages.figures import simulations
 from reproduction.pages.findings import findings, judge, result_rows
 from reproduction.pages.report import FIRST, first_of
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.published import LOSSES, METHODS, get_table, table3_error
+from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error
 from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.protocol.synthetic import FIGURE1, figure1
 from reproduction.run.scores import ALL_METHODS, Scores
@@ -89,7 +89,7 @@ def test_the_first_picture_is_of_the_first_numbers() -> None:
 
 
 def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:
-    scores, table = made(0.03, 8), get_table("table1")
+    scores, table = made(0.03, 8), PAIR_TABLES["table1"]
     parts = [("pmlb94", scores, [table]), ("pmlb94", scores, [table])]
     (finding,) = findings(parts)
     assert "8 data sets" in finding.heading

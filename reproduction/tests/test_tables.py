@@ -19,10 +19,10 @@ from reproduction.protocol import stats
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.plan import TARGETS, RunOptions, Size
-from reproduction.protocol.published import LOSSES, METHODS, get_table, table3_error
+from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
-from reproduction.run.scores import ALL_METHODS, Hole, Scores, gather
+from reproduction.run.scores import ALL_METHODS, Archive, Hole, Scores
 from reproduction.run.store import Store
 
 HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
@@ -40,7 +40,7 @@ def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare"), pr
 
 
 def all_tables(scores: Scores) -> list[Table]:
-    published = [get_table("table1"), get_table("table4")]
+    published = [PAIR_TABLES["table1"], PAIR_TABLES["table4"]]
     starts = [tables.start_table(scores, scores, ("least_squares", "zeros"), loss) for loss in LOSSES]
     thirds = [tables.error_table(scores, loss, published=True) for loss in LOSSES]
     return [*tables.suite_tables(scores, published), *starts, *thirds]
@@ -48,10 +48,10 @@ def all_tables(scores: Scores) -> list[Table]:
 
 def test_pair_table_is_beside_the_published_one() -> None:
     scores = made()
-    table = tables.pair_table(scores, "hinge", "significant", get_table("table1"))
+    table = tables.pair_table(scores, "hinge", "significant", PAIR_TABLES["table1"])
     place = METHODS.index("average"), METHODS.index("close_decay")
     ours = win_fractions(compare(scores.test("hinge"), METHODS, "sound"), METHODS, "significant")[place]
-    theirs = get_table("table1").fractions("linear", "hinge")[place]
+    theirs = PAIR_TABLES["table1"].fractions("linear", "hinge")[place]
     assert ours == pytest.approx(1 / 3)
     assert table.rows[place[0]][1 + place[1]] == f"{ours:.2f} ({theirs:.2f})"
     (record,) = [r for r in table.records if (r["beaten"], r["by"]) == ("average", "close_decay")]
@@ -200,7 +200,7 @@ def toy_store(
 def test_gather_takes_what_validation_chose_from_complete_sets(tmp_path: Path) -> None:
     store, job = toy_store(tmp_path / "s.sqlite", ("embedded:a", "embedded:b", "embedded:c"))
     with store:
-        found = gather(store, job.cells(), job.holes)
+        found = Archive(store).gather(job.cells(), job.holes)
         assert [(scores.protocol, scores.datasets) for scores in found] == [
             ("paper", ("embedded:a", "embedded:b")),
             ("sound", ("embedded:a", "embedded:b")),

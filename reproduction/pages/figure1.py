@@ -96,14 +96,9 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples).
+    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples) in (0, 1).
 
-    Slopes are in (0, 1) and increase with the loss; examples tied at the k-th place count.
-
-    Examples
-    --------
-    >>> _taken("close", np.array([[0.1, 0.45, 0.6, 0.9]]), 2).tolist()
-    [[False, True, True, False]]
+    Slopes increase with the loss; examples tied at the k-th place count.
     """
     twice = 2 - 2 * slopes  # its ratio to 1 is the loss's distance from its threshold: both have the same order
     aggregate = get_aggregate(method)
@@ -192,10 +187,7 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
     reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
     """
     records: list[Row] = []
-    for name, (X, y) in (
-        ("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)),
-        ("2", example2(EXAMPLE2_SIZE, 0)),
-    ):
+    for name, (X, y) in (("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)), ("2", example2(EXAMPLE2_SIZE, 0))):
         n, best = len(y), _least_errors(X, y)
         few = n // 10
         ks = {"average": (n,), "top": (few,), "atk": (few, n), "close": (few,), "close_decay": (few,)}

@@ -29,8 +29,7 @@ GROUPS = {
     ),
     "When does it help?": (
         "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-strength",
-        "beyond-level",
-        "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
+        "beyond-level", "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (
         "beyond-cost", "beyond-starts", "beyond-optimality", "beyond-exact", "exact01", "beyond-dca", "sorr",
@@ -40,13 +39,7 @@ MORE = "More"
 
 
 def grouped(files: Sequence[str]) -> dict[str, list[str]]:
-    """The pages by group.
-
-    Examples
-    --------
-    >>> grouped(["when.md", "own.md", "beyond-level.md"])
-    {'When does it help?': ['when.md', 'beyond-level.md'], 'More': ['own.md']}
-    """
+    """The pages by group."""
     found = {group: [f"{name}.md" for name in names if f"{name}.md" in files] for group, names in GROUPS.items()}
     known = {file for names in found.values() for file in names}
     found[MORE] = [file for file in files if file not in known]

@@ -42,30 +42,25 @@ class _Page:
     charts: tuple[str, ...] = ()
 
 
-_SUITE = _Page(("significant", "joint", "methods"), ("gains", "errors", "across", "start"), ("gains", "ranks"))
+_SUITE = _Page(("significant", "joint", "methods"), ("gains", "errors", "across"), ("gains", "ranks"))
 _PAGES: dict[str, _Page] = {
     "table1": _SUITE,
     "table2": _SUITE,
-    "table3": _Page(("errors", "methods"), ("start",)),
+    "table3": _Page(("errors", "methods")),
     "table4": _Page(("points",)),
     "table5": _Page(("points",)),
-    "figure1": _Page(("figure1",), (), ("figure1",)),
-    "figure2": _Page(("figure2",), (), ("figure2",)),
+    **{name: _Page((name,), (), (name,)) for name in ("figure1", "figure2", "figure5")},
     "figure3": _Page((), (), ("scatter",)),
     "figure4": _Page(("chosen",), (), ("chosen",)),
-    "figure5": _Page(("figure5",), (), ("figure5",)),
-    "examples": _Page(("examples",)),
-    "sorr": _Page(("sorr",)),
-    "exact01": _Page(("exact01",)),
+    **{name: _Page((name,)) for name in ("examples", "sorr", "exact01")},
     "overview": replace(_SUITE, charts=("gains", "ranks", "scatter")),
 }
 #: One target for each suite; the others are about the same cells.
 _SUITES = ("overview", "table1", "table2", "table3")
 #: First word of a table's name -> the file of its numbers.
 _FILES = {
-    "significant": "pairs", "points": "pairs", "joint": "pairs", "methods": "methods", "across": "across",
-    "start": "starts", "figure1": "figure1", "examples": "examples", "figure2": "figure2", "figure5": "figure5",
-    "sorr": "sorr", "exact01": "exact01",
+    **dict.fromkeys(("significant", "points", "joint"), "pairs"),
+    **{name: name for name in ("methods", "across", "figure1", "examples", "figure2", "figure5", "sorr", "exact01")},
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from closecall.report import charts
 from closecall.report.blocks import Fold, Tabled
 from closecall.report.formats import Row, Table
 from reproduction.protocol.pairs import CRITERIA
-from reproduction.protocol.plan import STARTS, steps_for
+from reproduction.protocol.plan import steps_for
 from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
 from reproduction.run.jobs import Job
 from reproduction.run.record import Record
@@ -24,7 +24,7 @@ from . import figure1, figures
 from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
 from .sorr import Found, sorr_shown
-from .tables import error_table, method_table, notes_on, start_table, suite_tables
+from .tables import error_table, method_table, notes_on, suite_tables
 from .words import said
 
 
@@ -98,7 +98,6 @@ def _gather(section: Section, job: Job, archive: Archive) -> None:
 def _suite(section: Section, job: Job, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
     for scores in section.scores:
         section.tables += suite_tables(scores, section.published, criteria=criteria)
-        section.tables += _start_tables(job, archive, scores)
         _suite_charts(section, scores)
 
 
@@ -115,30 +114,11 @@ def _suite_charts(section: Section, scores: Scores) -> None:
         section.draw(f"{name}-{scores.protocol}-{scores.model}", panels, said(f"caption.{name}", where=_where(scores)))
 
 
-def _start_tables(job: Job, archive: Archive, scores: Scores) -> list[Table]:
-    """How much the start matters, if the same cells were also run from another start, on their common splits."""
-    if scores.model != "linear":
-        return []
-    mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
-    tables = []
-    for other in (start for start in STARTS if start != job.options.start):
-        found = [cell for cell in mine if replace(cell, start=other).key in archive.done]
-        # Fewer splits do for a question like this; both sides are then averaged over those alone.
-        splits = max((cell.split for cell in found), default=-1) + 1
-        shared = [cell for cell in mine if cell.split < splits]
-        for again in archive.gather([replace(cell, start=other) for cell in shared]):
-            if again.datasets:
-                same = scores if splits == scores.splits else archive.gather(shared)[0]
-                tables += [start_table(same, again, (job.options.start, other), loss) for loss in LOSSES]
-    return tables
-
-
 def _errors(section: Section, job: Job, archive: Archive) -> None:
     for scores in section.scores:
         beside = job.suites == ("fan8",) and scores.model == "linear"
         section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
         section.tables += [method_table(scores, loss) for loss in LOSSES]
-        section.tables += _start_tables(job, archive, scores)
 
 
 def _scatter(section: Section, job: Job, archive: Archive) -> None:
@@ -266,18 +246,9 @@ Add = Callable[[Section, Job, Archive], None]
 _SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in ("significant", "points"))
 #: What each target's section consists of.
 _PARTS: dict[str, tuple[Add, ...]] = {
-    "overview": (_suite, _scatter, _chosen),
-    "figure1": (_figure1,),
-    "examples": (_examples,),
-    "figure2": (_figure2,),
-    "table1": (_SIGNIFICANT,),
-    "table2": (_SIGNIFICANT,),
-    "table3": (_errors,),
-    "figure3": (_scatter, _error_tables),
-    "figure4": (_chosen,),
-    "figure5": (_figure5,),
-    "table4": (_POINTS,),
-    "table5": (_POINTS,),
-    "exact01": (partial(_beyond, shown=exact01_shown),),
+    "overview": (_suite, _scatter, _chosen), "figure1": (_figure1,), "examples": (_examples,),
+    "figure2": (_figure2,), "table1": (_SIGNIFICANT,), "table2": (_SIGNIFICANT,), "table3": (_errors,),
+    "figure3": (_scatter, _error_tables), "figure4": (_chosen,), "figure5": (_figure5,), "table4": (_POINTS,),
+    "table5": (_POINTS,), "exact01": (partial(_beyond, shown=exact01_shown),),
     "sorr": (partial(_beyond, shown=sorr_shown),),
-}
+}  # fmt: skip

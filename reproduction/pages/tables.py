@@ -223,32 +223,6 @@ def across_table(scores: Scores, loss: str) -> Table:
     return _table("across", "Across data sets", scores, loss, columns, records)
 
 
-def start_table(scores: Scores, other: Scores, names: tuple[str, str], loss: str) -> Table:
-    """The same splits solved from two starts with those names, method by method, on the data sets that both have."""
-    common = [name for name in scores.datasets if name in other.datasets]
-    first, second = (
-        part.test(loss)[[part.datasets.index(name) for name in common]].mean(axis=-1) for part in (scores, other)
-    )
-    moves = second - first
-    records: list[Row] = [
-        {
-            "method": method, "mean_change": float(moves[:, j].mean()) if common else np.nan,
-            "largest_change": float(np.abs(moves)[:, j].max(initial=0)),
-            "datasets_beyond_1_point": int((np.abs(moves)[:, j] >= 0.01).sum()), "datasets": len(common),
-        }
-        for j, method in enumerate(METHODS)
-    ]  # fmt: skip
-    columns: dict[str, Column] = {
-        "method": lambda record: LABELS[record["method"]],
-        "mean change": lambda record: f"{100 * record['mean_change']:+.2f}",
-        "largest": lambda record: f"{100 * record['largest_change']:.2f}",
-        "over 1 point": "{datasets_beyond_1_point} of {datasets}",
-    }
-    heading = f"Sensitivity to the start ({names[0]} -> {names[1]})"
-    notes = ["Change of the mean test accuracy of a data set, in points."]
-    return _table(f"start-{names[1]}", heading, scores, loss, columns, records, notes)
-
-
 def suite_tables(
     scores: Scores, published: Sequence[PairTable] = (), *, criteria: Sequence[str] = CRITERIA
 ) -> list[Table]:

@@ -8,7 +8,7 @@ from closecall.table.read.dataset import DataError, NotAtHandError
 from reproduction.protocol.dataset import Dataset
 
 from .sources import data_directory, load_dataset
-from .suites import SUITES, Availability, available
+from .suites import SUITES, available
 
 __all__ = [
     "SUITES",

@@ -82,11 +82,5 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol of that name; an unknown one raises ``ValueError``.
-
-    Examples
-    --------
-    >>> get_protocol("sound").ties
-    ('k', 'alpha')
-    """
+    """The protocol of that name; an unknown one raises ``ValueError``."""
     return lookup(PROTOCOLS, name, "protocol")

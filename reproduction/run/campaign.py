@@ -1,4 +1,4 @@
-"""Exported files -> what was run: the jobs of the paper's targets, what is missing and what it cost."""
+"""Which cells make a table: the jobs of a store and of exported files, what is missing and what it cost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from reproduction.protocol.published import MODELS
 
 from .compact import Line
 from .exchange import read_folder
-from .jobs import Job, from_json
+from .jobs import Job, from_json, in_order
 from .record import Record
 from .scores import Hole, title
+from .store import Store
 
 #: The share of the complete data sets for which more splits of fewer sets are preferred.
 NEARLY = 0.8
@@ -55,6 +56,29 @@ def read_campaign(folder: Path) -> Campaign:
     return Campaign({line.cell.key: line for line in lines}, runs, failed)
 
 
+def stored_jobs(store: Store) -> list[Job]:
+    """All jobs ever requested of this store, in the order of the paper.
+
+    A job is left out if another one with its name contains all its cells and has finished as many of them.
+    """
+    jobs: dict[tuple[str, Any], Job] = {}
+    with store.understood():
+        for job in (from_json(content) for run in store.runs() for content in run["request"].get("jobs", [])):
+            key = job.name, job.described()
+            jobs[key] = job.united(jobs[key]) if key in jobs else job
+    order, done, found = list(plan.TARGETS), store.done(), list[Job]()
+
+    def covers(job: Job, other: Job) -> bool:
+        return job.contains(other) and job.unfinished(done).isdisjoint(
+            {size.name for size in other.sizes} - other.unfinished(done)
+        )
+
+    for job in jobs.values():
+        if not any(covers(other, job) for other in found):
+            found = [*(other for other in found if not covers(job, other)), job]
+    return sorted(found, key=lambda job: order.index(job.target.name))
+
+
 @dataclass(frozen=True)
 class _Variant:
     """How the cells of a (suite, model) were run."""
@@ -72,11 +96,12 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     """
     asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     variants = _variants(campaign, asked, _at_hand(asked)[0])
-    jobs = []
-    for target in plan.TARGETS.values():
-        for model in (target.model,) if target.model else MODELS if target.protocols else MODELS[:1]:
-            jobs += list(_jobs(target, model, *_asked_of(asked, model), variants))
-    return jobs
+    return [
+        job
+        for target in plan.TARGETS.values()
+        for model in ((target.model,) if target.model else MODELS if target.protocols else MODELS[:1])
+        for job in _jobs(target, model, *_asked_of(asked, model), variants)
+    ]
 
 
 def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
@@ -106,8 +131,7 @@ def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str
             missing = {hole.dataset: hole for hole in members if hole.dataset not in sizes.get(suite, {})}
             holes.setdefault(suite, {}).update(missing)
     for suite, found in sizes.items():
-        order = {name: place for place, name in enumerate(SUITES.get(suite, ()))}
-        sizes[suite] = dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
+        sizes[suite] = {size.name: size for size in in_order(found.values(), (suite,))}
     return sizes, holes
 
 
@@ -130,10 +154,8 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
                     variant = _Variant(job.splits, steps, plan.recipe_for(job.options, model, protocol))
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
-                        options = _options(variant, [protocol], model)
-                        cells = Job(job.target, (suite,), options, members, ()).cells()
-                        left = {cell.dataset for cell in cells if cell.key not in finished}
-                        counts[variant] = len(members) - len(left)
+                        same = Job(job.target, (suite,), _options(variant, [protocol], model), members, ())
+                        counts[variant] = len(members) - len(same.unfinished(finished))
     return {key: _best(counts) for key, counts in found.items()}
 
 
@@ -147,16 +169,9 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
     """Among the ways with nearly the most complete data sets, the one with the most splits, then the newest recipe.
 
     A few large sets not yet run do not hide 25 splits of all others, and are listed as missing.
-
-    Examples
-    --------
-    >>> _best({_Variant(5, 1000): 38, _Variant(25, 1000): 34, _Variant(50, 1000): 20})
-    _Variant(splits=25, max_iter=1000, recipe=1)
     """
-    enough = NEARLY * max(complete.values())
-    return max(
-        (way for way in complete if complete[way] >= enough), key=lambda way: (way.splits, way.recipe, complete[way])
-    )
+    enough = [way for way in complete if complete[way] >= NEARLY * max(complete.values())]
+    return max(enough, key=lambda way: (way.splits, way.recipe, complete[way]))
 
 
 def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
@@ -177,18 +192,16 @@ def _jobs(
         yield Job(target, (), RunOptions(), (), ())
         return
     at_hand = [suite for suite in target.suites if suite in sizes]
-    if not target.protocols:
-        ways: dict[tuple[_Variant | None, tuple[str, ...]], list[str]] = {(None, tuple(at_hand)): []} if at_hand else {}
-    else:
-        ways = {}
-        for protocol in target.protocols:  # protocols that were run alike, on the same suites, share a job
-            alike: dict[_Variant, list[str]] = {}
-            for suite in at_hand:
-                way = variants.get((suite, model, target.simulations, protocol))
-                if way:
-                    alike.setdefault(way, []).append(suite)
-            for way, suites in alike.items():
-                ways.setdefault((way, tuple(suites)), []).append(protocol)
+    ways: dict[tuple[_Variant | None, tuple[str, ...]], list[str]] = {}
+    if not target.protocols and at_hand:
+        ways[None, tuple(at_hand)] = []
+    for protocol in target.protocols:  # protocols that were run alike, on the same suites, share a job
+        alike: dict[_Variant, list[str]] = {}
+        for suite in at_hand:
+            if way := variants.get((suite, model, target.simulations, protocol)):
+                alike.setdefault(way, []).append(suite)
+        for run_as, suites in alike.items():
+            ways.setdefault((run_as, tuple(suites)), []).append(protocol)
     for (way, together), protocols in ways.items():
         options = _options(way, protocols, model) if way else RunOptions()
         chosen = tuple(size for suite in together for size in _members(suite, sizes, target))

@@ -77,7 +77,7 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
     problems, protocol = grid(division.sizes[0]), get_protocol(cell.protocol)
     solutions = solve(
         division.X[0], division.y[0], problems, max_iter=cell.max_iter, tol=protocol.tolerance,
-        init=_start(cell, division.X[0].shape[1]), penalize_intercept=protocol.penalize_intercept, dtype=np.float32,
+        init=cell.start, penalize_intercept=protocol.penalize_intercept, dtype=np.float32,
     )  # fmt: skip
     rows = rows_of(problems)
     score_linear(rows, solutions.coef, solutions.intercept, division)
@@ -88,14 +88,6 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
     score_linear(moved, solutions.coef[average], intercepts, division)
     moved["method"], moved["objective"] = "average_exact_intercept", np.nan
     return np.concatenate([rows, moved, sklearn_baselines(division.X, division.y, ALPHAS)])
-
-
-def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
-    """The solver's starts by name; ``random`` is standard normal, one draw for all problems of the split."""
-    if cell.start != "random":
-        return cell.start
-    draw = rng_for(cell, "start").standard_normal(features + 1)
-    return draw[1:], float(draw[0])
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:

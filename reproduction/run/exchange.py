@@ -11,9 +11,8 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from closecall._budget import Budget, BudgetError
 from closecall.report.text import write_whole
@@ -29,8 +28,7 @@ _LOCAL = ("--out", "--data-dir", "--scheduler")
 Run = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """The result of an import: cells added to the store, and cells already there."""
 
     added: int

@@ -84,16 +84,25 @@ class Job:
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}
-        order = {name: place for suite in self.suites for place, name in enumerate(SUITES.get(suite, ()))}
-        sizes = tuple(sorted(sizes, key=lambda size: (self.suites.index(size.suite), order.get(size.name, len(order)))))
+        sizes = in_order(sizes, self.suites)
         holes = dict.fromkeys(hole for hole in (*self.holes, *other.holes) if hole.dataset not in names)
         return replace(self, sizes=sizes, holes=tuple(holes))
+
+    def unfinished(self, done: set[str]) -> set[str]:
+        """The data sets of which some cells are not among those done."""
+        return {cell.dataset for cell in self.cells() if cell.key not in done}
 
     def as_json(self) -> dict[str, Any]:
         """What :func:`from_json` needs; the report then needs no data."""
         sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
         named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
         return {**named, "sizes": sizes, "holes": holes}
+
+
+def in_order(sizes: Iterable[Size], suites: Sequence[str]) -> tuple[Size, ...]:
+    """The data sets in the order of their suites; those that are in none come last."""
+    order = {name: place for suite in suites for place, name in enumerate(SUITES.get(suite, ()))}
+    return tuple(sorted(sizes, key=lambda size: (suites.index(size.suite), order.get(size.name, len(order)))))
 
 
 def from_json(content: dict[str, Any]) -> Job:

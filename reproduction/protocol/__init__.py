@@ -10,13 +10,4 @@ from reproduction.protocol.dataset import Dataset
 from .sources import data_directory, load_dataset
 from .suites import SUITES, available
 
-__all__ = [
-    "SUITES",
-    "Availability",
-    "DataError",
-    "Dataset",
-    "NotAtHandError",
-    "available",
-    "data_directory",
-    "load_dataset",
-]
+__all__ = ["SUITES", "DataError", "Dataset", "NotAtHandError", "available", "data_directory", "load_dataset"]

@@ -8,7 +8,7 @@ r"""What a fit over partitions costs: passes, tasks, seconds, bytes that come ho
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
 processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
 looked at four times a second, which the seconds leave out. Each fit replaces its line of docs/assets/cluster.csv;
---page fills the tables of docs/cluster.md from it and from what cluster_peers.py of commit baca1df found.
+--page fills the tables of docs/cluster.md from it.
 """
 
 from __future__ import annotations
@@ -136,12 +136,9 @@ def keep(found: dict[str, Any]) -> None:
 def page() -> None:
     """Fill the tables of docs/cluster.md from the file."""
     path = DOCS / "cluster.md"
-    lines, others = (
-        list(csv.DictReader((DOCS / "assets" / name).read_text().splitlines()))
-        for name in ("cluster.csv", "cluster_peers.csv")
-    )
+    lines = list(csv.DictReader((DOCS / "assets" / "cluster.csv").read_text().splitlines()))
     text = path.read_text()
-    for name, content in (("costs", costs(lines)), ("model", model(lines)), ("peers", peers(others))):
+    for name, content in (("costs", costs(lines)), ("model", model(lines))):
         marks = [f"<!-- cluster-{name}: {end} -->" for end in ("begin", "end")]
         head, _, rest = text.partition(marks[0])
         text = f"{head}{marks[0]}\n{content}\n{marks[1]}{rest.partition(marks[1])[2]}"
@@ -168,17 +165,6 @@ def costs(lines: list[dict[str, str]]) -> str:
         )  # fmt: skip
     header = "where; workers; fit; rows; passes; tasks; CPU s; s; ns a row and pass; KB home a task; peak GB; gap"
     return table(header, rows)
-
-
-def peers(lines: list[dict[str, str]]) -> str:
-    """A table of what cluster_peers.py of commit baca1df found."""
-    rows = [
-        (line["fit"], f"{int(line['rows']):,}", f"{float(line['outliers']):.0%}", line["passes"] or "-",
-         f"{float(line['cpu']):.1f}", f"{float(line['wall']):.1f}", f"{float(line['peak']):.2f}", line["gap"] or "-",
-         f"{float(line['accuracy']):.2%}")
-        for line in lines
-    ]  # fmt: skip
-    return table("fit; rows; far rows; passes; CPU s; s; peak GB; gap; accuracy", rows)
 
 
 def model(lines: list[dict[str, str]]) -> str:

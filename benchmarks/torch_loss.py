@@ -1,4 +1,4 @@
-"""What close-k costs in PyTorch, side by side in one run: the selection, a training step, and the memory's agreement.
+"""What close-k costs in PyTorch, side by side in one run: the selection, and the memory's agreement.
 
 python benchmarks/torch_loss.py [--repeats 15] [--short]
 """
@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from measure import show, turns
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from closecall.nn import Average, AverageTopK, CloseK, CloseKLoss, functional
+from closecall.nn import Average, AverageTopK, CloseK, functional
 
 LOG2 = functional.LOG2
 
@@ -48,30 +48,6 @@ def forward_and_backward(size: int, repeats: int) -> None:
     }
     rounds = repeats if size > 10_000 else 40 * repeats
     show(f"forward and backward, {k:,} of {size:,} losses (float32, CPU)", turns(candidates, rounds, warm=True))
-
-
-def training_step(repeats: int) -> None:
-    """One step of a 784-512-512-10 network at batch 8192, with the mean and with close-k."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    inputs, targets = torch.randn(8192, 784), torch.randint(10, (8192,))
-    reducer, loss = CloseK(k=0.1, threshold=LOG2), CloseKLoss("cross_entropy", k=0.1)
-
-    def step(value_of: Callable[[Tensor], Tensor]) -> Callable[[], None]:
-        def run() -> None:
-            optimizer.zero_grad()
-            value_of(model(inputs)).backward()
-            optimizer.step()
-
-        return run
-
-    candidates: dict[str, Callable[[], object]] = {
-        "mean": step(lambda logits: cross_entropy(logits, targets)),
-        "CloseK(k=0.1)": step(lambda logits: reducer(cross_entropy(logits, targets, reduction="none"))),
-        "CloseKLoss('cross_entropy', k=0.1)": step(lambda logits: loss(logits, targets)),
-    }
-    show("training step, 784-512-512-10, batch 8192", turns(candidates, repeats, warm=True))
 
 
 def agreement(memory_size: int | None, learning_rate: float, batch: int, samples: int = 2048) -> float:
@@ -121,10 +97,8 @@ def main() -> None:
     print(f"torch {torch.__version__}, 1 thread, processor time")
     for size in (64, 1024, 100_000, 1_000_000):
         forward_and_backward(size, given.repeats)
-    if given.short:
-        return
-    training_step(given.repeats)
-    memory_table()
+    if not given.short:
+        memory_table()
 
 
 if __name__ == "__main__":

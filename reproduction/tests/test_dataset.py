@@ -29,7 +29,7 @@ def make(seed: int = 0, rows: int = 40, missing: float = 0.2, **changes: Any) ->
 @settings(max_examples=20)  # scikit-learn's transformers take a tenth of a second each time
 @given(seed=st.integers(0, 10_000))
 def test_encode_agrees_with_scikit_learn(seed: int) -> None:
-    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pandas")
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -42,7 +42,7 @@ def test_encode_agrees_with_scikit_learn(seed: int) -> None:
         SimpleImputer(strategy="most_frequent"),
         OneHotEncoder(handle_unknown="ignore", sparse_output=False),
     )
-    frame = pd.DataFrame(data.X, columns=data.feature_names)
+    frame = data.frame()
     peer = make_column_transformer((numbers, ["u", "v"]), (names, ["bit", "letter"]))
     wanted = [peer.fit(frame.iloc[train]).transform(frame.iloc[rows]) for rows in (train, rest)]
     # scikit-learn keeps both columns of a pair; ours keeps the second.
@@ -142,3 +142,11 @@ def test_signs() -> None:
 def test_refusals(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(DataError, match=match):
         make(**changes)
+
+
+def test_frame_spells_categories() -> None:
+    pytest.importorskip("pandas")
+    frame = make().frame()
+    assert list(frame.columns) == ["u", "v", "bit", "letter"]
+    assert frame["letter"].iloc[:2].tolist() == ["c", "d"]
+    assert (frame["bit"].isna() == np.isnan(make().X[:, 2])).all()

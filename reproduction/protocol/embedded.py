@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 
 
 def _ruled(
-    name: str, sizes: Sequence[int], rule: Callable[[Array], Array], again: int = 0, flips: int = 0, first: int = 0
+    name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
     """Every combination of codes from ``first`` on, labelled by a rule on the columns, then ``again`` some of them."""
     X = _grid(*sizes) + first

@@ -201,8 +201,8 @@ def _target_page(
 ) -> list[Block]:
     """The answer, then the tables (for a figure, the pictures first), then folded parts; coverage comes last."""
     target = parts[0].job.target
-    said = answer(target.name, [part.section for part in parts], first)
-    blocks: list[Block] = [Heading(target.title, 1), *([Paragraph(said, strong=True)] if said else [])]
+    opening = answer(target.name, [part.section for part in parts], first)
+    blocks: list[Block] = [Heading(target.title, 1), *([Paragraph(opening, strong=True)] if opening else [])]
     for part in parts:
         page = _PAGES[target.name]
         pictures = [Picture(caption, f"{FIGURES}/{name}") for name, _, caption in _charts(part)]

@@ -39,7 +39,13 @@ MORE = "More"
 
 
 def grouped(files: Sequence[str]) -> dict[str, list[str]]:
-    """The pages by group."""
+    """The pages by group.
+
+    Examples
+    --------
+    >>> grouped(["when.md", "own.md", "beyond-level.md"])
+    {'When does it help?': ['when.md', 'beyond-level.md'], 'More': ['own.md']}
+    """
     found = {group: [f"{name}.md" for name in names if f"{name}.md" in files] for group, names in GROUPS.items()}
     known = {file for names in found.values() for file in names}
     found[MORE] = [file for file in files if file not in known]

@@ -220,7 +220,7 @@ def _print_ranking(found: Any, splits: int) -> None:
             f"{low:.{metric.rough}f} - {high:.{metric.rough}f}",
         )
         name = f"{label(result)}: {found.majority}" if result.family == "majority" else label(result)
-        ranking.add_row(str(rank), plain(name[:40]), value, interval, k, alpha)
+        ranking.add_row(str(rank), plain(name[:40]), value, f"{low} - {high}", k, alpha)
     out.print(ranking)
     out.print(
         f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as "

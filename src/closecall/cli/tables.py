@@ -215,10 +215,7 @@ def _print_ranking(found: Any, splits: int) -> None:
         low, high = ends(result, found)
         k, alpha = ("" if math.isnan(value) else f"{value:{form}}" for value, form in zip(
             (result.k, result.alpha), (".0f", "g"), strict=True))  # fmt: skip
-        value, interval = (
-            f"{metric.shown(result.mean):.{metric.rough}f}",
-            f"{low:.{metric.rough}f} - {high:.{metric.rough}f}",
-        )
+        value, low, high = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), low, high))
         name = f"{label(result)}: {found.majority}" if result.family == "majority" else label(result)
         ranking.add_row(str(rank), plain(name[:40]), value, f"{low} - {high}", k, alpha)
     out.print(ranking)

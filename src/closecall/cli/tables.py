@@ -215,9 +215,9 @@ def _print_ranking(found: Any, splits: int) -> None:
         low, high = ends(result, found)
         k, alpha = ("" if math.isnan(value) else f"{value:{form}}" for value, form in zip(
             (result.k, result.alpha), (".0f", "g"), strict=True))  # fmt: skip
-        value, low, high = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), low, high))
+        value, *interval = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), low, high))
         name = f"{label(result)}: {found.majority}" if result.family == "majority" else label(result)
-        ranking.add_row(str(rank), plain(name[:40]), value, f"{low} - {high}", k, alpha)
+        ranking.add_row(str(rank), plain(name[:40]), value, " - ".join(interval), k, alpha)
     out.print(ranking)
     out.print(
         f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as "

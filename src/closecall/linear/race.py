@@ -23,7 +23,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import diags_array, issparse
 
 from .._names import Array
 from ..aggregates import get_aggregate
@@ -380,9 +380,14 @@ def central(X: Any, weight: Array) -> Array:
     [0, 19]
     """
     share, far = weight / weight.sum(), np.zeros(len(weight))
-    columns = X.tocsc() if issparse(X) else X
-    for place in range(X.shape[1]):
-        column = columns[:, [place]].toarray()[:, 0] if issparse(X) else columns[:, place]
+    if issparse(X):
+        size = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
+        X = X.astype(np.float64) @ diags_array(1 / np.where(size > 0, size, 1.0))
+        squares, mean = X.multiply(X), share @ X
+        spread = share @ squares - mean**2
+        unit = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-12)
+        far = squares @ unit - 2 * (X @ (mean * unit)) + mean**2 @ unit
+    for column in () if issparse(X) else X.T:
         apart = column.astype(np.float64) - share @ column
         apart /= np.abs(apart).max() or 1.0
         far += apart**2 / (share @ apart**2 or 1.0)

@@ -1,7 +1,7 @@
 """Which examples count.
 
 An aggregate gives each example a weight. The picture shows forty examples, ordered by their logistic loss, and which of
-them have weight with k = 10: average top-k selects the largest losses, close-k those nearest log 2, the loss on the
+them get weight with k = 10: average top-k selects the largest losses, close-k those nearest log 2, the loss on the
 boundary.
 """
 

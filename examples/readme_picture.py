@@ -1,4 +1,4 @@
-"""Draw the README's picture: two sets of the paper's Figure 1, the boundaries of average and close-k, the close calls.
+"""Draw the README's picture: two sets from the paper's Figure 1, both boundaries and the close calls.
 
 python examples/readme_picture.py docs/assets/close-calls.svg
 """

@@ -3,7 +3,7 @@
 The generated images have a few bright or dark spots. Every fourth pixel is an anchor with the class of the spot it lies
 on, or none, so the mean over all anchors is dominated by background. ``HardNegatives`` keeps every positive and three
 times as many of the hardest negatives, image by image, and divides by the number of positives, as single-shot detectors
-do. Prints the share of spots found with the right class, and the false alarms per image.
+do. The program prints the share of spots found with the right class and the false alarms per image.
 
 With ``--processes 2`` the batches are divided between two processes, with the same result.
 """

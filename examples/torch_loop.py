@@ -1,7 +1,7 @@
 """Close-k in a plain PyTorch loop: one line for the loss, one for the schedule.
 
-A linear model on two blobs with outliers, the paper's second difficult case. The outliers tilt the boundary of the
-mean; close-k uses them while k is large and drops them as it falls.
+A linear model is trained on two blobs with outliers, the paper's second difficult case. The outliers tilt the boundary
+of the mean; close-k uses them while k is large and drops them as it falls.
 """
 
 import torch

@@ -1,8 +1,9 @@
 """Segmentation of rare pixels: online hard example mining by image, against the mean.
 
 The generated images have small discs in noise, about one pixel in a hundred; their borders are not labelled. Hard
-pixels are those whose true class has a probability below 0.7, and at least 32 in each image. This is usually written by
-hand; here the ignored pixels are also left out of the ranking. Prints the intersection over union of the rare class.
+pixels are those whose true class has a probability below 0.7, but at least 32 per image. This is usually written by
+hand; here the ignored pixels are also left out of the ranking. The program prints the intersection over union of the
+rare class.
 
 With ``--processes 2`` the batches are divided between two processes, with the same result.
 """

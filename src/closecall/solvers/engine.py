@@ -118,18 +118,19 @@ class Engine:
         ([1.0], True)
         """
         if len(self.y) < many.FROM_ROWS:
-            return self._paths(problems, fold_of, tol)
+            return self.paths(problems, fold_of, tol)
         found: list[Any] = []
         for problem, fold in zip(problems, fold_of, strict=True):
             cut = cut_of(problem, self.masses[fold])
-            end = many.solve_many(self, problem, cut, fold, tol) if cut is not None else None
+            mine = cut is not None and many.serves(problem, cut, self.X.shape[1] + self.fit_intercept)
+            end = many.solve_many(self, problem, cut, fold, tol) if mine and cut is not None else None
             if end is None:  # rare: the path on all rows takes its time
-                ends = self._paths([problem], np.array([fold]), tol)
+                ends = self.paths([problem], np.array([fold]), tol)
                 end = tuple(getattr(ends, name)[0] for name in Ends.__dataclass_fields__)
             found.append(end)
         return Ends(*(np.array(part) for part in zip(*found, strict=True)))
 
-    def _paths(self, problems: Sequence[Problem], fold_of: Array, tol: float | None) -> Ends:
+    def paths(self, problems: Sequence[Problem], fold_of: Array, tol: float | None) -> Ends:
         """Follow paths, from a sample of many rows."""
         rows, problems = self._rows(slice(None)), list(problems)
         c, gap = np.empty((len(problems), len(rows.across))), np.full(len(problems), np.nan)

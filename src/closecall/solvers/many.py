@@ -45,7 +45,7 @@ FROM_ROWS, SAMPLED, MOST_SAMPLED, INSIDE = 80_000, 4_000, 12_000, 400
 #: The share of the rows of a second, larger sample, its rows at least and at most: it brings the start near cheaply.
 SHARE, LEAST, MOST = 1 / 16, 16_000, 100_000
 #: The first ramp, and what each is narrowed to; where that is too far, the root of it, so many times.
-WIDEST, NARROWING, GENTLER = 1.0, 0.2, 2
+WIDEST, NARROWING, GENTLER, LEAST_WIDTH = 1.0, 0.2, 2, 1e-3
 #: A sample is solved until half the squared gradient is this share of its noise; all rows to this share of the
 #: tolerance.
 NOISE, ROUGH = 0.1, 0.5
@@ -63,7 +63,7 @@ FARTHEST, FARTHEST_PLACE = 0.5, 0.25
 #: at least this wide.
 BEYOND, SEEN = 0.25, 0.01
 MOVED = 0.25  # gathered rows serve until a move is this share of what is to spare, as a root mean square
-TRIES = 30  # looks until the weights of rows elsewhere sum to k
+BANDS = 4  # of losses that come from rows elsewhere, each four times wider, until one holds the k-th place
 #: Errors, as a share of the mass, that a certified point may have more than the sample's end.
 WORSE = 0.01
 PLACES = -5.0, 600.0  # between which the place is looked for
@@ -215,11 +215,11 @@ class NearRows:
 
 @dataclass(frozen=True)
 class KeySums:
-    """Mass and losses of the rows with keys below a band, and keys and masses of the rows in it."""
+    """Mass and losses of the rows with keys below a band, and losses and masses of the rows in it."""
 
     below: float
     value: float
-    keys: list[Array]
+    losses: list[Array]
     mass: list[Array]
 
     def __add__(self, other: KeySums) -> KeySums:
@@ -323,25 +323,28 @@ class ManyRows:
 
     def tangents(self, c: Array, window: LossWindow, width: float) -> TangentSums:
         """Tangents to the losses that a window weighs at c."""
-        found = TangentSums(*_zeros(len(c)))
+        found, second = TangentSums(*_zeros(len(c))), len(c) <= LARGEST_RANK
         for rows, sides in self.blocks(self.near(self.margins(c), *_levels(window, width))[0]):
             at = -(c @ rows.across)
             weights = rows.mass * window.parts(rows.rounded.value(at, width))[0]
             pulls, points = rows.rounded.pulls(at, width)
+            bends = rows.rounded.bend(at, width) if rows.loss.bend is None else rows.loss.bend(-pulls)
+            scaled = rows.across.T * np.sqrt(weights * bends)[:, None] if second else np.zeros((1, 1))
             heights, pulls = weights * (rows.loss.value(points) + pulls * points), weights * pulls
-            parts = sides @ heights, sides @ pulls, (sides * pulls) @ rows.across.T
-            found += TangentSums(float(weights @ rows.loss.value(at)), float(weights.sum()), *parts, np.zeros((0, 0)))
+            parts = sides @ heights, sides @ pulls, (sides * pulls) @ rows.across.T, scaled.T @ scaled
+            found += TangentSums(float(weights @ rows.loss.value(at)), float(weights.sum()), *parts)
         return found
 
     def flow(self, c: Array, ramp: Ramp, touch: Array | None) -> FlowSums:
         """Sums of the losses that a ramp weighs at c; tangents touch at ``touch``, or at c."""
         margins, size = self.margins(c) if self.held is None else np.empty(0), len(c)
         line, wrong = np.zeros(size), self.errors(margins) if self.held is None else 0.0
-        found = FlowSums(*_zeros(size), line, np.zeros((size, size)), line, line, 0.0, wrong)
+        parts: Any = *_zeros(size), line, np.zeros((size, size)), line, line, 0.0, wrong
+        found = FlowSums(*parts)
         if self.held is not None:
-            parts = ((self.held[some], self.mass[some]) for some in in_cache(*self.held.shape))
+            held = ((self.held[some], self.mass[some]) for some in in_cache(*self.held.shape))
             reach = margins_of(self.threshold, self.loss, ramp)
-            return reduce(add, (_flow(self.loss, *part, c, ramp, reach, touch) for part in parts), found)
+            return reduce(add, (_flow(self.loss, *part, c, ramp, reach, touch) for part in held), found)
         for rows, _ in self.blocks(self.near(margins, *_reach(self.threshold, ramp))[0]):
             found += _flow(self.loss, rows.across.T, rows.mass, c, ramp, (-np.inf, np.inf), touch)
         return found
@@ -362,12 +365,13 @@ class ManyRows:
             keys = -losses if threshold is None else np.abs(losses - threshold)
             under, band = keys < low, (keys >= low) & (keys <= high)
             sums = float(rows.mass[under].sum()), float(rows.mass[under] @ losses[under])
-            parts.append(KeySums(*sums, [keys[band]], [rows.mass[band]]))
+            parts.append(KeySums(*sums, [losses[band]], [rows.mass[band]]))
         return reduce(add, parts)
 
 
 def _zeros(size: int) -> tuple[Any, ...]:
-    return 0.0, 0.0, np.zeros(2), np.zeros(2), np.zeros((2, size)), np.zeros((size, size))
+    square = size if size <= LARGEST_RANK else 1
+    return 0.0, 0.0, np.zeros(2), np.zeros(2), np.zeros((2, size)), np.zeros((square, square))
 
 
 def _levels(window: LossWindow, width: float) -> tuple[float, float]:
@@ -405,13 +409,14 @@ def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: R
         across = pulls @ signed
     ahead, heights = signed[:, -1] < 0, held * values + pulls * points
     part = (pulls * ahead) @ signed
-    sums = [np.array([float(each @ ~ahead), float(each @ ahead)]) for each in (heights, pulls)]
+    sums: Any = [np.array([float(each @ ~ahead), float(each @ ahead)]) for each in (heights, pulls)]
     each, change = slopes[on, None] * signed.take(on, axis=0), mass[on] * by_loss[on]
-    return FlowSums(
+    parts: Any = (
         float(held @ losses), float(held.sum()), *sums, np.stack([across - part, part]), scaled.T @ scaled, gradient,
         (each * change[:, None]).T @ each, -((mass[on] * by_place[on]) @ each), -(change @ each),
         float(mass[on] @ by_place[on]), 0.0,
     )  # fmt: skip
+    return FlowSums(*parts)
 
 
 def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Array, Array]:
@@ -499,6 +504,8 @@ class Flow:
     gathers: bool = True
     looks: int = field(default=0, init=False)
     center: Array | None = field(default=None, init=False)
+    reach: tuple[float, float] = field(default=(0.0, 0.0), init=False)
+    local: Any = field(default=None, init=False)
 
     def run(self, c: Array, ramp: Ramp) -> Point | None:
         """A certified point, near c if the first ramp has one there."""
@@ -539,21 +546,20 @@ class Flow:
 
     def placed(self, point: Point, width: float) -> float:
         """The place at which weights of a ramp sum to k."""
-        rows = self._gathered(point.c, (point.ramp[0], width)) if self.gathers else self.rows
-        if isinstance(rows, ManyRows):
-            losses = rows.losses(point.c)
-            found = place_of(rows.threshold, losses, rows.mass, self.k, width, point.ramp[0])
-            return point.ramp[0] if found is None else found
-        place, low, high = point.ramp[0], -np.inf, np.inf
-        for _ in range(TRIES):
-            sums = self.see(point.c, (place, width), None).sums
-            missing = self.k - sums.held
-            if abs(missing) <= EXACTLY * self.k:
-                break
-            low, high = (place, high) if missing > 0 else (low, place)
-            place += missing / sums.mass_by_place if sums.mass_by_place > 0 else np.copysign(width, missing)
-            place = place if low < place < high else (low + high) / 2
-        return place
+        hint, threshold = point.ramp[0], self.rows.threshold
+        if self.gathers or isinstance(self.rows, ManyRows):
+            rows = self._gathered(point.c, (hint, width)) if self.gathers else self.rows
+            found = place_of(threshold, rows.losses(point.c), rows.mass, self.k, width, hint)
+            return hint if found is None else found
+        for reach in (2 * max(width, SEEN) / threshold) * 4.0 ** np.arange(BANDS):
+            inner, outer = (threshold - np.exp(-hint + way * reach) for way in (1, -1))
+            self.looks += 1
+            band = self.rows.keys(point.c, threshold, inner, outer)
+            losses, mass = (np.concatenate([np.empty(0), *part]) for part in (band.losses, band.mass))
+            found = place_of(threshold, losses, mass, self.k - band.below, width, hint)
+            if found is not None:
+                return found
+        return hint
 
     def narrowed(self, point: Point, width: float, enough: float) -> Point | None:
         """The stationary point of a narrower ramp, from that of a wider one."""
@@ -588,7 +594,7 @@ class Flow:
         decrement = 0.5 * float(gradient @ _solved(self.held(sums), gradient))
         return replace(found, residual=decrement / self.value(found) + ((sums.held - self.k) / self.k) ** 2)
 
-    def _gathered(self, c: Array, ramp: Ramp) -> ManyRows:
+    def _gathered(self, c: Array, ramp: Ramp) -> Any:
         """Rows near the window, gathered anew where margins may have moved by more than there is to spare."""
         low, high = margins_of(self.rows.threshold, get_loss(self.rows.name), ramp)
         if self.center is not None:
@@ -601,9 +607,10 @@ class Flow:
         beyond = BEYOND * max(high - low, 1.0)
         self.reach = low - beyond, high + beyond
         found = self.rows.gather(c, *self.reach)
-        parts = (part[0] if len(part) == 1 else np.concatenate(part) for part in (found.X, found.signs, found.mass))
+        pieces = found.X, found.signs, found.mass
+        X, signs, mass = (part[0] if len(part) == 1 else np.concatenate(part) for part in pieces)
         room = None if self.center is None else self.local.held
-        self.center, self.local = c, ManyRows(*parts, self.rows.standard, self.rows.name)
+        self.center, self.local = c, ManyRows(X, signs, mass, self.rows.standard, self.rows.name)
         self.local.hold(room)
         self.looks += 1
         return self.local
@@ -741,15 +748,19 @@ def start(
     rows = ManyRows(sample.X, sample.signs, sample.mass, standard, problem.loss)
     z = standard.signed(few.X, few.signs) * np.sqrt(few.mass / few.mass.sum())[:, None]
     flow = Flow(rows, cut.k * share, share * penalty, z.T @ z, tol)
-    place = place_of(rows.threshold, rows.losses(c), sample.mass, flow.k, WIDEST)
+    width, losses = WIDEST, rows.losses(c)
+    place = place_of(rows.threshold, losses, sample.mass, flow.k, width)
+    while place is not None and np.exp(-place) > (1 - width / 4) * rows.threshold and width > LEAST_WIDTH:
+        width *= NARROWING  # so few are selected that a ramp as wide as that has no inside
+        place = place_of(rows.threshold, losses, sample.mass, flow.k, width)
     if place is None:
         return None
-    begun = Start(c, (place, WIDEST), flow.metric, rows.errors(rows.margins(c)) / float(sample.mass.sum()))
+    begun = Start(c, (place, width), flow.metric, rows.errors(rows.margins(c)) / float(sample.mass.sum()))
     # What a sample says is off by about this much: no more of it is asked.
     enough = max(NOISE * len(c) * total / (cut.k * len(sample.signs)), ROUGH * tol)
     point = flow.stage(c, begun.ramp, AFAR, enough)
     if point is not None:
-        point = flow.narrowed(point, NARROWING * WIDEST, enough) or point
+        point = flow.narrowed(point, NARROWING * width, enough) or point
         begun = replace(begun, c=point.c, ramp=point.ramp)
     return begun
 
@@ -766,7 +777,7 @@ def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: floa
 
     def path(few: Sample, smaller: Problem) -> tuple[Array, float]:
         own = {"X": few.X, "y": few.signs, "masses": few.mass[None], "words": few.words}
-        ends = replace(engine, n_starts=engine.n_starts or 1, **own).solve([smaller], np.zeros(1, dtype=int))
+        ends = replace(engine, n_starts=engine.n_starts or 1, **own).paths([smaller], np.zeros(1, dtype=int), None)
         return ends.coef[0], float(ends.intercept[0])
 
     sample = Sample.draw(engine.X, engine.y, mass, engine.words, sample_sizes(len(mass), cut.k / total)[1])

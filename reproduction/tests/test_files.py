@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from closecall.table.model import Preprocessor
+from closecall.table.preprocess import Preprocessor
 from closecall.table.read import files, sheet
 from closecall.table.read.dataset import DataError
 from closecall.table.table import read

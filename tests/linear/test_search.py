@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
 
 from closecall import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifierCV
-from closecall.linear.race import heat_rows
+from closecall.linear.race import central, heat_rows
 from closecall.linear.splits import make_splits
 from closecall.linear.training import Training, row_hashes
 from closecall.objective import Problem
@@ -41,6 +41,32 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
     )
     assert "close_decay" in model.guard_report_["reason"]
     assert "is chosen" in model.guard_report_["reason"]
+
+
+def test_outlier_rows_neither_choose_nor_judge() -> None:
+    """Outlier rows with the label of the other side: logistic regression gets them right, and they would say so."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 8)), np.arange(300) % 2
+    X[:, :3] += 1.2 * y[:, None]
+    outliers = rng.random((15, 8)) < 0.5
+    X, y = np.concatenate([X, np.where(outliers, 9.0, -9.0)]), np.append(y, outliers[:, :3].sum(axis=1) < 2)
+    assert not central(X, np.ones(len(y)))[-15:].any()
+    assert central(X, np.ones(len(y))).sum() == np.ceil(0.9 * len(y))
+    assert CloseKClassifierCV().fit(X, y).guard_report_["comparisons"][-1]["units"] <= np.ceil(0.9 * len(y))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_which_rows_judge_depends_on_no_representation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-3, 4, (60, 4)) * (rng.random((60, 4)) < 0.5) * [1.0, 1e-3, 1e200, 0.0]
+    weight = rng.integers(1, 4, 60)
+    found, order = central(X, weight), rng.permutation(60)
+    copies, scaled = np.repeat(np.arange(60), weight), X * [-7.0, 1e5, 1e-150, 1.0] + [5.0, 0.0, 1e40, -2.0]
+    assert 0.9 <= weight[found].sum() / weight.sum() < 1
+    assert np.array_equal(central(sparse.csr_array(X), 0.1 * weight), found)
+    assert np.array_equal(central(X[order], weight[order]), found[order])
+    assert np.array_equal(central(X[copies], np.ones(len(copies))), found[copies])
+    assert np.array_equal(central(scaled, weight), found)
 
 
 def test_the_guard_is_rarely_fooled_by_noise() -> None:

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closeca
 
 from closecall.nn import functional, logit_losses, margins  # noqa: E402
 from closecall.nn.cuts import cut_rows  # noqa: E402
-from closecall.nn.forms import MARGIN_LOSSES, MARGIN_SLOPES  # noqa: E402
-from closecall.nn.selection import Selector, cut_sorted  # noqa: E402
+from closecall.nn.forms import MARGIN_LOSSES  # noqa: E402
+from closecall.nn.selection import cut_sorted  # noqa: E402
 
 THRESHOLD = 0.7
 #: Settings under which each aggregate is put through the transformations, on at least 12 losses.
@@ -84,17 +84,6 @@ def test_all_of_it_is_the_mass_bit_for_bit() -> None:
     assert torch.equal(functional.weights("average", losses, mass=mass), mass)
 
 
-def test_the_named_functions_are_their_aggregates() -> None:
-    losses = torch.tensor([0.5, 3.0, 2.0, 0.9])
-    assert functional.close_k(losses, 2, 1.0).item() == pytest.approx((0.5 + 0.9) / 2)
-    assert functional.average_top_k(losses, 2).item() == 2.5
-    assert functional.top_k(losses, 2, reduction="sum").item() == 2.0
-    assert functional.maximal(losses).item() == 3.0
-    assert functional.average(losses).item() == pytest.approx(1.6)
-    assert functional.ranked_range(losses, 3, 1, reduction="sum").item() == pytest.approx(2.9)
-    assert functional.trimmed(losses, 1).item() == pytest.approx(3.4 / 3)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_cut_on_an_accelerator_is_the_cut_on_the_cpu(weighted: bool) -> None:
     # The torch version of the cut is what other devices run; here it is run on the CPU.
@@ -106,25 +95,6 @@ def test_the_cut_on_an_accelerator_is_the_cut_on_the_cpu(weighted: bool) -> None
     other = cut_sorted(torch.tensor(keys), None if mass is None else torch.tensor(mass), torch.tensor(wanted))
     for one, two in zip(ours, other, strict=True):
         np.testing.assert_array_equal(one, two.numpy())
-
-
-def test_long_weighted_rows_are_cut_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    keys, mass = rng.integers(0, 40, (30, 200)) / 8, rng.integers(0, 3, (30, 200)) / 2
-    wanted = np.concatenate([rng.uniform(0, 110, (28, 1)), [[0.0]], [[math.inf]]])
-    short = cut_rows(keys, mass, wanted)
-    monkeypatch.setattr("closecall.nn.cuts.LONG", 4)
-    for one, two in zip(short, cut_rows(keys, mass, wanted), strict=True):
-        np.testing.assert_array_equal(one, two)
-
-
-def test_rows_have_their_own_k() -> None:
-    keys = torch.rand(4, 30, generator=torch.Generator().manual_seed(0))
-    wanted = torch.tensor([[1.0], [2.5], [30.0], [2.5]], dtype=torch.float64)
-    together = Selector(None).take(keys, wanted)
-    for row in range(4):
-        assert torch.equal(together[row : row + 1], Selector(None).take(keys[row : row + 1], wanted[row : row + 1]))
-    np.testing.assert_allclose(together.sum(dim=1), wanted[:, 0])
 
 
 NAN = torch.tensor([[1.0, 2.0], [math.nan, 1.0]])
@@ -218,7 +188,6 @@ def test_individual_losses_are_those_of_the_core(name: str) -> None:
     (slopes,) = torch.autograd.grad(values.sum(), points)
     slow = LOSSES[name].slope(points.detach().numpy())
     np.testing.assert_allclose(slopes, slow, rtol=1e-10, atol=1e-16)  # of a saturated sigmoid no digit is left
-    np.testing.assert_allclose(MARGIN_SLOPES[name](points.detach()), slow, rtol=1e-12)
 
 
 def test_margins_of_one_logit_and_of_classes() -> None:

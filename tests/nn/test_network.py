@@ -4,49 +4,14 @@ import numpy as np
 import pytest
 
 from closecall.aggregates import AGGREGATES
-from closecall.network.data import prepare
 from closecall.network.paths import Settings, path_of, spans
 from closecall.objective import Problem
 
 torch = pytest.importorskip("torch", reason='needs PyTorch: pip install "closecall[torch]"')
 
 
-from closecall.nn.descent import slopes  # noqa: E402
-from closecall.nn.layers import ResidualMLP, backward, forward, start  # noqa: E402
-from closecall.nn.network import tensors, train_grid  # noqa: E402
+from closecall.nn import ResidualMLP, train_grid  # noqa: E402
 from tests.network.test_network import COUNTS, blobs, by_autograd  # noqa: E402
-
-
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_forward_and_backward_are_those_of_the_plain_module(outputs: int) -> None:
-    parameters = start(4, 6, outputs, seed=0)
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(20, 4, generator=generator, dtype=torch.float64)
-    pulls = torch.randn(1, outputs, 20, generator=generator, dtype=torch.float64)
-    inputs = torch.cat([rows.T, torch.ones(1, 20)])
-    acts = forward(parameters, inputs)
-    module = ResidualMLP.of(parameters)
-    logits = module(rows)
-    torch.testing.assert_close(acts[0, 12:], logits.T)
-    logits.backward(pulls[0].T)
-    found = backward(parameters, inputs, acts, pulls)
-    # The module that holds the gradients as its parameters has the plain module's gradients.
-    theirs = [parameter.grad for parameter in module.parameters()]
-    for ours, their in zip(ResidualMLP.of(found).parameters(), theirs, strict=True):
-        torch.testing.assert_close(ours.detach(), their)
-
-
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_going_backward_through_few_examples_is_going_through_all(outputs: int) -> None:
-    X, y = blobs(60, classes=max(outputs, 2))
-    data = tensors(prepare(X, y, None, None if outputs == 1 else 3, np.float64), "cpu")
-    parameters = start(3, 4, outputs, seed=0).rows([0, 0])
-    acts = forward(parameters, data.inputs)
-    pulls = torch.zeros(2, outputs, 60, dtype=torch.float64)
-    pulls[0, :, [3, 50]], pulls[1, 0, 7] = 1.5, -2.0
-    few = slopes(parameters, data, acts, pulls, torch.empty_like(acts))
-    for one, two in zip(few, backward(parameters, data.inputs, acts, pulls), strict=True):
-        torch.testing.assert_close(one, two)
 
 
 @pytest.mark.parametrize("classes", [None, 3])

@@ -90,6 +90,46 @@ sys.argv = ["closecall", "reproduce", "--dry-run", "--datasets", "majority7"]
 main()
 """
 
+CONTENDER = """
+import numpy as np, pandas as pd
+from sklearn.model_selection import cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from closecall import compare
+from closecall.cli import main
+import sys
+rng = np.random.default_rng(0)
+X = rng.normal(size=(200, 2))
+frame = pd.DataFrame(X, columns=list("ab")).assign(y=np.where((X ** 2).sum(axis=1) > 1.4, "out", "in"))
+found = compare(frame, "y", splits=3, only=("naive-bayes",), jobs=1)
+assert found.use == "naive_bayes", found
+value = found.results.set_index("method").loc["naive Bayes", "accuracy (%)"]
+assert abs(value / 100 - cross_val_score(GaussianNB(), X, frame["y"]).mean()) < 0.05
+frame.to_csv("t.csv", index=False)
+sys.argv = ["closecall", "fit", "t.csv", "--model", "naive_bayes", "--out", "m", "--splits", "0"]
+main()
+"""
+
+COLUMN = """
+import numpy as np, pandas as pd
+from closecall.table.explain import explain
+from closecall.table.model import TableModel
+from closecall.table.table import read
+rng = np.random.default_rng(0)
+minutes = rng.integers(0, 1440, 300)
+late = np.where(minutes > 720, "yes", "no")
+times = [f"{each // 60}:{each % 60:02d}" for each in minutes]
+frame = pd.DataFrame({"at": times, "b": rng.normal(size=300), "late": late})
+frame.to_csv("t.csv", index=False)
+table = read("t.csv")
+assert [column.kind for column in table.columns] == ["clock", "number"], table
+fitted = TableModel.fit(table, "logistic")
+fitted.save("m")
+again = TableModel.load("m")
+assert (again.predict(table.frame)[0] == late).mean() > 0.97
+pull = explain(again, table.frame)[1][0]
+assert pull["column"] == "at" and abs(int(pull["flips_at"][:2]) - 12) <= 1, pull
+"""
+
 
 @pytest.mark.parametrize(
     ("path", "script"),
@@ -97,6 +137,8 @@ main()
         ("closecall/losses.py", LOSS),
         ("closecall/aggregates.py", AGGREGATE),
         ("reproduction/protocol/embedded.py", DATASET),
+        ("closecall/table/contenders.py", CONTENDER),
+        ("closecall/table/read/columns.py", COLUMN),
     ],
 )
 def test_a_newcomers_task_touches_one_file(path: str, script: str, tmp_path: Path) -> None:
@@ -115,4 +157,5 @@ def test_a_newcomers_task_touches_one_file(path: str, script: str, tmp_path: Pat
 
 
 def test_every_task_is_described() -> None:
-    assert set(BLOCKS) == {"closecall/losses.py", "closecall/aggregates.py", "reproduction/protocol/embedded.py"}
+    package = {f"closecall/{name}.py" for name in ("losses", "aggregates", "table/contenders", "table/read/columns")}
+    assert set(BLOCKS) == package | {"reproduction/protocol/embedded.py"}

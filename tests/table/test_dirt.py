@@ -16,7 +16,8 @@ import pandas as pd
 
 from closecall import SquashingScaler, check_rows, compare
 from closecall.table.check import far_cells
-from closecall.table.model import Preprocessor, TableModel
+from closecall.table.model import TableModel
+from closecall.table.preprocess import Preprocessor
 from closecall.table.read.columns import Column
 from closecall.table.read.sheet import sheet_of
 from tests.table.helpers import Run

@@ -18,10 +18,10 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 
 from closecall import cli
-from closecall.table.closecalls import close_calls
 from closecall.table.compare import ComparePlan, Split, diagnosis_of, run_splits
 from closecall.table.conclude import Result, clearly_learns, conclude
 from closecall.table.contenders import MAJORITY, Entry
+from closecall.table.content import close_calls
 from closecall.table.divide import Order
 from closecall.table.estimate import why_none
 from closecall.table.measure import METRICS

@@ -157,23 +157,8 @@ def test_fit_takes_all_classes_jointly(run: Run, multiclass: str) -> None:
     rng = np.random.default_rng(2)
     rows = "".join(f"{i % 3 + 0.3 * rng.standard_normal():.3f},{'abc'[i % 3]}\n" for i in range(90))
     data = f"x,class\n{rows}".encode()
-    assert (
-        run(
-            "fit",
-            "-",
-            "--splits",
-            0,
-            "--out",
-            "m",
-            "--model",
-            "close-k",
-            "--multiclass",
-            multiclass,
-            "--no-squash",
-            stdin=data,
-        )
-        == 0
-    )
+    given = ("--splits", 0, "--out", "m", "--model", "close-k", "--multiclass", multiclass, "--no-squash")
+    assert run("fit", "-", *given, stdin=data) == 0
     assert run("predict", "m", "-", "--json", stdin=data) == 0
     assert run.records()[-1]["accuracy"] > 0.8
     assert run("fit", "-", "--splits", 0, "--out", "m", "--multiclass", "one", stdin=data) == cli.BAD_REQUEST

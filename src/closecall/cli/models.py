@@ -16,28 +16,10 @@ from rich.table import Table as RichTable
 from closecall._names import lookup
 from closecall.table.output import opened, write_rows
 
+from . import tables as t
 from .console import DataDir, Json, err, out, plain, print_notes, say
 from .streams import are_streamed, fit_files, tables_of
-from .tables import (
-    Data,
-    Drop,
-    Encoding,
-    Files,
-    Groups,
-    Keep,
-    Metric,
-    Multiclass,
-    Nominal,
-    NoSquash,
-    Numeric,
-    Seed,
-    Sep,
-    Target,
-    Time,
-    counted,
-    print_facts,
-    reading_of,
-)
+from .tables import counted, print_facts, reading_of
 
 ModelFile = Annotated[str, typer.Argument(help="A file written by closecall fit.")]
 Trust = Annotated[list[str] | None, typer.Option(help="A type from another package to allow in the model file.")]
@@ -48,26 +30,18 @@ CHUNK, SCORES = 50_000, 1 << 24
 
 
 def fit(
-    data: Files,
+    data: t.Files,
     output: Annotated[Path, typer.Option("--out", help="The model file to write.")],
-    target: Target = "",
+    target: t.Target = "",
     model: Annotated[str, typer.Option(help="A contender of compare: close_k, "
                                        "random_forest, atk, tilted, 'tilted(-2)', package:Class ...")] = "close_k",
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates: logistic, hinge, ...")] = "logistic",
-    multiclass: Multiclass = "top_two",
-    metric: Metric = "accuracy",
+    multiclass: t.Multiclass = "top_two", metric: t.Metric = "accuracy",
     splits: Annotated[int, typer.Option(help="Random splits for the estimate; 0 for none.", min=0)] = 5,
-    groups: Groups = "",
-    time: Time = "",
+    groups: t.Groups = "", time: t.Time = "",
     rows: Annotated[int, typer.Option(help="Train on at most this many rows; 0 for all.", min=0)] = 50_000,
-    drop: Drop = None,
-    keep: Keep = None,
-    numeric: Numeric = None,
-    nominal: Nominal = None,
-    no_squash: NoSquash = False,
-    sep: Sep = "",
-    encoding: Encoding = "",
-    seed: Seed = 0,
+    drop: t.Drop = None, keep: t.Keep = None, numeric: t.Numeric = None, nominal: t.Nominal = None,
+    no_squash: t.NoSquash = False, sep: t.Sep = "", encoding: t.Encoding = "", seed: t.Seed = 0,
     onnx: Annotated[Path | None, typer.Option(help="Also write the model as ONNX.", show_default=False)] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; so are several, "
                                          "a folder, and what is too large for memory.")] = False,
@@ -75,8 +49,7 @@ def fit(
                                                 "without an address, on Dask workers started here.",
                                                 show_default=False)] = None,
     jobs: Annotated[int, typer.Option(help="Processes for reading Parquet files in passes.", min=1)] = 1,
-    data_dir: DataDir = None,
-    as_json: Json = False,
+    data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Fit preprocessing and a classifier to a table, say how good it is, and save both in one file."""
     from closecall.linear.fitting import MULTICLASS
@@ -124,15 +97,14 @@ def fit(
     err.print(plain(why), soft_wrap=True)
     if not fitted.linear and output.is_file() and (options := options_for(output)):
         err.print(plain(f"note: predict and explain need {options}"), style="yellow", soft_wrap=True)
-    largest = ", ".join(f"{each['name']}{_of(each, fitted)} {each['coefficient']:+.3g}" for each in
-                        fitted.coefficients[:LARGEST])  # fmt: skip
+    several = len(fitted.classifier.classes_) > 2
+    largest = ", ".join(
+        f"{each['name']}{' (for ' + each['class'] + ')' if several else ''} {each['coefficient']:+.3g}"
+        for each in fitted.coefficients[:LARGEST]
+    )
     if largest:
         err.print(plain(f"largest coefficients, for one standard deviation: {largest}"), soft_wrap=True)
     out.print(plain(output), soft_wrap=True)
-
-
-def _of(each: dict[str, Any], fitted: Any) -> str:
-    return f" (for {each['class']})" if len(fitted.classifier.classes_) > 2 else ""
 
 
 def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: Any) -> dict[str, Any]:
@@ -156,18 +128,15 @@ def _record(fitted: Any, output: Path, model: str, why: str, tried: Any, table: 
 
 def predict(
     model: ModelFile,
-    data: Files,
+    data: t.Files,
     output: Annotated[str, typer.Option("--out", help="The CSV file to write; - for standard output.")] = "-",
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add a column of probabilities for each class.")
     ] = False,
     copy: Annotated[list[str] | None, typer.Option(help="Copy this column of the data; may be repeated.")] = None,
-    trust: Trust = None,
-    sep: Sep = "",
-    encoding: Encoding = "",
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+    trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
+    data_dir: DataDir = None, as_json: Json = False,
+) -> None:  # fmt: skip
     """Predict the classes of a table, piece by piece, however long it is."""
     from closecall.table.table import stream
 
@@ -278,14 +247,11 @@ class _Tally:
 
 def explain(
     model: ModelFile,
-    data: Data,
+    data: t.Data,
     row: Annotated[int, typer.Option(help="Which row of the data, from 1.", min=1)] = 1,
-    trust: Trust = None,
-    sep: Sep = "",
-    encoding: Encoding = "",
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+    trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
+    data_dir: DataDir = None, as_json: Json = False,
+) -> None:  # fmt: skip
     """Show what pulled a row towards its predicted class, column by column, in the units of the table."""
     from closecall.table.explain import explain as explained
     from closecall.table.table import stream

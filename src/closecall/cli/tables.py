@@ -58,24 +58,17 @@ def compare(
         "--with", help="Another contender: k-nn, tilted, superquantile, human, a member such as 'tilted(-2)', or "
         "package:Class that is installed; may be repeated.")] = None,
     only: Annotated[str, typer.Option(help="Only these contenders, separated by commas.")] = "",
-    groups: Groups = "",
-    time: Time = "",
+    groups: Groups = "", time: Time = "",
     loss: Annotated[str, typer.Option(help="Loss of close-k and the aggregates; the verdict is about the first."
                                       )] = "logistic",
     multiclass: Multiclass = "top_two",
-    drop: Drop = None,
-    keep: Keep = None,
-    numeric: Numeric = None,
-    nominal: Nominal = None,
-    sep: Sep = "",
-    encoding: Encoding = "",
-    seed: Seed = 0,
+    drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
+    sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
     jobs: Annotated[int, typer.Option(help="Processes; 0 for one on each core.", min=0)] = 0,
     report: Annotated[Path | None, typer.Option(
         help="File or folder of the report; default: closecall-compare/NAME.", show_default=False)] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
-    data_dir: DataDir = None,
-    as_json: Json = False,
+    data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare close-k, linear models, trees and more on a table, and say what to use."""
     from closecall.table.comparison import compare as compared
@@ -109,10 +102,10 @@ def compare(
         for record in (*others, *([{"kind": "report", "path": path}] if path else ()), verdict):
             say(record)
     else:
-        _print_ranking(found.found.comparison, splits)
-        _print_recalls(found.found.comparison)
+        _print_ranking(found.comparison, splits)
+        _print_recalls(found.comparison)
         print_suspects(found.rows)
-        _print_verdict(found.found)
+        _print_verdict(found)
         if path:
             out.print(f"report: [bold]{plain(path)}[/]", soft_wrap=True)
     if missing:
@@ -126,15 +119,9 @@ def check(
     top: Annotated[int, typer.Option(help="Rows of each kind to print.", min=1)] = 10,
     output: Annotated[Path | None, typer.Option("--out", help="Write all of them to this CSV file.",
                                                 show_default=False)] = None,
-    drop: Drop = None,
-    keep: Keep = None,
-    numeric: Numeric = None,
-    nominal: Nominal = None,
-    sep: Sep = "",
-    encoding: Encoding = "",
-    seed: Seed = 0,
-    data_dir: DataDir = None,
-    as_json: Json = False,
+    drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
+    sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
+    data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the rows of a table to check: doubtful labels, extreme cells, twins with different labels."""
     from closecall.table.check import check_table
@@ -241,7 +228,9 @@ def _print_ranking(found: Any, splits: int) -> None:
 
 def _print_recalls(found: Any) -> None:
     """Print the recall of each class for the recommended and the plain model, and small confusion matrices."""
-    for caption, header, lines in _mistakes(found):
+    from closecall.table.content import mistakes
+
+    for caption, header, lines in mistakes(found)[:2] if len(found.classes) <= 5 else ():
         table = RichTable(box=None, pad_edge=False)
         for place, name in enumerate(header):
             table.add_column(plain(name), justify="right" if place else "left")
@@ -250,9 +239,3 @@ def _print_recalls(found: Any) -> None:
         out.print(plain(caption), style="bold")
         out.print(table)
     out.print()
-
-
-def _mistakes(found: Any) -> list[Any]:
-    from closecall.table.content import mistakes
-
-    return [(caption, *rest) for caption, *rest in mistakes(found)[:2]] if len(found.classes) <= 5 else []

@@ -2,6 +2,8 @@
 
 Among hundreds of settings the best one always looks better than it is. Therefore no row helps to choose what it judges:
 each block of rows judges the settings that the earlier blocks prefer, of the baseline as well as of the challengers.
+The most extreme rows neither choose nor judge: logistic regression may get outliers right at the expense of all others.
+Which rows these are depends on X alone.
 
 `average` runs on every fold. The others first run a heat: every second alpha, each k, one start, the fewest folds with
 five hundred test rows in all, and at most a few thousand training rows. The best of each kind then run, from all
@@ -18,8 +20,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
+from typing import Any
 
 import numpy as np
+from scipy.sparse import diags_array, issparse
 
 from .._names import Array
 from ..aggregates import get_aggregate
@@ -37,6 +41,9 @@ HEAT_ROWS = 5000
 HEAT_TESTS = 500
 FINAL_TESTS = 10_000
 FINALISTS = 2
+#: The share of the rows that choose and judge where there is a guard. On 44 tables outside the study of dirt, with 5 %
+#: outlier rows, this gains half a point over asking all rows; clean tables do not mind.
+CENTRAL = 0.9
 
 Pair = tuple[int, int]
 
@@ -74,6 +81,7 @@ class Race:
     rough: set[Pair] = field(default_factory=set)
     right: dict[Pair, Array] = field(default_factory=dict)
     points: dict[Pair, float] = field(default_factory=dict)
+    marks: dict[Pair, float] = field(default_factory=dict)
     comparisons: list[Comparison] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,6 +100,8 @@ class Race:
         masks = [train[kind] for split, kind in zip(self.splits, kinds[1:], strict=True) for train in split.train]
         self.parts = Parts(group, np.array(masks), np.empty(0, dtype=int))
         self.masses = np.array([self.training.mass[mask[group]].sum() for mask in masks])
+        weight = self.training.weight
+        self.judging = np.where(central(self.training.X, weight), weight, 0.0) if self.guard > 0 else weight
         fresh = range(self.folds, len(self.tests))
         self.judges = [*range(self.finals), *fresh]
         self.block = blocks_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units)
@@ -223,7 +233,9 @@ class Race:
             mine, rows = [pair for pair in pairs if pair[1] == fold], self.tests[fold]
             if self.scorer is not None:
                 for pair in mine:
-                    self.points[pair] = self.scorer(*self.models[pair], rows, partial(self._calibrators, pair))
+                    self.marks[pair] = self.points[pair] = self.scorer(
+                        *self.models[pair], rows, partial(self._calibrators, pair)
+                    )
                     if not np.isfinite(self.points[pair]):
                         raise ValueError(
                             f"scoring gave {self.points[pair]} on a fold; a search needs finite scores: use another "
@@ -232,9 +244,9 @@ class Race:
                 continue
             coef, intercept = (np.stack(part) for part in zip(*(self.models[pair] for pair in mine), strict=True))
             right = hits(self.training.X[rows], self.training.codes[rows], coef, intercept)
-            shares = right @ (self.training.weight[rows] / self.training.weight[rows].sum())
-            for row, pair in enumerate(mine):
-                self.right[pair], self.points[pair] = right[row], float(shares[row])
+            for points, weight in ((self.points, self.training.weight[rows]), (self.marks, self.judging[rows])):
+                points |= zip(mine, (right @ (weight / (weight.sum() or 1.0))).tolist(), strict=True)
+            self.right |= zip(mine, right, strict=True)
 
     def _calibrators(self, pair: Pair) -> list[Array]:
         """Calibrators fitted on the other folds' out-of-fold scores; on the training rows if there is no other fold."""
@@ -248,16 +260,16 @@ class Race:
         scores = np.concatenate([scores_of(self.training.X[rows], *self.models[key]) for rows, key in pieces])
         return fit_calibrators(str(self.calibration), scores, self.training.codes[rows], self.training.weight[rows])
 
-    def scores(self) -> Array:
-        """Scores (settings, folds) on the folds that choose; NaN where a setting did not run."""
-        table = np.full((len(self.settings), len(self.tests)), np.nan)
-        places, folds = np.array(list(self.points), dtype=int).reshape(-1, 2).T
-        table[places, folds] = list(self.points.values())
+    def scores(self, central: bool = False) -> Array:
+        """Scores (settings, folds) on the folds that choose, of all rows or the central ones; NaN where none ran."""
+        table, found = np.full((len(self.settings), len(self.tests)), np.nan), self.marks if central else self.points
+        places, folds = np.array(list(found), dtype=int).reshape(-1, 2).T
+        table[places, folds] = list(found.values())
         return table[:, : self.folds]
 
     def _ranked(self, places: Array) -> Array:
         """Positions from best to worst among those that ran on the most folds."""
-        table = self.scores()[places]
+        table = self.scores(central=True)[places]
         ran = (~np.isnan(table)).sum(axis=1)
         kept = places[ran == ran.max()]
         return kept[self._order(kept, np.nanmean(table[ran == ran.max()], axis=1))]
@@ -295,7 +307,7 @@ class Race:
         ran, folds = self._heats(group)
         rows = np.concatenate(self.tests[:folds])
         right = [np.concatenate([self.right[int(setting), fold] for fold in range(folds)]) for setting in ran]
-        share, block, sides = self.training.weight[rows] / self.times[rows], self.block[rows], self.sides[rows]
+        share, block, sides = self.judging[rows] / self.times[rows], self.block[rows], self.sides[rows]
         plan: dict[int, int] = {}
         count, ways = self.block.max() + 1, int(self.sides.max()) + 1
         for side in range(ways):
@@ -334,7 +346,7 @@ class Race:
                 squares[rows[mine]] += first[mine] != second[mine]
                 seen[rows[mine]] += 1
         gains, spread = over_tests(total, squares, seen)
-        return paired(gains, self.training.weight, self.units, spread)
+        return paired(gains, self.judging, self.units, spread)
 
     def _gain_of_folds(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
         """The mean gain over the folds that judge both; a fold's score has no rows to pair."""
@@ -356,6 +368,33 @@ def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:
         found = (scores[:, :, 0] > 0).astype(int) if scores.shape[2] == 1 else scores.argmax(axis=2)
         right[begin : begin + size] = found == codes
     return right
+
+
+def central(X: Any, weight: Array) -> Array:
+    """Which rows (samples,) are among the mass nearest to the mean, all columns in units of their deviation.
+
+    Examples
+    --------
+    >>> X = np.append(np.linspace(-1, 1, 19), 50.0)[:, None]
+    >>> np.flatnonzero(~central(X, np.ones(20))).tolist()
+    [0, 19]
+    """
+    share, far = weight / weight.sum(), np.zeros(len(weight))
+    if issparse(X):
+        size = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
+        X = X.astype(np.float64) @ diags_array(1 / np.where(size > 0, size, 1.0))
+        squares, mean = X.multiply(X), share @ X
+        spread = share @ squares - mean**2
+        unit = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-12)
+        far = squares @ unit - 2 * (X @ (mean * unit)) + mean**2 @ unit
+    for column in () if issparse(X) else X.T:
+        apart = column.astype(np.float64) - share @ column
+        apart /= np.abs(apart).max() or 1.0
+        far += apart**2 / (share @ apart**2 or 1.0)
+    # Rounded, because rounding errors must not decide which of equal rows is nearer.
+    ranked, places = np.unique(np.round(far / (share @ far or 1.0), 9), return_inverse=True)
+    mass = np.bincount(places.ravel(), share, len(ranked))
+    return np.asarray((np.cumsum(mass) - mass < CENTRAL - 1e-9)[places.ravel()])
 
 
 def heat_rows(training: Training, split: Splits, limit: int = HEAT_ROWS) -> tuple[Array, float]:

@@ -12,14 +12,8 @@ from ..linear.displays import _axes
 
 
 class GuardDisplay:
-    """Mean score of every contender with its spread over the folds; the chosen one is highlighted.
-
-    Parameters
-    ----------
-    names : list of str
-    means, spreads : arrays (contenders,)
-    chosen : int
-    title : str
+    """Mean score of every contender with its spread over the folds, arrays (contenders,); the chosen one is
+    highlighted.
 
     Examples
     --------
@@ -61,14 +55,8 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """The mean cost of every threshold, with the classifier's own threshold, the optimum and its interval.
-
-    Parameters
-    ----------
-    cuts, costs : arrays (places,)
-    default, optimum : float
-    interval : array (2,)
-    taken : bool
+    """The mean cost of every threshold, arrays (places,), with the classifier's own threshold, the optimum and its
+    interval.
 
     Examples
     --------

@@ -332,15 +332,8 @@ def best_offsets(
 ) -> Array:
     """What to add to the scores to minimise the cost: exact for one score, exact coordinate moves for more.
 
-    Parameters
-    ----------
-    scores : array (samples, 1) or (samples, classes)
-    costs : array (samples, classes)
-        The cost of each prediction.
-    weights : array (samples,)
-    start : array (classes,), optional
-    sweeps : int
-        Maximum number of rounds over the classes.
+    Scores are (samples, 1) or (samples, classes), costs (samples, classes) those of each prediction, weights
+    (samples,), ``start`` (classes,); ``sweeps`` is the maximum number of rounds over the classes.
 
     Examples
     --------

@@ -77,14 +77,7 @@ def serves(path: Path, dtype: Any) -> bool:
 
 
 class CompiledWalker:
-    """Takes networks through their steps, one at a time, on data laid out once.
-
-    Parameters
-    ----------
-    data : Data
-    shape : Shape
-    settings : Settings
-    """
+    """Takes networks through their steps, one at a time, on data laid out once."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings

@@ -14,19 +14,9 @@ from ..objective import check_data
 
 @dataclass(frozen=True)
 class Data:
-    """Examples, no two of them identical.
-
-    Parameters
-    ----------
-    rows : array (samples, features)
-    targets : array (samples,)
-        Signs as floats, or class numbers.
-    mass : array (samples,) of float64, or None
-        None if all are one.
-    total : float
-        The mass of all examples.
-    outputs : int
-        One, or the number of classes.
+    """Examples, no two of them identical: rows (samples, features), targets (samples,), which are signs as floats or
+    class numbers, masses (samples,) of float64 or None if all are one, their total, and one output or one for each
+    class.
     """
 
     rows: Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,15 +31,7 @@ class NetworkProgress:
 
 @dataclass(frozen=True)
 class NetworkGrid:
-    """Trained networks, one for each problem.
-
-    Parameters
-    ----------
-    problems : tuple of Problem
-    parameters : Parameters
-    n_iter : array (problems,)
-        How many steps each took.
-    """
+    """Trained networks, one for each problem, and how many steps each took, (problems,)."""
 
     problems: tuple[Problem, ...]
     parameters: Parameters
@@ -58,29 +50,6 @@ class NetworkGrid:
         return scores[:, 0] if shape.outputs == 1 else scores
 
 
-class Trainer(Protocol):
-    """Takes the networks of a grid through their steps, beginning with one at each random start.
-
-    :class:`KernelTrainer` is one, and :class:`closecall.nn.network.TorchTrainer` another.
-    """
-
-    def __init__(
-        self, data: Data, held: Data | None, begin: Parameters, settings: Settings, patience: int, tick: Tick
-    ) -> None: ...
-
-    def pick(self, rows: Sequence[int]) -> None:
-        """Continue with these networks, some of them several times."""
-
-    def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take each network along its path; returns the last step of each.
-
-        If ``watched``, each keeps its best parameters and may stop.
-        """
-
-    def weights(self) -> Array:
-        """The current networks, (rows, size)."""
-
-
 def train_grid(
     X: Any,
     y: Any,
@@ -97,7 +66,7 @@ def train_grid(
     patience: int = 50,
     dtype: Any = np.float32,
     callback: Callable[[NetworkProgress], None] | None = None,
-    trainer: Callable[..., Trainer] | None = None,
+    trainer: Callable[..., Any] | None = None,
 ) -> NetworkGrid:
     """Train one network for each problem, all from one random start or each from its own, by full-batch Adam.
 
@@ -133,7 +102,7 @@ def train_grid(
     callback : callable, optional
         Called with a :class:`NetworkProgress` about a hundred times per run.
     trainer : callable, optional
-        Another way to take the steps: see :class:`Trainer` and :func:`closecall.nn.train_grid`.
+        Another way to take the steps: see :class:`KernelTrainer` and :func:`closecall.nn.train_grid`.
 
     Returns
     -------
@@ -173,15 +142,12 @@ def train_grid(
     return NetworkGrid(tuple(problems), Parameters(shape, weights[places]), np.array(steps)[places])
 
 
-class Networking(Protocol):
-    """A network in training."""
-
-    def walk(self, span: range) -> None:
-        """Take these steps."""
-
-
 class KernelTrainer:
-    """Trains one network at a time on one core, with the compiled kernel or, where it does not apply, in NumPy."""
+    """Takes the networks of a grid through their steps, beginning with one at each random start, one at a time.
+
+    The compiled kernel does so on one core or, where it does not apply, NumPy;
+    :class:`closecall.nn.network.TorchTrainer` has the same methods for any device.
+    """
 
     def __init__(
         self, data: Data, held: Data | None, begin: Parameters, settings: Settings, patience: int, tick: Tick
@@ -193,11 +159,14 @@ class KernelTrainer:
         self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Continue with these networks."""
+        """Continue with these networks, some of them several times."""
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take each network along its path, in place."""
+        """Take each network along its path, in place; returns the last step of each.
+
+        If ``watched``, each keeps its best parameters and may stop.
+        """
         with np.errstate(all="ignore"):  # the compiled kernel is silent too; non-finite results raise below
             walk = self._watch if watched else self._walk
             return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
@@ -206,7 +175,7 @@ class KernelTrainer:
         """The current networks, (rows, size)."""
         return self.state[0]
 
-    def _network(self, row: int, path: Path) -> Networking:
+    def _network(self, row: int, path: Path) -> compiled.CompiledNetwork | twin.TwinNetwork:
         fast = compiled.serves(path, self.data.rows.dtype)
         if fast not in self.walkers:
             make = compiled.CompiledWalker if fast else twin.TwinWalker
@@ -214,7 +183,7 @@ class KernelTrainer:
         weights, mean, square = (each[row] for each in self.state)
         return self.walkers[fast].network(weights, mean, square, path)
 
-    def _walk(self, network: Networking, row: int, path: Path, span: range) -> int:
+    def _walk(self, network: Any, row: int, path: Path, span: range) -> int:
         begin = span.start
         while begin < span.stop:
             end = min(begin + self.tick(0), span.stop)
@@ -223,7 +192,7 @@ class KernelTrainer:
             begin = end
         return span.stop - 1
 
-    def _watch(self, network: Networking, row: int, path: Path, span: range) -> int:
+    def _watch(self, network: Any, row: int, path: Path, span: range) -> int:
         assert self.held is not None
         weights = self.state[0][row]
         best, kept, stale = -1.0, weights.copy(), 0

@@ -59,44 +59,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The weights of many networks of one shape.
-
-    Parameters
-    ----------
-    shape : Shape
-    values : array (rows, shape.size)
-    """
+    """The weights (rows, shape.size) of many networks of one shape."""
 
     shape: Shape
     values: Array
-
-    @classmethod
-    def joined(cls, shape: Shape, on_inputs: Array, on_first: Array, on_second: Array) -> Parameters:
-        """Build networks from their weights on x, h1 and h2, each (rows, units, inputs)."""
-        values = np.empty((len(on_inputs), shape.size), dtype=on_inputs.dtype)
-        first, second, last = shape.split(values)
-        hidden = shape.hidden
-        first[:] = on_inputs[:, :hidden]
-        second[:] = np.concatenate([on_inputs[:, hidden : 2 * hidden], on_first[:, :hidden]], axis=2)
-        last[:] = np.concatenate([on_inputs[:, 2 * hidden :], on_first[:, hidden:], on_second], axis=2)
-        return cls(shape, values)
-
-    @property
-    def on_inputs(self) -> Array:
-        """The weights on x of both hidden layers and the output, (rows, 2h + o, features + 1); intercepts last."""
-        return np.concatenate([each[..., : self.shape.features + 1] for each in self.shape.split(self.values)], axis=1)
-
-    @property
-    def on_first(self) -> Array:
-        """The weights on h1 of the second layer and the output, (rows, h + o, h)."""
-        begin = self.shape.features + 1
-        layers = self.shape.split(self.values)[1:]
-        return np.concatenate([each[..., begin : begin + self.shape.hidden] for each in layers], axis=1)
-
-    @property
-    def on_second(self) -> Array:
-        """The weights on h2 of the output, (rows, o, h)."""
-        return self.shape.split(self.values)[2][..., self.shape.features + 1 + self.shape.hidden :]
 
 
 def start(shape: Shape, seed: int) -> Parameters:
@@ -114,18 +80,18 @@ def start(shape: Shape, seed: int) -> Parameters:
     on_inputs = bounds * rng.uniform(-1, 1, (2 * hidden + outputs, features + 1))
     on_first = bounds[hidden:] * rng.uniform(-1, 1, (hidden + outputs, hidden))
     on_second = bounds[2 * hidden :] * rng.uniform(-1, 1, (outputs, hidden))
-    return Parameters.joined(shape, on_inputs[None], on_first[None], on_second[None])
+    values = np.empty(shape.size)
+    first, second, last = shape.split(values)
+    first[:] = on_inputs[:hidden]
+    second[:] = np.hstack([on_inputs[hidden : 2 * hidden], on_first[:hidden]])
+    last[:] = np.hstack([on_inputs[2 * hidden :], on_first[hidden:], on_second])
+    return Parameters(shape, values[None])
 
 
 def forward(layers: list[Array], seen: Array) -> Array:
-    """Scores (outputs, samples) of one network; fills in h1 and h2.
+    """Scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
 
-    Parameters
-    ----------
-    layers : list of three arrays
-        The layers, as returned by :meth:`Shape.split`.
-    seen : array (features + 1 + 2h, samples)
-        The inputs and a row of ones; the rows below receive the activations.
+    ``seen`` (features + 1 + 2h, samples) holds the inputs and a row of ones; the rows below receive h1 and h2.
     """
     for layer in layers[:2]:
         units, width = layer.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -100,26 +100,3 @@ def blocks(paths: Sequence[Path], size: int) -> Iterator[tuple[slice, Sequence[P
             part = members[first : first + size]
             yield slice(begin + first, begin + first + len(part)), part
         begin += len(members)
-
-
-def counts(paths: Sequence[Path], total: float, steps: int) -> tuple[Callable[[int], Array], Array]:
-    """k (rows, 1) as a function of the step, and m (rows, 1), of paths that share an aggregate.
-
-    Examples
-    --------
-    >>> k_at, m = counts([Path("hinge", "close_decay", 0.0, 10.0, 1.0)], total=100.0, steps=9)
-    >>> [k_at(step).item() for step in (1, 4, 9)]
-    [100.0, 70.0, 10.0]
-    """
-    still, m = (
-        np.array([[each] for each in column]) for column in zip(*((path.k, path.m) for path in paths), strict=True)
-    )
-    if not get_aggregate(paths[0].aggregate).decays:
-        return lambda step: still, m
-    schedules = {path.k: decay(path.k, total, steps) for path in paths}
-
-    def k_at(step: int) -> Array:
-        now = {k: schedule(step) for k, schedule in schedules.items()}
-        return np.array([[now[path.k]] for path in paths])
-
-    return k_at, m

@@ -5,10 +5,9 @@ try:
 except ImportError as error:
     raise ImportError('closecall.nn needs PyTorch: pip install "closecall[torch]"') from error
 
-from closecall.network import NetworkGrid
+from closecall.network import NetworkGrid, ResidualMLPClassifier, ResidualMLPClassifierCV
 
 from . import functional
-from .classifier import ResidualMLPClassifier, ResidualMLPClassifierCV
 from .layers import ResidualMLP
 from .losses import logit_losses, margins
 from .modules import (

@@ -23,16 +23,9 @@ class Reducer(nn.Module):  # type: ignore[misc]
     k, m : int, float or None
         Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), if the reducer uses
         them. If a batch has fewer, all of it is used.
-    dim : int or tuple of int, optional
-        The dimensions along which examples compete: ``dim=(1, 2)`` selects image by image in losses (images, height,
-        width). None means that all examples of the batch compete.
-    nonfinite : {"raise", "propagate", "drop"}
-        How to treat NaN losses and selected infinite ones: raise, propagate them to value and gradient (as GradScaler
-        requires), or drop them.
-    reduction : {"mean", "sum", "none"}
-        The mean divides by the total weight (k for close-k); ``"none"`` gives the weighted losses.
-    group : process group or "world", optional
-        Select over the joint batch of these processes; see :mod:`closecall.nn.distributed`.
+    dim, nonfinite, reduction, group
+        As in :func:`closecall.nn.functional.aggregate`: where examples compete, what happens to losses that are not
+        finite, mean, sum or weighted losses, and the processes whose joint batch is selected from.
 
     Attributes
     ----------

@@ -54,14 +54,7 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector whose rows are spread over the processes of a group.
-
-    Parameters
-    ----------
-    mass : tensor (rows, samples) or None
-        The sample weights of this process's keys.
-    group : process group
-    """
+    """A selector whose rows are spread over the processes of a group; the masses are those of this process's keys."""
 
     group: Any = None
 

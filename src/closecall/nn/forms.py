@@ -39,20 +39,6 @@ MARGIN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "sigmoid": lambda margins: torch.sigmoid(-margins),
     "generalized_cross_entropy": generalized_cross_entropy,
 }
-#: Margins -> derivatives of those losses with respect to the margin.
-MARGIN_SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logistic": lambda margins: -torch.sigmoid(-margins),
-    "hinge": lambda margins: -(margins < 1).to(margins.dtype),
-    "squared_hinge": lambda margins: -2 * F.relu(1 - margins),
-    "ramp": lambda margins: -(margins.abs() < 1).to(margins.dtype),
-    "modified_huber": lambda margins: -2 * (1 - margins).clamp(0, 2),
-    "focal": lambda margins: (
-        torch.sigmoid(-margins) ** FOCAL_GAMMA
-        * (FOCAL_GAMMA * torch.sigmoid(margins) * F.logsigmoid(margins) - torch.sigmoid(-margins))
-    ),
-    "sigmoid": lambda margins: -torch.sigmoid(margins) * torch.sigmoid(-margins),
-    "generalized_cross_entropy": lambda margins: -torch.exp(GCE_Q * F.logsigmoid(margins)) * torch.sigmoid(-margins),
-}
 #: The losses that have a number of their own: its name, and the loss on the boundary, given the number.
 NUMBERS: dict[str, tuple[str, Callable[[float], float]]] = {
     "focal": ("gamma", lambda gamma: math.log(2) / 2**gamma),

@@ -26,19 +26,12 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         Targets with this value are ignored: they are neither ranked nor counted, and their logits may be anything, even
         NaN. A batch of such targets has loss 0 and gradient 0. As in torch, a negative value has no effect on targets
         that are probabilities.
-    weight : tensor (classes,), optional
-        Factors of the losses by class. As in torch's cross-entropy, the mean divides by the weights of the selected
-        targets, or by their number if targets are probabilities of classes. (If a smooth reducer's weights change with
-        the losses, it divides by the mean weight of all targets instead, which the gradient requires.) For weights that
-        count as examples, pass ``mass`` to the call.
-    pos_weight : tensor, optional
-        Factor of the positives' losses, with one logit for each target. As in torch, it does not affect the mean's
-        divisor.
-    label_smoothing : float
-        As in torch's cross-entropy. Neither this nor the weights affect which examples are close calls: only the margin
-        does.
-    gamma, alpha, q : float, optional
-        Of the focal loss and the generalised cross-entropy, see :func:`closecall.nn.losses.logit_losses`.
+    weight, pos_weight, label_smoothing, gamma, alpha, q
+        As in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean divides by the weights of
+        the selected targets, or by their number if targets are probabilities of classes. (If a smooth reducer's weights
+        change with the losses, it divides by the mean weight of all targets instead, which the gradient requires.) For
+        weights that count as examples, pass ``mass`` to the call. None of these affects which examples are close calls:
+        only the margin does.
 
     Examples
     --------

@@ -5,32 +5,34 @@ On a CPU :mod:`closecall.network` is several times faster; this is the path for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from closecall._names import Array
+from closecall.aggregates import get_aggregate
+from closecall.losses import get_loss
 from closecall.network import grid
+from closecall.network.classifier import ACCELERATED
 from closecall.network.data import Data
 from closecall.network.grid import NetworkGrid, Tick
 from closecall.network.layers import Parameters
-from closecall.network.paths import Path, Settings, blocks
+from closecall.network.paths import BETAS, EPSILON, Path, Settings, blocks
 from closecall.objective import Problem
+from closecall.schedules import first_final_step
 
-from .descent import Descent, Tensors, Watch, walk
-from .layers import Weights, weights_of
+from .forms import MARGIN_LOSSES
+from .functional import WEIGH
+from .layers import scores_of
+from .selection import Selector, count_dtype
 
 CPU_BLOCK, LARGE_BLOCK = 2**18, 2**26  # activations of a block: what a core's cache holds, what fills an accelerator
-
-
-def tensors(data: Data, device: Any) -> Tensors:
-    """Examples on a torch device."""
-    inputs = torch.as_tensor(np.vstack([data.rows.T, np.ones(len(data.rows), data.rows.dtype)]), device=device)
-    mass = None if data.mass is None else torch.as_tensor(data.mass, dtype=inputs.dtype, device=device)
-    return Tensors(inputs, torch.as_tensor(data.targets, device=device), mass, data.total, data.outputs)
 
 
 def train_grid(
@@ -67,13 +69,49 @@ def train_grid(
     >>> np.sign(found.scores(X)).astype(int).tolist()
     [[-1, 1, 1, -1], [-1, 1, 1, -1]]
     """
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(f"device={device!r} is not available here: {error}; device='cpu' always is") from error
     trainer, dtype = partial(TorchTrainer, device=device), str(dtype).removeprefix("torch.")
-    with torch.no_grad():
-        return grid.train_grid(X, y, problems, dtype=dtype, trainer=trainer, **options)
+    return grid.train_grid(X, y, problems, dtype=dtype, trainer=trainer, **options)
+
+
+ACCELERATED["torch"] = train_grid  # the classifiers of closecall.network train on torch's devices with it
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Examples on a device: inputs (features + 1, samples) with a last row of ones, targets and masses (samples,)."""
+
+    inputs: Tensor
+    targets: Tensor
+    mass: Tensor | None
+    total: float
+    outputs: int
+
+    @classmethod
+    def of(cls, data: Data, device: Any) -> Tensors:
+        """Examples on a torch device."""
+        inputs = torch.as_tensor(np.vstack([data.rows.T, np.ones(len(data.rows), data.rows.dtype)]), device=device)
+        mass = None if data.mass is None else torch.as_tensor(data.mass, dtype=inputs.dtype, device=device)
+        return cls(inputs, torch.as_tensor(data.targets, device=device), mass, data.total, data.outputs)
+
+    def margins(self, scores: Tensor) -> Tensor:
+        """Margins (rows, samples) of scores (rows, outputs, samples): with classes, those of the top two."""
+        if self.outputs == 1:
+            return scores[:, 0] * self.targets
+        chosen = self.targets.expand(len(scores), 1, -1)
+        others = scores.scatter(1, chosen, -math.inf)
+        return (scores.gather(1, chosen) - others.max(dim=1, keepdim=True).values)[:, 0]
+
+    def column(self, values: Any) -> Tensor:
+        """Counts (rows,) as a column (rows, 1) in the type of counts."""
+        return torch.tensor(values, dtype=count_dtype(self.inputs.device), device=self.inputs.device)[:, None]
 
 
 class TorchTrainer:
-    """Blocks of networks that share loss and aggregate, on a device; see :class:`closecall.network.grid.Trainer`."""
+    """What :class:`closecall.network.grid.KernelTrainer` does, on a device, in blocks of one loss and aggregate."""
 
     def __init__(
         self,
@@ -86,30 +124,78 @@ class TorchTrainer:
         *,
         device: Any,
     ) -> None:
-        self.data, self.held = tensors(data, device), None if held is None else tensors(held, device)
+        self.data, self.held = Tensors.of(data, device), None if held is None else Tensors.of(held, device)
         self.shape, self.settings, self.patience, self.tick = begin.shape, settings, patience, tick
-        weights = weights_of(begin).to(device=device, dtype=self.data.inputs.dtype)
-        zeros = Weights(*(torch.zeros_like(each) for each in weights))
-        self.state = Descent(weights, zeros, zeros)
+        values = torch.as_tensor(begin.values).to(self.data.inputs)
+        self.state = [values, torch.zeros_like(values), torch.zeros_like(values)]  # Adam's mean and mean square
+        self.penalized = torch.as_tensor(begin.shape.penalized(settings.penalize_intercept)).to(values)
 
     def pick(self, rows: Sequence[int]) -> None:
         """Continue with these networks."""
-        self.state = self.state.rows(rows)
+        self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
         """Take every block of rows through the span, in place; returns how many steps each row has taken."""
-        state, inputs = self.state, self.data.inputs
+        inputs = self.data.inputs
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
-        size = max(1, room // (state.parameters.on_inputs.shape[1] * inputs.shape[1]))
+        size = max(1, room // ((2 * self.shape.hidden + self.shape.outputs) * inputs.shape[1]))
         steps: list[int] = []
         for where, block in blocks(paths, size):
-            watch = Watch(self.held, len(block), self.patience) if watched and self.held is not None else None
-            steps += [walk(state.rows(where), block, span, self.data, self.settings, watch, self.tick)] * len(block)
+            watch = Watch(self, len(block)) if watched and self.held is not None else None
+            steps += [self._walk([each[where] for each in self.state], block, span, watch)] * len(block)
             if watch is not None and watch.kept is not None:
-                for mine, kept in zip(state.parameters, watch.kept, strict=True):
-                    mine[where] = kept
+                self.state[0][where] = watch.kept
         return steps
 
     def weights(self) -> Array:
         """The current networks, (rows, size)."""
-        return Parameters.joined(self.shape, *(each.cpu().numpy() for each in self.state.parameters)).values
+        return self.state[0].cpu().numpy()
+
+    def _walk(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
+        """Take rows of one loss and aggregate through a span of steps, in place; the last step taken."""
+        data, settings = self.data, self.settings
+        loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
+        alphas = data.inputs.new_tensor([[path.alpha] for path in paths]) * self.penalized
+        counts = np.array([path.counts(data.total, settings.max_iter, span) for path in paths])
+        m = data.column([path.m for path in paths])
+        select = Selector(None if data.mass is None else data.mass.expand(len(paths), -1))
+        values, mean, square = state
+        for step, ks in zip(span, counts.T, strict=True):
+            leaf = values.detach().requires_grad_()
+            losses = MARGIN_LOSSES[loss.name](data.margins(scores_of(self.shape, leaf, data.inputs)))
+            fixed = losses.detach()
+            chosen = WEIGH[paths[0].aggregate](select, fixed, (fixed - loss.threshold).abs(), data.column(ks), m)
+            (gradient,) = torch.autograd.grad((chosen * losses).sum(), leaf)
+            gradient = gradient + alphas * values
+            mean.lerp_(gradient, 1 - BETAS[0])
+            square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+            rate, correction = settings.factors(step)
+            values.addcdiv_(mean, square.sqrt().mul_(correction).add_(EPSILON), value=-rate)
+            self.tick(len(paths))
+            waits = aggregate.decays and step < first_final_step(settings.max_iter)
+            if watch is not None and not waits and watch.look(values):
+                break
+        return step
+
+
+class Watch:
+    """Early stopping: remembers each row's best parameters on the validation data."""
+
+    def __init__(self, trainer: TorchTrainer, rows: int) -> None:
+        assert trainer.held is not None
+        self.data, self.shape, self.patience = trainer.held, trainer.shape, trainer.patience
+        self.best = torch.full((rows,), -1.0)
+        self.stale = torch.zeros(rows, dtype=torch.int64)
+        self.kept: Tensor | None = None
+
+    def look(self, values: Tensor) -> bool:
+        """Compare with the best so far; True if no row has improved within the patience."""
+        right = self.data.margins(scores_of(self.shape, values, self.data.inputs)) > 0
+        mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
+        found = (right * mass).sum(dim=1).double().cpu()
+        better = found > self.best
+        self.kept = values.clone() if self.kept is None else self.kept
+        self.kept[better] = values[better]
+        self.best = torch.where(better, found, self.best)
+        self.stale = torch.where(better, 0, self.stale + 1)
+        return bool((self.stale >= self.patience).all())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -185,6 +184,3 @@ class Outcome(NamedTuple):
     value: Tensor
     taken: Any  # the weight in all: a number, or a tensor that was not read
     edge: Any  # of each row, the loss (for close-k the closeness) at which the selection ends
-
-
-Weigher = Callable[..., Any]

@@ -99,21 +99,17 @@ def mean_quickly(plan: Plan, batch: Batch) -> Outcome | None:
     given = plan.group, batch.mass, batch.mask, batch.divisor
     if not get_aggregate(plan.name).plain or any(each is not None for each in given):
         return None
-    value = plain_mean(batch.losses, plan.reduction, plan.nonfinite)
-    return None if value is None else Outcome(value, float(batch.losses.numel()), math.nan)
-
-
-def plain_mean(losses: Tensor, reduction: str, nonfinite: str) -> Tensor | None:
-    """The mean or sum of all losses; None if the result is something else, or needs a check for non-finite values."""
-    if reduction == "none" or losses.dtype not in (torch.float32, torch.float64) or not losses.numel():
+    losses = batch.losses
+    if plan.reduction == "none" or losses.dtype not in (torch.float32, torch.float64) or not losses.numel():
         return None
-    value = losses.mean() if reduction == "mean" else losses.sum()
-    if nonfinite == "propagate":
-        return value
+    value = losses.mean() if plan.reduction == "mean" else losses.sum()
+    found = Outcome(value, float(losses.numel()), math.nan)
+    if plan.nonfinite == "propagate":
+        return found
     if not losses.is_cpu or torch.compiler.is_compiling():
-        return None if nonfinite == "drop" else value
+        return None if plan.nonfinite == "drop" else found
     try:
-        return value if math.isfinite(value.item()) else None
+        return found if math.isfinite(value.item()) else None
     except RuntimeError:  # vmap does not let a value out
         return None
 

@@ -1,21 +1,27 @@
-"""Reducers: per-example losses -> one number, as modules that store the settings of the functions."""
+"""Reducers: per-example losses -> one number, as modules that store the settings of the functions.
+
+:class:`closecall.nn.CloseK`, which may remember recent examples, has a module of its own.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any, ClassVar
 
-import torch  # noqa: F401
+import numpy as np
+import torch
 from torch import Tensor
 
-from closecall.aggregates import Count
+from closecall.aggregates import Count, get_aggregate, resolve_count
 
+from . import functional
 from .base import Reducer
 from .close import CloseK
-from .mining import HardNegatives, Tilted
-from .plan import Batch
-from .quick import plain_mean
-from .spectra import Spectrum
+from .distributed import GroupSelector, gather
+from .general import RankedRows, mass_of
+from .plan import Batch, Plan, layout_of
+from .selection import Selector
+from .soft import Chosen, tilt
 
 __all__ = [
     "Average",
@@ -42,17 +48,6 @@ class Average(Reducer):
     """
 
     aggregate = "average"
-
-    def reduce(self, batch: Batch) -> Tensor:
-        """Reduce a batch; the plain mean has a shortcut."""
-        losses = batch.losses
-        plain = batch.mass is None and batch.mask is None and batch.divisor is None and self.group is None
-        if plain and isinstance(losses, Tensor) and losses.ndim:
-            value = plain_mean(losses, self.reduction, self.nonfinite)
-            if value is not None:
-                self.__dict__["_last"] = (float(losses.numel()), math.nan)
-                return value
-        return super().reduce(batch)
 
 
 class Maximal(Reducer):
@@ -143,3 +138,165 @@ class Trimmed(Reducer):
 
     aggregate = "trimmed"
     more: ClassVar[dict[str, Any]] = {"temperature": None}
+
+
+class HardNegatives(Reducer):
+    """All positives and, for each of them, the ``ratio`` negatives with the largest losses: 3:1 mining.
+
+    The convention of single-shot detectors (Liu et al. 2016). These divide by the number of positives: use
+    ``reduction="sum"`` and divide by ``positives.sum()``.
+
+    Parameters
+    ----------
+    ratio : float
+        Negatives for each positive.
+    min_kept : int, float or None
+        Minimum number of negatives, for example if there are no positives: a count, or a fraction of the batch.
+    dim, nonfinite, reduction, group
+        As for every :class:`Reducer`; ``dim=1`` mines image by image in losses (images, anchors).
+
+    Examples
+    --------
+    >>> losses, positives = torch.tensor([0.1, 5.0, 3.0, 2.0]), torch.tensor([True, False, False, False])
+    >>> HardNegatives(ratio=2).weights(losses, positives=positives).tolist()
+    [1.0, 1.0, 1.0, 0.0]
+    """
+
+    aggregate = "hard_negatives"
+    takes = ()
+
+    def __init__(self, ratio: float = 3.0, *, min_kept: Count = 0, **options: Any) -> None:
+        if not 0 <= ratio < math.inf:
+            raise ValueError(f"ratio={ratio!r} must be a number >= 0, the negatives for each positive")
+        resolve_count(min_kept, math.inf, name="min_kept", low=0)
+        super().__init__(**options)
+        self.ratio, self.min_kept = ratio, min_kept
+
+    def forward(  # type: ignore[override]
+        self, losses: Tensor, *, positives: Tensor, **given: Any
+    ) -> Tensor:
+        """Reduce losses; the boolean ``positives`` marks those that are always kept. Otherwise as for every reducer."""
+        found = functional.reduce(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
+        self._last = found[1:]
+        return found.value
+
+    def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
+        """The weights that :meth:`forward` gives to the losses, in their shape."""
+        return functional.weigh(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
+
+    def _keeping(self, losses: Tensor, positives: Tensor) -> Any:
+        if positives.dtype != torch.bool or positives.shape != losses.shape:
+            raise ValueError(
+                f"positives must be boolean and of the losses' shape {tuple(losses.shape)}, "
+                f"not {positives.dtype} of shape {tuple(positives.shape)}"
+            )
+
+        def weigh(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+            kept = layout_of(losses.shape, plan.dim).to_rows(positives).to(rows.losses.dtype)
+            mass = torch.ones_like(rows.losses) if rows.mass is None else rows.mass
+            negatives = type(select)(**{**vars(select), "mass": mass * (1 - kept)})
+            there = negatives.totals(rows.losses)
+            least = mass_of(self.min_kept, select.totals(rows.losses), 0)
+            wanted = torch.maximum(self.ratio * select.sums(mass * kept), least)
+            wanted = torch.where(wanted >= there, math.inf, wanted)
+            return Chosen(mass * kept + negatives.take(-rows.losses, wanted))
+
+        return weigh
+
+    def extra_repr(self) -> str:
+        """The settings, for ``repr``."""
+        return f"ratio={self.ratio!r}, min_kept={self.min_kept!r}, {super().extra_repr()}"
+
+
+class Tilted(Reducer):
+    """The tilted loss log(mean(exp(t * losses))) / t (Li et al. 2021): every loss counts, by exp(t * loss).
+
+    Parameters
+    ----------
+    t : float
+        Above 0 large losses count more, up to the largest alone; below 0 they count less, which suits outliers; 0 is
+        the average.
+    dim, nonfinite, reduction, group
+        As for every :class:`Reducer`. The sum is n times the mean.
+
+    Examples
+    --------
+    >>> round(Tilted(t=1.0)(torch.tensor([0.0, 1.0])).item(), 4)
+    0.6201
+    """
+
+    aggregate = "tilted"
+    takes = ()
+
+    def __init__(self, t: float = 1.0, **options: Any) -> None:
+        if not math.isfinite(t):
+            raise ValueError(f"t={t!r} must be a finite number; use Maximal for the limit t -> inf")
+        super().__init__(**options)
+        self.t = t
+
+    def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+        """Weights of all losses in proportion to exp(t * loss); ``closeness`` is ignored."""
+        return tilt(select, rows.losses, self.t)
+
+    def extra_repr(self) -> str:
+        """The settings, for ``repr``."""
+        return f"t={self.t!r}, {super().extra_repr()}"
+
+
+class Spectrum(Reducer):
+    """A member of a family of the core (:mod:`closecall.families`), or any core aggregate without counts.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
+        :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
+    dim, nonfinite, reduction, group
+        As for every :class:`Reducer`. The weights need values: tensors of an accelerator are copied to the CPU and
+        back, which waits for the device, and traced code raises. Over a group the joint batch is gathered.
+
+    Examples
+    --------
+    >>> weights = Spectrum("human(0.4,0.3)").weights(torch.tensor([0.1, 1.0, 4.0]))
+    >>> [round(weight, 2) for weight in weights.tolist()]
+    [1.12, 0.39, 1.49]
+    """
+
+    takes = ()
+
+    def __init__(self, name: str, **options: Any) -> None:
+        known = get_aggregate(name)
+        if known.takes or known.close:
+            raise ValueError(f"{name!r} takes {' and '.join(known.takes)}; it has its own reducer")
+        self.aggregate = name  # type: ignore[misc]
+        super().__init__(**options)
+
+    def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+        """Weights computed by the core's own definition, and its excess; ``closeness`` is ignored."""
+        losses = rows.losses
+        mass = torch.ones_like(losses) if rows.mass is None else rows.mass
+        start, samples = 0, losses.shape[1]
+        if isinstance(select, GroupSelector):
+            (losses, start), (mass, _) = gather(losses, select.group), gather(mass, select.group)
+        try:
+            values, masses = (each.double().cpu().numpy() for each in (losses, mass))
+        except RuntimeError:
+            raise ValueError(
+                f"{plan.name!r} is computed by NumPy; it cannot be traced by torch.compile or vmap"
+            ) from None
+        aggregate, weights = get_aggregate(plan.name), np.zeros_like(values)
+        excess = np.zeros(len(values))
+        for row in np.flatnonzero(masses.sum(axis=1) > 0):
+            weights[row] = aggregate.weigh(values[row][None], masses[row], np.nan, np.zeros(1), np.zeros(1))[0]
+            excess[row] = aggregate.above(weights[row][None], masses[row])[0]
+        own = weights[:, start : start + samples]
+        kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
+        if aggregate.excess is None:
+            return Chosen(torch.tensor(own, **kind))
+        # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
+        part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
+        return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
+
+    def extra_repr(self) -> str:
+        """The settings, for ``repr``."""
+        return f"{self.aggregate!r}, {super().extra_repr()}"

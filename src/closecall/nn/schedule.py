@@ -40,14 +40,8 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """The same as :func:`between` in tensor operations, for totals not known in advance.
-
-    Parameters
-    ----------
-    end, start : tensor (rows, 1)
-        The final count and where it starts, as floats.
-    remaining : tensor (2,)
-        Numerator and denominator, as integers, of the part of the way that remains.
+    """The same as :func:`between` for totals not known in advance: counts (rows, 1) as floats, and the part of the way
+    that remains (2,), numerator and denominator as integers.
 
     Examples
     --------
@@ -65,16 +59,11 @@ def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
     return torch.where(over == under, start, torch.where(over == 0, end, way))
 
 
-def _linear(done: float) -> float:
-    return 1 - done
-
-
-def _cosine(done: float) -> float:
-    return (1 + math.cos(math.pi * done)) / 2
-
-
 #: Part of the way that is behind -> part that remains.
-SHAPES: dict[str, Callable[[float], float]] = {"linear": _linear, "cosine": _cosine}
+SHAPES: dict[str, Callable[[float], float]] = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
 
 
 class CountSchedule:

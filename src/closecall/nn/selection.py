@@ -128,16 +128,9 @@ def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tenso
 
 @dataclass(frozen=True)
 class Selector:
-    """Takes the smallest keys of each row, by mass.
+    """Takes the smallest keys of each row, by the masses (rows, samples), one each if None.
 
-    Parameters
-    ----------
-    mass : tensor (rows, samples) or None
-        Sample weights; one each if None.
-    copies : array of int, optional
-        For small whole masses that are the same in all rows, see :func:`closecall.nn.cuts.cut_rows`.
-    refuse : {"nonfinite", "nan", ""}
-        Which keys raise. Otherwise a NaN is never selected.
+    ``refuse`` says which keys raise: ``"nonfinite"``, ``"nan"`` or none (``""``). Otherwise a NaN is never selected.
 
     Examples
     --------
@@ -147,7 +140,6 @@ class Selector:
     """
 
     mass: Tensor | None
-    copies: Array | None = None
     refuse: str = "nonfinite"
 
     def totals(self, rows: Tensor) -> Tensor:
@@ -181,7 +173,7 @@ class Selector:
         arrays = _arrays(keys, self.mass, wanted)
         if arrays is None:
             return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
-        return torch.from_numpy(_take_numpy(*arrays, self.copies, self.refuse))
+        return torch.from_numpy(_take_numpy(*arrays, self.refuse))
 
 
 def _arrays(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Array, Array | None, Array] | None:
@@ -194,13 +186,13 @@ def _arrays(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Array, A
         return None
 
 
-def _take_numpy(keys: Array, mass: Array | None, wanted: Array, copies: Array | None, refuse: str) -> Array:
+def _take_numpy(keys: Array, mass: Array | None, wanted: Array, refuse: str) -> Array:
     # What cut and weigh do, in a third of the calls: at usual batch sizes it is calls that cost.
     refuse_keys(keys, refuse)
     if not keys.shape[1]:
         return np.zeros_like(keys)
     reach = wanted * almost(keys.shape[1], torch.float64)
-    edge, inside, tied = cut_rows(keys, mass, reach, copies)
+    edge, inside, tied = cut_rows(keys, mass, reach)
     share = np.clip((wanted - inside) / np.where(tied > 0, tied, 1), 0, 1)
     weights = (keys < edge).astype(keys.dtype)
     np.copyto(weights, share.astype(keys.dtype), where=keys == edge)

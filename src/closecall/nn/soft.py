@@ -85,33 +85,22 @@ def _soft_value(losses: Tensor, mass: Tensor, wanted: Tensor, level: Tensor, tem
     return torch.where(every, whole, torch.where(none, 0.0, value))
 
 
-def _soft_close(
-    select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float
-) -> Chosen:
-    return Chosen(soft_take(select, -closeness, k, temperature)[0])
-
-
-def _soft_atk(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Chosen:
-    return Chosen(*soft_take(select, losses, k, temperature))
-
-
-def _soft_range(
-    select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float
-) -> Chosen:
+def _soft_range(select: Selector, losses: Tensor, k: Tensor, m: Tensor, temperature: float) -> Chosen:
     outer, above, upper = soft_take(select, losses, k, temperature)
     inner, below, lower = soft_take(select, losses, m, temperature)
     return Chosen(outer - inner, above - below, lambda losses: upper(losses) - lower(losses))
 
 
-def _soft_trim(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor, temperature: float) -> Chosen:
-    return _soft_range(select, losses, closeness, torch.full_like(k, math.inf), m, temperature)
-
-
 #: Aggregates that have a soft form: (selector, losses, closeness, k, m, temperature), k and m (rows, 1).
-SOFT = {
-    "close": _soft_close, "close_decay": _soft_close, "atk": _soft_atk, "ranked_range": _soft_range,
-    "trimmed": _soft_trim,
-}  # fmt: skip
+SOFT: dict[str, Callable[..., Chosen]] = {
+    "close": lambda select, losses, closeness, k, m, t: Chosen(soft_take(select, -closeness, k, t)[0]),
+    "close_decay": lambda select, losses, closeness, k, m, t: Chosen(soft_take(select, -closeness, k, t)[0]),
+    "atk": lambda select, losses, closeness, k, m, t: Chosen(*soft_take(select, losses, k, t)),
+    "ranked_range": lambda select, losses, closeness, k, m, t: _soft_range(select, losses, k, m, t),
+    "trimmed": lambda select, losses, closeness, k, m, t: _soft_range(
+        select, losses, torch.full_like(k, math.inf), m, t
+    ),
+}
 
 
 def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:

@@ -1,1 +1,1 @@
-"""How results are shown: safe text, tables as CSV, Markdown and LaTeX, charts, and pages without outside references."""
+"""How results are shown: safe text, tables as CSV and Markdown, charts, and pages without outside references."""

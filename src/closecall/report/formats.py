@@ -1,4 +1,4 @@
-"""Tables -> CSV, Markdown that fits 80 columns, and LaTeX with booktabs; names are text in all of them."""
+"""Tables -> CSV, and Markdown that fits 80 columns; names are text in both."""
 
 from __future__ import annotations
 
@@ -19,18 +19,9 @@ Row = dict[str, Any]
 class Table:
     """A table as displayed, and the numbers behind it.
 
-    Parameters
-    ----------
-    name : str
-        Stem of its files.
-    title : str
-    header : tuple of str
-    rows : tuple of tuple of str
-        Formatted cells, the first column naming the row.
-    records : tuple of dict
-        One flat record for each number, unrounded, for the CSV file.
-    notes : tuple of str
-        Notes below the table: what was left out, how many splits and steps, what each mark means.
+    ``name`` is the stem of its files; ``rows`` are formatted cells, the first column naming the row; ``records`` one
+    flat record for each number, unrounded, for the CSV file; ``notes`` say below the table what was left out, how many
+    splits and steps there are, and what each mark means.
     """
 
     name: str

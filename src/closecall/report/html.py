@@ -40,18 +40,9 @@ def render(
 ) -> str:
     """A page of ``templates/`` without external references.
 
-    Parameters
-    ----------
-    template : str
-        File name.
-    charts : sequence of Chart
-        All charts of the page; the drawing code is left out if there are none.
-    scripts : sequence of str
-        File names of further scripts that the page needs.
-    package : str
-        The package whose ``templates/`` take precedence over those of this one.
-    content : dict
-        The values for the template. Text is escaped, its control characters are spelt out.
+    The drawing code is left out if there are no charts; ``scripts`` are file names of further scripts that the page
+    needs. The templates of ``package`` take precedence over those of this one. Text in ``content`` is escaped, its
+    control characters are spelt out.
     """
     script, bundle = "".join(read(name, package) for name in scripts), _bundle() if charts else ""
     page = templates(package).get_template(template)

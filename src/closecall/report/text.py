@@ -109,14 +109,6 @@ def escape_markdown(text: str) -> str:
     return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    '"': "''", "…": r"\ldots{}", "\n": " ", "`": r"\textasciigrave{}",
-    "[": "{[}", "]": "{]}", "*": "{*}",  # "\\\\" takes a bracket or a star that follows it for its own
-}  # fmt: skip
-
-
 def p_value(p: float) -> str:
     """A p-value for a table.
 

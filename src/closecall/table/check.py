@@ -27,7 +27,7 @@ from closecall.table.read.sheet import Sheet
 from .compare import Split
 from .contenders import CLOSE_K
 from .measure import log_probabilities, sigmoids
-from .model import Preprocessor
+from .preprocess import Preprocessor
 from .table import check_classes
 
 #: Trees of the judging forest, and rows in each leaf at least: of 1, 3, 5 and 10 the best AUROC on 20 sets (0.90).
@@ -127,7 +127,10 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
             scores = next((entry.scores for entry in split.entries if entry.method == method), None)
             if scores is None:
                 break
-            chances = np.exp(scores) if method == FOREST else chances_of(_one(scores), split.truth)
+            if method == FOREST:
+                chances = np.exp(scores)
+            else:  # with two classes, the score of the second
+                chances = chances_of(np.diff(scores)[:, 0] if scores.shape[1] == 2 else scores, split.truth)
             total = np.zeros((len(times), chances.shape[1])) if total is None else total
             np.add.at(total, split.rows, chances)
             np.add.at(times, split.rows, 1)
@@ -135,11 +138,6 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
             with np.errstate(invalid="ignore"):
                 found.append(Opinion(by, total / times))
     return tuple(found)
-
-
-def _one(scores: Array) -> Array:
-    """With two classes, the score of the second."""
-    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
 
 def chances_of(scores: Array, codes: Array) -> Array:

@@ -30,7 +30,7 @@ from closecall.table.read.sheet import Sheet
 from .contenders import MAJORITY, UNSQUASHED, Contender, Entry, line_up, quietly
 from .divide import Order, Parts
 from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
-from .model import Preprocessor
+from .preprocess import Preprocessor
 from .table import check_classes
 from .tuning import SplitData
 
@@ -48,25 +48,10 @@ _BLOCK = 1 << 23  # scores in memory at a time
 class ComparePlan:
     """The settings of a comparison.
 
-    Parameters
-    ----------
-    splits : int
-    losses : tuple of str
-        The first is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
-    multiclass : str
-        How close-k handles more than two classes.
-    metric : str
-    extra, only, everyone : tuples of str, bool
-        Contenders, as in :func:`closecall.table.contenders.line_up`.
-    aggregates : bool
-        Whether the individual aggregates take part.
-    max_iter : int
-        Steps of the aggregates.
-    seed : int
-    jobs : int
-        Number of processes; 0 for one per core.
-    squashed : bool
-        Whether extreme cells are squashed.
+    The first loss is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
+    ``extra``, ``only`` and ``everyone`` name contenders as in :func:`closecall.table.contenders.line_up`;
+    ``aggregates``: whether the individual aggregates take part, with ``max_iter`` steps; 0 ``jobs`` are one for each
+    core.
     """
 
     splits: int = 10
@@ -99,19 +84,9 @@ class ComparePlan:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The results of one split.
-
-    Parameters
-    ----------
-    entries : tuple of Entry
-    rows, truth : arrays (test rows,)
-        The test rows and the codes of their classes.
-    training, known : int
-        Rows of the training part, and of the training and validation parts together.
-    trade : tuple of (float, float)
-        k as a share of the rows, and its best value on the validation part; 1 is the average loss.
-    features : tuple of str
-        Names of the columns of the matrix.
+    """The results of one split: its test rows and the codes of their classes (test rows,), the number of rows of the
+    training part and of both other parts together, the names of the columns of the matrix, and ``trade``: k as a share
+    of the rows with its best value on the validation part, where 1 is the average loss.
     """
 
     entries: tuple[Entry, ...]
@@ -126,17 +101,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """Yield the results of the splits, one after the other.
-
-    Parameters
-    ----------
-    table : Sheet
-    plan : ComparePlan
-    order : Order, optional
-        Groups or times that keep rows apart.
-    contenders : sequence of Contender
-        The contenders; by default those of the plan.
-    """
+    """Yield the results of the splits, one after the other, of the given contenders or those of the plan."""
     check_classes(table, LEAST)
     table = table.parsed()
     order, contenders = order or Order(), contenders or plan.contenders()
@@ -151,14 +116,8 @@ def run_splits(
     yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator")(asked)
 
 
+@threadpool_limits.wrap(1)  # type: ignore[untyped-decorator]  # threads of small models wait longer than they work
 def _split(
-    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
-) -> Split:
-    with threadpool_limits(1):  # threads of small models wait for each other longer than they work
-        return _played(table, codes, parts, plan, contenders, order)
-
-
-def _played(
     table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
 ) -> Split:
     metric, classes = METRICS[plan.metric], len(np.unique(codes))
@@ -218,7 +177,11 @@ def aggregates(
     places: dict[tuple[str, str], list[int]] = {}
     for place, problem in enumerate(problems):
         places.setdefault((EXACT if moved[place] else problem.aggregate, problem.loss), []).append(place)
-    chosen = {key: _best(mine, values, shares, problems) for key, mine in places.items()}
+
+    def rank(place: int) -> tuple[float, float, float]:  # ties go to the larger k, then to the larger alpha
+        return round(float(values[place]), 12), shares[place], problems[place].alpha
+
+    chosen = {key: max(mine, key=rank) for key, mine in places.items()}
     again = list(chosen.values())
     coef, intercept = _fitted(*data.known, [problems[place] for place in again], moved[again], options)
     entries = []
@@ -255,11 +218,6 @@ def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> t
         return values, None
     slope, offset = (np.concatenate(part) for part in zip(*pieces, strict=True))
     return values, (slope, offset)
-
-
-def _best(places: list[int], values: Array, shares: Array, problems: Sequence[Problem]) -> int:
-    """The best on the validation part; ties go to the larger k, then to the larger alpha."""
-    return max(places, key=lambda place: (round(float(values[place]), 12), shares[place], problems[place].alpha))
 
 
 def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array) -> tuple[tuple[float, float], ...]:

@@ -20,7 +20,7 @@ from .conclude import PLAIN, conclude
 from .contenders import AGGREGATED
 from .divide import Order
 from .hints import hints
-from .model import Preprocessor
+from .preprocess import Preprocessor
 from .report import PRECISION, Findings, as_records, facts_of, write
 from .table import check_classes, read
 
@@ -29,68 +29,61 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False)
-class TableComparison:
-    """The result of :func:`compare`; a notebook shows it as a page.
-
-    Parameters
-    ----------
-    found : Findings
-    """
-
-    found: Findings
+class TableComparison(Findings):
+    """The result of :func:`compare`; a notebook shows it as a page."""
 
     @property
     def verdict(self) -> str:
         """What to use, in one sentence."""
-        return content.sentence(self.found.comparison.text)
+        return content.sentence(self.comparison.text)
 
     @property
     def use(self) -> str:
         """The name of the method to use, for ``closecall fit --model``."""
-        return self.found.comparison.use
+        return self.comparison.use
 
     @property
     def results(self) -> Any:
         """A frame with a row for each method, the best first."""
-        rows = content.rows(self.found.comparison)
-        return need_pandas().DataFrame(rows).rename(columns={"value": self.found.comparison.metric.label})
+        rows = content.rows(self.comparison)
+        return need_pandas().DataFrame(rows).rename(columns={"value": self.comparison.metric.label})
 
     @property
     def rows(self) -> Any:
         """A frame of the rows to check, counted from 0; see :func:`closecall.check_rows`."""
-        return self.found.suspects
+        return self.suspects
 
     @property
     def columns(self) -> Any:
         """A data frame with a row for each column: how it was read, with notes."""
-        return need_pandas().DataFrame(content.described(self.found.table), columns=content.DESCRIBED)
+        return need_pandas().DataFrame(content.described(self.table), columns=content.DESCRIBED)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Decisions about the columns, and what to check before trusting the verdict."""
-        return (*self.found.table.notes, *self.found.hints)
+        return (*self.table.notes, *self.hints)
 
     def records(self) -> list[Row]:
         """The results as ``closecall compare --json`` prints them, the verdict last."""
-        return as_records(self.found, facts_of(self.found.table))
+        return as_records(self, facts_of(self.table))
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the page (``report.html``), and the results and rows to check beside it; the paths, the page first."""
-        return write(self.found, Path(path), self.records())
+        return write(self, Path(path), self.records())
 
     def __str__(self) -> str:
-        reason = content.sentence(self.found.comparison.reason)
+        reason = content.sentence(self.comparison.reason)
         return "\n".join([*self.notes, str(self.results.iloc[:, :5]), self.verdict, reason])
 
     def __repr__(self) -> str:
-        return f"<TableComparison of {self.found.table.name}: {self.verdict}>"
+        return f"<TableComparison of {self.table.name}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
         told = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         results = self.results.iloc[:, :7].to_html(index=False, float_format=lambda v: f"{v:.2f}", na_rep="")
         suspects = self.rows.head(SHOWN).to_html(index=False, float_format=lambda v: f"{v:.2f}")
         return (
-            f"<h3>{html.escape(self.verdict)}</h3><p>{html.escape(content.sentence(self.found.comparison.reason))}</p>"
+            f"<h3>{html.escape(self.verdict)}</h3><p>{html.escape(content.sentence(self.comparison.reason))}</p>"
             f"<ul>{told}</ul>{results}<h4>Rows to check, {min(SHOWN, len(self.rows))} of {len(self.rows)}</h4>"
             f"{suspects}<p>{html.escape(PRECISION)}</p>"
         )
@@ -188,6 +181,5 @@ def compare(
     concluded = conclude(table, chosen, plan, contenders, order=order)
     suspects = check_table(table, opinions_of(table, chosen), seed)
     suspects["row"] = table.frame.index.to_numpy()[suspects["row"].to_numpy(dtype=int)]
-    findings = Findings(table, concluded, diagnosis_of(table, squash), chosen, hinted, arguments or sys.argv[1:], order,
-                        suspects)  # fmt: skip
-    return TableComparison(findings)
+    diagnosis, arguments = diagnosis_of(table, squash), arguments or sys.argv[1:]
+    return TableComparison(table, concluded, diagnosis, chosen, hinted, arguments, order, suspects)

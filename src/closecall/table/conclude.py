@@ -33,28 +33,12 @@ PLAIN = {
 
 @dataclass(frozen=True)
 class Result:
-    """One method over the splits: test values, and the settings that validation chose.
+    """One method over the splits: test values, higher is better, and the settings that validation chose.
 
-    Parameters
-    ----------
-    method, label : str
-        Its name, unique among the results, and its label.
-    values : tuple of float
-        One for each split; higher is better.
-    k, alpha : float
-        The values chosen most often; NaN if there are none.
-    loss : str
-        Empty if the method has its own.
-    family, what : str
-        ``linear``, ``aggregate``, ``tree``, ``other`` or ``majority``, and one line about it.
-    setting : str
-        The setting chosen most often, in words.
-    ks, alphas : tuples of float
-        The values chosen on each split.
-    confusion : array (classes, classes)
-        Test rows of all splits: true classes by predicted ones.
-    ratio : float
-        Ratio of test rows to training rows.
+    ``method`` is unique among the results; ``loss`` is empty if the method has its own; ``family`` is ``linear``,
+    ``aggregate``, ``tree``, ``other`` or ``majority``. ``k``, ``alpha`` (NaN if there are none) and ``setting`` were
+    chosen most often, ``ks`` and ``alphas`` on each split. ``confusion`` (classes, classes) counts the test rows of all
+    splits, true classes by predicted ones; ``ratio`` is that of test rows to training rows.
     """
 
     method: str
@@ -110,24 +94,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The result of :func:`conclude`.
+    """The result of :func:`conclude`: results, best first, and the verdict on what to use.
 
-    Parameters
-    ----------
-    results : tuple of Result
-        Best first, always including the largest class.
-    verdict : str
-        ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``.
-    use : str
-        The method to use.
-    text, reason : str
-        The verdict in words, and its basis.
-    linear : str
-        The verdict among linear models only, in words: what ``closecall fit`` will train.
-    helps : tuple of Difference
-        Methods significantly better than the plain model, the largest gain first.
-    plain : str
-        The method that gains are measured against.
+    ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``; ``text`` and
+    ``reason`` put it in words, and ``linear`` that among linear models only: what ``closecall fit`` will train.
+    ``helps`` are the methods significantly better than the ``plain`` model, the largest gain first.
     """
 
     results: tuple[Result, ...]
@@ -156,13 +127,7 @@ class Conclusion:
 
 
 def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
-    """Half of the corrected 95 % interval of a mean over splits.
-
-    Parameters
-    ----------
-    values : array (splits,)
-    ratio : float
-        Ratio of test rows to training rows.
+    """Half of the corrected 95 % interval of a mean of values (splits,), by the ratio of test rows to training rows.
 
     Examples
     --------
@@ -188,20 +153,8 @@ def conclude(
     table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods over the splits and say what to use.
-
-    Parameters
-    ----------
-    table : Sheet
-    splits : sequence of Split
-        The results yielded by :func:`closecall.table.compare.run_splits`.
-    plan : ComparePlan
-    contenders : sequence of Contender
-        The contenders, for their labels; by default those of the plan.
-    plain : str
-        The reference for gains; by default the model of the first loss.
-    order : Order, optional
-        Groups or times that keep rows apart.
+    """Rank the methods over the splits and say what to use; gains are over ``plain``, by default the model of the first
+    loss.
     """
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
@@ -211,7 +164,8 @@ def conclude(
     usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
     usual = (plain, *usual[1:]) if plain else usual
     usual = (*usual[:2], usual[2].replace("plain ", "")) if plan.squashed else usual
-    ranked = tuple(sorted(results, key=lambda result: _place(result, usual[0])))
+    # By the mean, ignoring rounding; in a tie the plain model comes first.
+    ranked = tuple(sorted(results, key=lambda r: (-round(r.mean, 12), r.method != usual[0], r.family == "aggregate")))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
     asked = [result for result in results if result.family not in ("aggregate", "majority")]
@@ -226,7 +180,8 @@ def _result(
 ) -> Result:
     entries = [next(e for e in split.entries if (e.method, e.loss) == (method, loss)) for split in splits]
     chosen = [(entry.k, entry.alpha, entry.setting) for entry in entries]
-    k, alpha, setting = chosen[_often([repr(one) for one in chosen])]
+    words = [repr(one) for one in chosen]
+    k, alpha, setting = chosen[words.index(Counter(words).most_common(1)[0][0])]
     table = sum(
         (confusion(split.truth, entry.predicted, classes) for split, entry in zip(splits, entries, strict=True)),
         start=np.zeros((classes, classes), dtype=int),
@@ -265,11 +220,6 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
     return False
 
 
-def _place(result: Result, plain: str) -> tuple[float, bool, bool]:
-    """The sort key of a result: its mean, ignoring rounding; in a tie the plain model comes first."""
-    return -round(result.mean, 12), result.method != plain, result.family == "aggregate"
-
-
 def _about(method: str) -> str:
     if method == MAJORITY:
         return "no model: the most frequent class of the rows that learn"
@@ -282,11 +232,6 @@ def _about(method: str) -> str:
         "ranked_range": "the k largest losses without the m largest",
         EXACT: "average, its threshold moved to the fewest training errors",
     }.get(method, "an aggregate of the losses")  # fmt: skip
-
-
-def _often(values: Sequence[str]) -> int:
-    """The position of the most frequent value."""
-    return values.index(Counter(values).most_common(1)[0][0])
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -127,21 +127,33 @@ def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
     return Entry("exact_threshold", "", value, predicted, alpha=best, setting=moved)
 
 
-#: Contenders of other packages: name -> (label, where it is, what it is, grid, fixed settings).
+class Library(NamedTuple):
+    """A contender of some package: its label, ``package:Class``, one line, its kind, a grid and fixed settings."""
+
+    label: str
+    place: str
+    what: str
+    family: str
+    grid: dict[str, Sequence[Any]]
+    fixed: dict[str, Any]
+
+
 _BOOSTING = "boosted trees of another library; finds curves and interactions"
-INSTALLED: dict[str, tuple[str, str, str, dict[str, Sequence[Any]], dict[str, Any]]] = {
-    "lightgbm": ("LightGBM", "lightgbm:LGBMClassifier", _BOOSTING,
-                 {"num_leaves": (4, 12, 31), "n_estimators": ROUNDS}, {"random_state": 0, "verbose": -1, "n_jobs": 1}),
-    "xgboost": ("XGBoost", "xgboost:XGBClassifier", _BOOSTING,
-                {"max_depth": (2, 4, 6), "n_estimators": ROUNDS},
-                {"learning_rate": 0.1, "random_state": 0, "n_jobs": 1}),
-    "catboost": ("CatBoost", "catboost:CatBoostClassifier", _BOOSTING,
-                 {"depth": (2, 4, 6), "iterations": ROUNDS},
-                 {"random_seed": 0, "verbose": False, "thread_count": 1, "allow_writing_files": False}),
-    "ebm": ("EBM", "interpret.glassbox:ExplainableBoostingClassifier",
-            "a sum of curves, one for each column; can be read like a linear model",
-            {"max_leaves": (2, 4), "max_rounds": (50, 200)},
-            {"learning_rate": 0.1, "interactions": 0, "outer_bags": 2, "random_state": 0, "n_jobs": 1}),
+#: Contenders that are imported only when they take part, by name.
+INSTALLED = {
+    "lightgbm": Library("LightGBM", "lightgbm:LGBMClassifier", _BOOSTING, "tree",
+                        {"num_leaves": (4, 12, 31), "n_estimators": ROUNDS},
+                        {"random_state": 0, "verbose": -1, "n_jobs": 1}),
+    "xgboost": Library("XGBoost", "xgboost:XGBClassifier", _BOOSTING, "tree",
+                       {"max_depth": (2, 4, 6), "n_estimators": ROUNDS},
+                       {"learning_rate": 0.1, "random_state": 0, "n_jobs": 1}),
+    "catboost": Library("CatBoost", "catboost:CatBoostClassifier", _BOOSTING, "tree",
+                        {"depth": (2, 4, 6), "iterations": ROUNDS},
+                        {"random_seed": 0, "verbose": False, "thread_count": 1, "allow_writing_files": False}),
+    "ebm": Library("EBM", "interpret.glassbox:ExplainableBoostingClassifier",
+                   "a sum of curves, one for each column; can be read like a linear model", "tree",
+                   {"max_leaves": (2, 4), "max_rounds": (50, 200)},
+                   {"learning_rate": 0.1, "interactions": 0, "outer_bags": 2, "random_state": 0, "n_jobs": 1}),
 }  # fmt: skip
 
 
@@ -172,11 +184,6 @@ def _named(place: str) -> Contender:
         raise ValueError(f"--with {place!r} is not a scikit-learn classifier; it needs fit and predict")
     name = place.partition(":")[2]
     return _with_grid(place, name, f"{place} with its own defaults", "other", made(kind, {}, {}))
-
-
-def _optional(name: str) -> Contender:
-    label, place, what, grid, fixed = INSTALLED[name]
-    return _with_grid(name, label, what, "tree", made(_imported(place), grid, fixed))
 
 
 def _with_grid(name: str, label: str, what: str, family: str, grid: Grid | None = None) -> Contender:
@@ -224,19 +231,9 @@ def line_up(
 ) -> tuple[Contender, ...]:  # fmt: skip
     """All contenders, close-k and the baselines first.
 
-    Parameters
-    ----------
-    loss, multiclass : str
-        The settings of close-k.
-    metric : Metric
-    extra : sequence of str
-        Names of built-in contenders that are off by default, or ``package:Class``; nothing else is imported.
-    only : sequence of str
-        If given, only these and those that the verdict needs.
-    everyone : bool
-        Whether all contenders take part, not just the six default ones.
-    squashed : bool
-        Whether the columns are squashed; otherwise there is one logistic regression, not two.
+    ``extra`` names built-in contenders that are off by default, or ``package:Class``; nothing else is imported. With
+    ``only``, just these take part and those that the verdict needs; with ``everyone`` all, not just the six default
+    ones. If columns are not ``squashed`` there is one logistic regression, not two.
     """
     known = built_in(loss, multiclass)
     there = [name for name, trouble in libraries().items() if not trouble]
@@ -265,7 +262,9 @@ def contender_of(name: str, known: dict[str, Contender]) -> Contender:
     if ":" in name:
         return _named(name)
     if plain in INSTALLED:
-        return _optional(plain)
+        found = INSTALLED[plain]
+        grid = made(_imported(found.place), found.grid, found.fixed)
+        return _with_grid(plain, found.label, found.what, found.family, grid)
     names = ", ".join((*known, *INSTALLED, *AGGREGATED))
     raise ValueError(f"unknown contender {name!r}; give one of {names}, or package:Class of an installed package")
 
@@ -273,10 +272,10 @@ def contender_of(name: str, known: dict[str, Contender]) -> Contender:
 def libraries() -> dict[str, str]:
     """The installed libraries of :data:`INSTALLED`, and why one of them cannot take part."""
     found = {}
-    for name, (_, place, *_) in INSTALLED.items():
-        if importlib.util.find_spec(place.partition(":")[0].partition(".")[0]) is not None:
+    for name, each in INSTALLED.items():
+        if importlib.util.find_spec(each.place.partition(":")[0].partition(".")[0]) is not None:
             try:
-                _imported(place)
+                _imported(each.place)
                 found[name] = ""
             except Exception as error:  # a broken package of the user's must not end a comparison without it
                 found[name] = f"{name} is installed but cannot be used, and does not take part ({error})"

@@ -17,7 +17,8 @@ from closecall._names import Array
 from closecall.table.read.columns import Column, numbers, texts
 from closecall.table.read.dataset import DataError
 
-from .model import Preprocessor, Step, TableModel
+from .model import TableModel
+from .preprocess import Preprocessor, Step
 
 NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
 
@@ -25,15 +26,8 @@ NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """The columns of a table as a matrix, as ``closecall fit`` makes it: filled, one column for each name, scaled.
 
-    Parameters
-    ----------
-    columns : sequence of Column
-        The columns, as in ``closecall.table.table.read(...).columns``.
-
-    Attributes
-    ----------
-    recipe_ : Preprocessor
-        What was learnt from the training rows.
+    The columns are those of ``closecall.table.table.read(...).columns``; ``recipe_`` is what was learnt from the
+    training rows.
 
     Examples
     --------

@@ -66,7 +66,8 @@ class Order:
             return self._by_time(codes, splits)
         if self.kind == "groups":
             return self._different(codes, splits, seed)
-        return [_three(stratified(codes, np.random.default_rng([seed, split]))) for split in range(splits)]
+        drawn = (stratified(codes, np.random.default_rng([seed, split])) for split in range(splits))
+        return [(train, validation, test) for train, validation, test in drawn]
 
     @property
     def few(self) -> int:
@@ -120,7 +121,7 @@ class Order:
         starts = _starts(self.values[order])
         wanted = np.linspace(int(HISTORY * len(order)), len(order), splits + 1).astype(int)
         edges = [*_nearest(starts, wanted[:-1]), len(order)]
-        edges = [edge for edge in edges if len(_before(starts, edge))]
+        edges = [edge for edge in edges if (starts < edge).any()]
         if len(edges) <= splits:
             raise DataError(
                 f"--time: {len(order)} rows with {len(starts) + 1} different times are too few for {splits} splits by "
@@ -129,7 +130,7 @@ class Order:
         known = len(np.unique(codes))
         found = []
         for first, last in pairwise(edges):
-            (cut,) = _nearest(_before(starts, first), np.array([2 * first // 3]))
+            (cut,) = _nearest(starts[starts < first], np.array([2 * first // 3]))
             parts = order[:cut], order[cut:first], order[first:last]
             if len(np.unique(codes[parts[0]])) < known:
                 raise DataError("--time: a class is not in the earliest third of the rows; nothing can learn it there")
@@ -176,15 +177,6 @@ def _nearest(starts: Array, wanted: Array) -> list[int]:
     [3, 9]
     """
     return np.unique([starts[np.abs(starts - place).argmin()] for place in wanted]).tolist() if len(starts) else []
-
-
-def _before(starts: Array, edge: int) -> Array:
-    return starts[starts < edge]
-
-
-def _three(parts: list[Array]) -> Parts:
-    train, validation, test = parts
-    return train, validation, test
 
 
 def _moments(table: Sheet, name: str) -> Array:

@@ -75,19 +75,8 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
 def estimate(
     table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0, squashed: bool = True
 ) -> Estimate | None:
-    """Evaluate a model next to logistic regression and the largest class; None if not requested or a class is too rare.
-
-    Parameters
-    ----------
-    table : Sheet
-    model : str
-    how : How
-    order : Order
-    splits : int
-        0 or 1: none.
-    seed : int
-    squashed : bool
-        Whether extreme cells are squashed.
+    """Evaluate a model next to logistic regression and the largest class; None if not requested (fewer than two splits)
+    or a class is too rare.
     """
     if splits < 2 or why_none(table, splits, order):
         return None

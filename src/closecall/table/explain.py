@@ -8,11 +8,10 @@ import numpy as np
 
 from closecall.preprocessing import unsquash
 from closecall.report.formats import Row
-from closecall.table.read.columns import DATES, texts
+from closecall.table.read.columns import KINDS, texts
 
-from .model import Preprocessor, Step, TableModel
-
-_DAYS = "datetime64[D]"
+from .model import TableModel
+from .preprocess import Preprocessor, Step
 
 
 def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
@@ -44,7 +43,8 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     scores = np.atleast_1d(classifier.decision_function(z[None])[0])
     if len(classes) == 2:
         sign = 1.0 if scores[0] > 0 else -1.0
-        weights, start, winner, other = sign * classifier.coef_[0], sign * classifier.intercept_[0], *_sides(sign)
+        weights, start, winner = sign * classifier.coef_[0], sign * classifier.intercept_[0], int(sign > 0)
+        other = 1 - winner
     else:
         other, winner = np.argsort(scores, kind="stable")[-2:].tolist()
         weights = classifier.coef_[winner] - classifier.coef_[other]
@@ -92,10 +92,6 @@ def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
     return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
 
 
-def _sides(sign: float) -> tuple[int, int]:
-    return (1, 0) if sign > 0 else (0, 1)
-
-
 def _about(step: Step, row: Any) -> Row:
     text = texts(row[step.column.name]).iloc[0]
     known = isinstance(text, str)
@@ -116,11 +112,4 @@ def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, sc
 
 def _written(step: Step, value: Any) -> str:
     """A value in the format of the table: days as dates."""
-    if step.column.kind != "date":
-        return value if isinstance(value, str) else f"{value:.6g}"
-    if not np.isfinite(value) or abs(value) > 1e6:
-        return ""
-    day = np.datetime64(0, "D") + round(value)
-    form = step.column.form
-    plain = form in DATES[1:] and "%H" not in form
-    return day.astype(_DAYS).item().strftime(form) if plain else str(day)
+    return value if isinstance(value, str) else KINDS[step.column.kind].write(value, step.column.form)

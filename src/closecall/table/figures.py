@@ -43,38 +43,39 @@ def _names(summaries: Sequence[Row], field: str = "method") -> Any:
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     """Every method minus the plain one on the same splits: dots, mean and interval; grey if not significant.
 
-    Parameters
-    ----------
-    summaries : records with ``method``, ``mean``, ``low``, ``high``, ``p``, best first
-    splits : records with ``method``, ``split``, ``difference``
-    title : str
-        Title of the axis.
+    Summaries, best first, have ``method``, ``mean``, ``low``, ``high``, ``p``; splits ``method``, ``split``,
+    ``difference``; the title is that of the axis.
     """
-    y, x = _names(summaries), _across("difference", title)
-    points = (
+    shown = [{**each, "sure": significance(each["p"]), "difference": each["mean"]} for each in summaries]
+    points = {"method": "", "split": "d", "difference": "+.3g"}
+    return _intervals(shown, splits, points, title, 22, alt.Legend(symbolOpacity=1, orient="bottom"), p=".2g")
+
+
+def _intervals(
+    shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
+) -> Any:
+    """A dot for each split and a tick on a pale interval for each summary; the first of ``points`` names the rows."""
+    name, *_, field = points
+    y, x = _names(shown, name), _across(field, title)
+    dotted = (
         chart_of(splits)
         .mark_point(filled=True, size=22, opacity=0.55, color="#555555")
-        .encode(x=x, y=y, tooltip=tips(method="", split="d", difference="+.3g"))
+        .encode(x=x, y=y, tooltip=tips(**points))
     )
-    shown = [{**each, "sure": significance(each["p"]), "difference": each["mean"]} for each in summaries]
     base = chart_of(shown).encode(
-        y=y, color=by_significance("sure", "#777777", legend=alt.Legend(symbolOpacity=1, orient="bottom")),
-        tooltip=tips(method="", mean="+.3g", low="+.3g", high="+.3g", p=".2g"),
+        y=y, color=by_significance("sure", "#777777", legend=legend),
+        tooltip=tips(**{name: ""}, mean="+.3g", low="+.3g", high="+.3g", **more),
     )  # fmt: skip
     bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=_across("low", title), x2="high:Q")
     means = base.mark_tick(thickness=3, size=15, opacity=1).encode(x=x)
-    return _filling(alt.layer(level(x=x), bars, means, points), 22 * len(summaries))
+    return _filling(alt.layer(level(x=x), bars, means, dotted), step * len(shown))
 
 
 def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     """Every method: a dot for each split, the mean and its interval.
 
-    Parameters
-    ----------
-    summaries : records with ``method``, ``family``, ``mean``, ``low``, ``high``, best first
-    splits : records with ``method``, ``family``, ``split``, ``value``, ``k``, ``alpha``
-    title : str
-        Title of the axis.
+    Summaries, best first, have ``method``, ``family``, ``mean``, ``low``, ``high``; splits ``method``, ``family``,
+    ``split``, ``value``, ``k``, ``alpha``.
     """
     present = [family for family in FAMILIES if family in {record["family"] for record in summaries}]
     one = alt.selection_point(fields=["family"], bind="legend", name="family")
@@ -102,11 +103,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def trade(records: Sequence[Row], title: str) -> Any:
     """The value of each k on the validation parts: a thin line for each split, a thick one for the mean.
 
-    Parameters
-    ----------
-    records : records with ``split``, ``share``, ``value``, ``mean``
-    title : str
-        Title of the axis.
+    Records have ``split``, ``share``, ``value`` and ``mean``.
     """
     low = min(record["share"] for record in records)
     scale = alt.Scale(type="log", domain=[0.8 * low, 1.25], nice=False)
@@ -126,23 +123,9 @@ def trade(records: Sequence[Row], title: str) -> Any:
 def coefficients(records: Sequence[Row]) -> Any:
     """Coefficients of close-k on every split, the largest first; grey if the interval includes zero.
 
-    Parameters
-    ----------
-    records : records with ``name``, ``split``, ``value``, ``mean``, ``low``, ``high``
+    Records have ``name``, ``split``, ``value``, ``mean``, ``low`` and ``high``.
     """
-    title = "coefficient (columns scaled to variance 1)"
-    y, x = _names(records, "name"), _across("value", title)
     shown = [{**r, "value": r["mean"], "sure": significance(0.0 if r["low"] * r["high"] > 0 else 1.0)}
              for r in records if r["split"] == 1]  # fmt: skip
-    points = (
-        chart_of(records)
-        .mark_point(filled=True, size=22, opacity=0.55, color="#555555")
-        .encode(x=x, y=y, tooltip=tips(name="", split="d", value="+.3g"))
-    )
-    base = chart_of(shown).encode(
-        y=y, color=by_significance("sure", "#777777", legend=None),
-        tooltip=tips(name="", mean="+.3g", low="+.3g", high="+.3g"),
-    )  # fmt: skip
-    bars = base.mark_rule(strokeWidth=9, opacity=0.3).encode(x=_across("low", title), x2="high:Q")
-    means = base.mark_tick(thickness=3, size=15, opacity=1).encode(x=x)
-    return _filling(alt.layer(level(x=x), bars, means, points), 20 * len(shown))
+    points = {"name": "", "split": "d", "value": "+.3g"}
+    return _intervals(shown, records, points, "coefficient (columns scaled to variance 1)", 20, None)

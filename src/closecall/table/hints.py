@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from closecall._names import Array
 from closecall.table.read.columns import numbers, texts
-from closecall.table.read.sheet import Sheet
+from closecall.table.read.sheet import Sheet, is_number
 
 #: A column that alone predicts this share of the rows has probably seen the answer.
 LEAK = 0.99
@@ -99,7 +99,9 @@ def _many(column: Any, values: Array) -> Iterator[str]:
 def _header(table: Sheet) -> Iterator[str]:
     """A first line that reads like data: most names are numbers, or values of their own column."""
     names = [str(name) for name in table.frame.columns]
-    like = [_number(name) or bool((texts(table.frame[name]).head(1000) == name).any()) for name in names]
+    like = [
+        is_number(name.replace(",", ".")) or bool((texts(table.frame[name]).head(1000) == name).any()) for name in names
+    ]
     if sum(like) > len(names) / 2:
         yield (
             f"the first line ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''}) looks like a row, not like "
@@ -115,11 +117,3 @@ def _delimiter(table: Sheet) -> Iterator[str]:
                 shown = {"\t": "$'\\t'"}.get(mark, repr(mark))
                 yield f"the column {name!r} holds {mark!r} in name and values: if it separates columns, --sep {shown}"
                 return
-
-
-def _number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True

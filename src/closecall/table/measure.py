@@ -82,19 +82,9 @@ def _log_loss(truth: Array, scores: Array) -> Array:
 class Metric:
     """A metric: how predictions are scored and displayed.
 
-    Parameters
-    ----------
-    name, label : str
-    value : callable
-        Codes of the true classes (samples,), scores (..., samples, classes) -> values (...), more is better.
-    factor : float
-        The factor from a value to the units shown to the reader.
-    unit : str
-        The unit of differences.
-    probabilities : bool
-        Whether scores must be logarithms of probabilities.
-    digits : int
-        That a reader sees.
+    ``value`` takes codes of the true classes (samples,) and scores (..., samples, classes), and returns values (...),
+    more is better. ``factor`` leads from a value to what the reader sees, with so many ``digits`` and differences in
+    ``unit``; ``probabilities``: whether scores must be logarithms of probabilities.
     """
 
     name: str
@@ -138,12 +128,8 @@ METRICS = {
 def sigmoids(scores: Array, truth: Array) -> tuple[Array, Array]:
     """Platt's slope and offset (problems, columns) of scores (problems, samples, columns), by Newton steps.
 
-    Parameters
-    ----------
-    scores : array (problems, samples, columns)
-        One column for two classes, else one for each class.
-    truth : array (samples,)
-        Codes; his smoothed targets keep separable scores finite.
+    There is one column for two classes, else one for each; ``truth`` (samples,) are codes, and his smoothed targets
+    keep separable scores finite.
 
     Examples
     --------

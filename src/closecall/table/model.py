@@ -1,9 +1,7 @@
 """Preprocessing and classifier as one model, saved in one file without pickle.
 
-A missing number becomes the training median, a missing name the most frequent one. Each category gets a column; those
-too rare to learn from share one. Columns are scaled by median and robust deviation and squashed, as by
-:class:`closecall.SquashingScaler`; without squashing, by mean and standard deviation. The recipe is plain data and a
-fitted attribute of the classifier, so :mod:`closecall.linear.persistence` saves and checks both together.
+The recipe of the preprocessing is plain data and a fitted attribute of the classifier, so
+:mod:`closecall.linear.persistence` saves and checks both together.
 """
 
 from __future__ import annotations
@@ -20,209 +18,28 @@ import numpy as np
 from closecall._names import Array
 from closecall.linear.base import LinearClassifier
 from closecall.linear.persistence import TABLE, read_model
-from closecall.preprocessing import BOUND, robust_scale, squash
-from closecall.table.read.columns import Column, nearest, numbers, quoted, texts
-from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
-from closecall.table.read.encode import encoded, learn, moments
+from closecall.table.read.columns import Column, nearest, quoted, texts
+from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 
 from . import keep
 from .measure import wide
+from .preprocess import Preprocessor, Step, finite
 from .tuning import scores_of
 
 T = TypeVar("T")
 FORMAT = 1
-#: A name gets a column of its own if it is seen so often in training, one of so many at most: free text would fill the
-#: memory. All others are one level.
-SEEN, MAX_LEVELS = 3, 1000
-OTHER = "other"
-#: Columns of two values, without squashing: their scale at least, so that a rare name is not blown up to variance 1.
-FLOOR = 0.5
 #: So many values that are no numbers, and nothing else, make a column another one.
 FEW = 3
 #: Rows by which a model knows what it has learnt from.
 REMEMBERED = 2000
 
 
-@dataclass(frozen=True)
-class Step:
-    """How a column is encoded: the value for missing cells, and the categories with their own column (none: a number).
-
-    ``rare`` holds the known categories that share one level, the last.
-    """
-
-    column: Column
-    fill: float | str
-    levels: tuple[str, ...] = ()
-    rare: tuple[str, ...] = ()
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The levels, and the one of the rare names if there are any."""
-        return (*self.levels, OTHER) if self.rare else self.levels
-
-    @property
-    def first(self) -> int:
-        """1 if there are two levels, because the first column would be the complement of the second. Else 0."""
-        return int(len(self.kinds) == 2)
-
-    @property
-    def width(self) -> int:
-        """How many columns the step makes."""
-        return len(self.kinds) - self.first if self.levels else 1
-
-    @property
-    def names(self) -> list[str]:
-        """The names of its columns."""
-        name = self.column.label
-        return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
-
-    @property
-    def places(self) -> dict[str, int]:
-        """The level of every known category."""
-        return dict.fromkeys(self.rare, len(self.levels)) | {level: place for place, level in enumerate(self.levels)}
-
-
-@dataclass(frozen=True, eq=False)
-class Preprocessor:
-    """Steps fitted on training rows, and the centre and scale of the columns they make.
-
-    Parameters
-    ----------
-    steps : tuple of Step
-    mean, scale : arrays (features,)
-    bound : float
-        Deviations beyond which cells are squashed; infinity for no squashing.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"a": ["1", None, "3"], "b": ["x", "y", "z"]})
-    >>> recipe = Preprocessor.fit(frame, [Column("a", "number"), Column("b", "nominal")])
-    >>> recipe.matrix(frame).shape, recipe.matrix(frame)[:, 0].round(2).tolist()
-    ((3, 4), [-1.0, 0.0, 1.0])
-    """
-
-    steps: tuple[Step, ...]
-    mean: Array
-    scale: Array
-    bound: float = BOUND
-
-    @classmethod
-    def fit(cls, frame: Any, columns: Sequence[Column], squashed: bool = True) -> Preprocessor:
-        """Learn the steps from training rows (a pandas frame)."""
-        steps = tuple(_step(frame[column.name], column, squashed) for column in columns)
-        width = sum(step.width for step in steps)
-        X = cls(steps, np.zeros(width), np.ones(width), np.inf).matrix(frame)
-        if squashed:
-            for step, at in cls(steps, X, X).places():  # what was filled in says nothing of how far cells lie
-                if not step.levels:
-                    X[np.isnan(numbers(frame[step.column.name], step.column)), at] = np.nan
-            return cls(steps, *robust_scale(X))
-        mean, scale = moments(X)
-        low, high = X.min(axis=0), X.max(axis=0)
-        two = ((low == X) | (high == X)).all(axis=0)
-        return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
-
-    def pulled_in(self, frame: Any) -> dict[str, int]:
-        """The number of cells beyond the bound, which are squashed, by column."""
-        found = Counter[str]()
-        for step, at in self.places():
-            if not step.levels:
-                with np.errstate(over="ignore"):
-                    z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
-                found[step.column.label] = int((np.abs(z) > self.bound).sum())
-        return {name: count for name, count in found.items() if count}
-
-    def places(self) -> list[tuple[Step, int]]:
-        """Every step with the position of its first column."""
-        ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
-        return list(zip(self.steps, ends, strict=False))
-
-    def notes(self, frame: Any) -> tuple[str, ...]:
-        """Notes to the user on how cells and categories were treated, one line each."""
-        cells = [
-            f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()
-        ]  # fmt: skip
-        levels = [
-            f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare
-        ]  # fmt: skip
-        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were pulled in (--no-squash leaves them)"
-        rare = f"{_listed(levels)} seen fewer than {SEEN} times count as {OTHER!r}"
-        return (*([pulled] if cells else []), *([rare] if levels else []))
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns of the matrix."""
-        return [name for step in self.steps for name in step.names]
-
-    def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
-        """The matrix (rows, features) of a frame; ``strange`` counts unknown values by column."""
-        need = 8 * len(frame) * len(self.mean)
-        if need > MATRIX_BYTES:
-            raise DataError(
-                f"the table expands to {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
-                "rows (--rows) or leave out columns with many values (--drop)"
-            )
-        X, at = np.empty((len(frame), len(self.mean))), 0
-        for step in self.steps:
-            block, odd = _apply(frame[step.column.name], step)
-            X[:, at : at + block.shape[1]] = block
-            at += block.shape[1]
-            if strange is not None and odd:
-                strange[step.column.name] += odd
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
-            X -= self.mean
-            X /= self.scale
-        return _finite(squash(X, self.bound), "values")
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def _listed(parts: Sequence[str], most: int = 5) -> str:
-    more = f" and of {len(parts) - most} more columns" if len(parts) > most else ""
-    return ", ".join(parts[:most]) + more
-
-
-def _step(values: Any, column: Column, squashed: bool) -> Step:
-    if column.kind != "nominal":
-        found = numbers(values, column)
-        known = found[~np.isnan(found)]
-        return Step(column, float(np.median(known)) if squashed and len(known) else learn(found, nominal=False)[0])
-    counts = texts(values).value_counts()
-    seen = counts[counts >= SEEN].index[:MAX_LEVELS] if (counts >= SEEN).any() else counts.index[:MAX_LEVELS]
-    levels = in_order(seen) or ("",)
-    fill = in_order(counts.index[counts == counts.max()])[0] if len(counts) else ""
-    return Step(column, fill, levels, tuple(name for name in in_order(counts.index) if name not in set(levels)))
-
-
-def _apply(values: Any, step: Step) -> tuple[Array, int]:
-    """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
-    if not step.levels:
-        found = numbers(values, step.column)
-        odd = int(np.isnan(found).sum() - texts(values).isna().sum()) if values.dtype.kind in "OU" else 0
-        return encoded(found, float(step.fill), None), odd
-    places, new = step.places, len(step.levels) if step.rare else -1
-    known = texts(values).fillna(step.fill)
-    codes = known.map(places).fillna(new).to_numpy(dtype=float)
-    odd = int((~known.isin(list(places))).sum())
-    return encoded(codes, -1.0, np.arange(step.first, len(step.kinds))), odd
-
-
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A fitted model of tables: how to read the columns, and the classifier.
+    """A fitted model of tables: how to read the columns, and the classifier, whose classes are the labels as text.
 
-    Parameters
-    ----------
-    target : str
-    recipe : Preprocessor
-    classifier : fitted classifier
-        Its classes are the labels as text. Linear ones are closecall's.
-    seen : array (rows,) of uint64
-        Marks of training rows: those with the smallest marks, each of which occurs once in the training rows.
+    ``seen`` (rows,) of uint64 are marks of training rows: the smallest of those that occur once among them.
     """
 
     target: str
@@ -237,20 +54,8 @@ class TableModel:
     ) -> TableModel:  # fmt: skip
         """Fit the preprocessing and a model of :data:`closecall.table.train.MODELS` to a table.
 
-        Parameters
-        ----------
-        table : Sheet
-        model : str
-        loss : str
-            The loss of close-k and the aggregates.
-        multiclass : str
-            How more than two classes are learnt: ``ovr``, ``top_two`` or ``softmax``.
-        metric : str
-            The metric for searches.
-        order : closecall.table.divide.Order, optional
-            Groups or times that the folds of a search keep apart.
-        squashed : bool
-            Whether extreme cells are squashed.
+        The folds of a search keep the groups or times of ``order`` apart; ``squashed``: whether extreme cells are
+        squashed.
         """
         from .train import How, train  # late: what it offers is built on this module
 
@@ -302,7 +107,7 @@ class TableModel:
             raise DataError(f"the model has no probabilities: {why}; fit it again, for example with --model close_k")
         if not len(frame):
             return np.empty((0, len(self.classifier.classes_)))
-        return _finite(self.classifier.predict_proba(self.recipe.matrix(frame)), "probabilities")
+        return finite(self.classifier.predict_proba(self.recipe.matrix(frame)), "probabilities")
 
     @np.errstate(over="ignore", invalid="ignore")
     def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
@@ -327,7 +132,7 @@ class TableModel:
         """Scores (rows,) of the second of two classes, or (rows, classes), of any classifier: logarithms of its odds or
         probabilities if it has any."""
         found = wide(scores_of(self.classifier, X)[0])
-        return _finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
+        return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
         """An error if a column of numbers or dates contains none: it is then not the same column as in training."""
@@ -385,11 +190,8 @@ class TableModel:
     def load(cls, path: str, trusted: Sequence[str] = ()) -> TableModel:
         """Read a saved model; a damaged, altered or foreign file is rejected, and nothing in it runs.
 
-        Parameters
-        ----------
-        path : str
-        trusted : sequence of str
-            Types from other packages, as ``package.module.Class``, allowed in a nonlinear model.
+        Types from other packages, as ``package.module.Class``, are allowed in a nonlinear model if they are
+        ``trusted``.
         """
         try:
             if keep.is_skops(path):
@@ -409,11 +211,8 @@ class TableModel:
             width = (sum(step.width for step in steps),)
             fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
             fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
-            fits = (
-                fits
-                and recipe.bound > 0
-                and bool(np.isfinite([recipe.mean, recipe.scale]).all() and (recipe.scale > 0).all())
-            )
+            fits = fits and recipe.bound > 0 and bool(np.isfinite([recipe.mean, recipe.scale]).all())
+            fits = fits and bool((recipe.scale > 0).all())
             target = _is(str, given["target"])
             seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
             fits = fits and seen.dtype == np.uint64 and seen.ndim == 1
@@ -439,12 +238,6 @@ def marks_of(X: Array, labels: Array) -> Array:
         for row, label in zip(content, labels, strict=True)
     ]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def _finite(found: Array, what: str) -> Array:
-    if not np.isfinite(found).all():
-        raise DataError(f"{what} of some rows are not finite: correct the table, or fit the model again")
-    return found
 
 
 def _is(kind: type[T], value: Any) -> T:

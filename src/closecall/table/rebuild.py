@@ -32,14 +32,7 @@ BROKEN = "a tree of it is broken"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A skops archive: its schema and arrays, which are read and counted on demand.
-
-    Parameters
-    ----------
-    archive : ZipFile
-    budget : Budget
-        The budget for the whole file.
-    """
+    """A skops archive: its schema and arrays, read and counted on demand, with one budget for the whole file."""
 
     archive: zipfile.ZipFile
     budget: Budget
@@ -120,14 +113,8 @@ def names_in(schema: Any) -> Iterator[str]:
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
     """The depth of a tree that can be followed safely; an error if a node points outside the tree.
 
-    Parameters
-    ----------
-    nodes : structured array (nodes,)
-    inner : bool array (nodes,)
-        Which are no leaves.
-    names : tuple of str
-        The positions of the left child, the right child and the feature in a node.
-    features : int
+    ``inner`` (nodes,) says which of the nodes (nodes,) are no leaves; ``names`` are those of a node's left child, right
+    child and feature.
     """
     left, right, asked = (nodes[name][inner].astype(np.int64) for name in names)
     place, children = np.flatnonzero(inner), np.concatenate([left, right])

@@ -21,7 +21,6 @@ from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 
 from . import content
-from .closecalls import close_calls, coefficients, trade
 from .compare import Split
 from .conclude import Conclusion
 from .contenders import MAJORITY
@@ -35,16 +34,10 @@ if TYPE_CHECKING:
 FOLDER = "closecall-compare"
 NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots]"'
 PAGE_PARTS = {
-    "summary": "Summary",
-    "rows": "Rows to check",
-    "ranking": "Ranking",
-    "calls": "The close calls",
-    "mistakes": "Confusion matrices",
-    "diagnosis": "What the data shows",
-    "results": "All results",
-    "columns": "Columns",
-    "repeat": "How to repeat it",
-}
+    "summary": "Summary", "rows": "Rows to check", "ranking": "Ranking", "calls": "The close calls",
+    "mistakes": "Confusion matrices", "diagnosis": "What the data shows", "results": "All results",
+    "columns": "Columns", "repeat": "How to repeat it",
+}  # fmt: skip
 #: What is said of a row to check, and what the kinds are.
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
@@ -56,28 +49,17 @@ PRECISION = (
     "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of the rows at the "
     "top of the list (as many as were wrong) were indeed wrong; where cells of one column were extreme, nearly all."
 )
+#: What the files beside the page hold.
+BESIDE = ("every split of every method", "the results as --json prints them", "all rows to check")
 #: Rows of each kind on the page.
 LISTED = 15
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All results of a comparison, and its settings.
-
-    Parameters
-    ----------
-    table : Sheet
-    comparison : Conclusion
-    diagnosis : Diagnosis
-    splits : sequence of Split
-    hints : tuple of str
-        What to check before trusting the verdict.
-    arguments : sequence of str
-        The arguments of the command, to repeat it.
-    order : Order
-        The groups or times that keep rows apart.
-    suspects : pandas frame
-        Rows to check, as :func:`closecall.check_rows` says.
+    """All results of a comparison, and its settings: what to check before trusting the verdict (``hints``), the
+    arguments of the command, to repeat it, and a frame of rows to check (``suspects``), as :func:`closecall.check_rows`
+    says.
     """
 
     table: Sheet
@@ -128,15 +110,7 @@ def check_packages() -> str:
 
 
 def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
-    """Write the page and the result files; returns the paths, the page first.
-
-    Parameters
-    ----------
-    found : Findings
-    page : Path
-    records : sequence of dict
-        What ``--json`` would print.
-    """
+    """Write the page and the result files, with the records that ``--json`` would print; the paths, the page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
@@ -198,59 +172,29 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
     comparison, table = found.comparison, found.table
     with unchecked():
         first, ranking, calls = _charts(found)
-    results = [_headed(row, comparison.metric.label) for row in content.rows(comparison)]
+    value = comparison.metric.label
+    results = [{value if k == "value" else k: v for k, v in row.items()} for row in content.rows(comparison)]
     columns = [name for name in results[0] if any(row[name] not in (None, "") for row in results)]
-    header, rows = close_calls(table, found.splits, comparison.classes)
+    header, rows = content.close_calls(table, found.splits, comparison.classes)
     return render(
-        "compare.html.jinja",
-        charts=[first, ranking, *calls],
-        scripts=("table.js",),
-        parts=list(PAGE_PARTS.items()),
-        name=shown(table.name),
-        lead=_lead(found),
-        verdict=content.sentence(comparison.text),
-        reason=content.sentence(comparison.reason),
-        outcome="ahead" if comparison.verdict == "close-k" else "",
-        hints=found.hints,
-        first=first,
-        ranking=ranking,
-        calls=calls,
-        call_header=header,
-        call_rows=rows,
-        cards=content.cards(comparison),
-        mistakes=content.mistakes(comparison),
-        suspects=suspect_rows(found.suspects, LISTED),
-        suspect_header=SUSPECT,
-        suspect_counts=f"{suspect_counts(found.suspects)}.",
-        precision=PRECISION,
-        cases=content.cases(found.diagnosis),
+        "compare.html.jinja", charts=[first, ranking, *calls], scripts=("table.js",), parts=list(PAGE_PARTS.items()),
+        name=shown(table.name), lead=_lead(found), verdict=content.sentence(comparison.text),
+        reason=content.sentence(comparison.reason), outcome="ahead" if comparison.verdict == "close-k" else "",
+        hints=found.hints, first=first, ranking=ranking, calls=calls, call_header=header, call_rows=rows,
+        cards=content.cards(comparison), mistakes=content.mistakes(comparison),
+        suspects=suspect_rows(found.suspects, LISTED), suspect_header=SUSPECT,
+        suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION, cases=content.cases(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
         f"{content.label(comparison.found[comparison.plain])}, p adjusted over the contenders (Holm), the same "
         "number everywhere; k, alpha and settings as validation chose them most often.",
-        results=results,
-        columns=columns,
+        results=results, columns=columns,
         formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
         choices={"loss": list(dict.fromkeys(row["loss"] for row in results if row["loss"]))},
-        reading=content.reading(table),
-        notes=table.notes,
-        fields=content.DESCRIBED,
+        reading=content.reading(table), notes=table.notes, fields=content.DESCRIBED,
         described=list(content.described(table)),
         repeat="The splits are drawn from --seed, so the same command on the same data gives the same numbers.",
-        command=_command(found.arguments),
-        environment=environment(),
-        beside=list(
-            zip(
-                beside,
-                ("every split of every method", "the results as --json prints them", "all rows to check"),
-                strict=False,
-            )
-        ),
-    )
-
-
-def _headed(row: Row, label: str) -> Row:
-    """A row of results with the value labelled by its metric."""
-    return {label if name == "value" else name: value for name, value in row.items()}
+        command=_command(found.arguments), environment=environment(), beside=list(zip(beside, BESIDE, strict=False)),
+    )  # fmt: skip
 
 
 def facts_of(table: Sheet) -> Row:
@@ -305,7 +249,7 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
         "its 95 % interval. Hover for the numbers, click the legend to see one kind alone.",
         draw.ranking(*content.spread(comparison), f"test {metric.label}"),
     )
-    calls, trades = [], trade(found.splits, metric)
+    calls, trades = [], content.trade(found.splits, metric)
     if trades:
         calls.append(place(
             "chart-trade",
@@ -313,7 +257,7 @@ def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
             "If the curve is flat, k hardly matters; if it falls towards 1, the close calls decide.",
             draw.trade(trades, f"validation {metric.label}"),
         ))  # fmt: skip
-    weights = coefficients(found.splits, comparison.classes)
+    weights = content.coefficients(found.splits, comparison.classes)
     if weights:
         calls.append(place(
             "chart-coefficients",

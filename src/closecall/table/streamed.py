@@ -1,7 +1,7 @@
 """``closecall fit`` for Parquet files too large for memory: one pass learns the columns, the others fit.
 
 The model is that of the same table in memory, in the same kind of file: numbers are filled, scaled and squashed as
-:class:`closecall.table.model.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
+:class:`closecall.table.preprocess.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
 text.
 """
 
@@ -31,7 +31,8 @@ from closecall.table.read.columns import Column, quoted, target_of, texts
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.text import CELL_BYTES
 
-from .model import Preprocessor, Step, TableModel
+from .model import TableModel
+from .preprocess import Preprocessor, Step
 
 #: What ``--model`` may say -> the classifier, with what a search needs for probabilities.
 STREAMED: dict[str, Callable[..., Any]] = {
@@ -109,25 +110,11 @@ def fit_streamed(
     keep: Sequence[str] = (), callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
     squashed: bool = True,
 ) -> Streamed:  # fmt: skip
-    """Fit a model to the numeric columns of Parquet files.
+    """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read here or by Dask workers.
 
-    Parameters
-    ----------
-    source : ParquetSource
-        The Parquet files, or a source that Dask workers read.
-    model : str
-        A name of :data:`STREAMED`.
-    loss, multiclass
-        As in :meth:`closecall.table.model.TableModel.fit`; if the table is not gathered, more than two classes are
-        fitted one against the rest.
-    keep : sequence of str
-        Columns to keep although they look like identifiers.
-    callback : callable, optional
-        Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
-    max_gathered : int
-        Largest number of entries for which all rows are gathered.
-    squashed : bool
-        Whether extreme cells are squashed.
+    ``loss``, ``multiclass``, ``keep`` and ``squashed`` are as in memory, but if the table has more than
+    ``max_gathered`` entries, so that its rows are not gathered, more than two classes are fitted one against the rest.
+    ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
     """
     target = source.pieces[0].target
     found = _look(source, callback)

@@ -168,7 +168,7 @@ MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
 #: The name under which a model is tried beside others.
 FITTED = "fitted"
 #: What else compare offers; it is kept with skops.
-OTHERS = ("random_forest", "gradient_boosting", "k_nn", *INSTALLED)
+OTHERS = (*(each.name for each in built_in("logistic", "top_two").values() if each.family != "linear"), *INSTALLED)
 
 
 def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:

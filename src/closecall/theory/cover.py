@@ -32,11 +32,7 @@ GAP = 2e-6
 def find_conflict(vectors: Array, costs: Array) -> Array | None:
     """Rows of a smallest set of vectors that no open half-space through the origin holds; None if one holds all.
 
-    Parameters
-    ----------
-    vectors : array (samples, dimensions)
-    costs : array (samples,)
-        The cheapest mixture is used: vary the costs to find other conflicts.
+    Vectors are (samples, dimensions); the mixture cheapest by ``costs`` (samples,) is used: vary them to find others.
 
     Examples
     --------
@@ -61,20 +57,9 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
 def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept: Callable[[Array], float]) -> float:
     """Cover conflicts until the bound is attained or time runs out; return the lower bound.
 
-    Parameters
-    ----------
-    vectors : array (samples, dimensions)
-    weights : array (samples,)
-        Positive.
-    time_limit : float
-        Seconds.
-    accept : callable
-        Receives bool arrays (samples,) of vectors without conflict, and returns the smallest weight left out so far.
-
-    Returns
-    -------
-    bound : float
-        Every open half-space through the origin leaves out at least this weight.
+    Every open half-space through the origin leaves out at least this weight of the vectors (samples, dimensions) of
+    positive weights (samples,). ``accept`` receives bool arrays (samples,) of vectors without conflict, and returns the
+    smallest weight left out so far.
 
     Examples
     --------

@@ -25,21 +25,11 @@ BLOCK = 20_000
 
 
 def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tuple[float, Array]:
-    """The least weight outside an open half-space through the origin, and which vectors lie inside.
+    """The least weight outside an open half-space through the origin, and which vectors lie inside, bool (samples,).
 
-    Parameters
-    ----------
-    vectors : array (samples, dimensions)
-        No zero vector; dimensions >= 1.
-    weights : array (samples,)
-    tolerance : float
-        Vectors whose directions differ by less count as parallel. On whole numbers (times powers of two) of modest
-        size the arithmetic is exact, and any small tolerance gives the exact answer.
-
-    Returns
-    -------
-    cost : float
-    inside : bool array (samples,)
+    Vectors are (samples, dimensions), none of them zero, weights (samples,). Vectors whose directions differ by less
+    than ``tolerance`` count as parallel. On whole numbers (times powers of two) of modest size the arithmetic is exact,
+    and any small tolerance gives the exact answer.
 
     Examples
     --------

@@ -75,12 +75,8 @@ def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
     """The score at which to separate each row (problems,), for labels that may all be equal.
 
-    Parameters
-    ----------
-    rows, masses : arrays (problems, samples)
-    y : array (samples,) in {-1, +1}
-    narrow : array (problems, 1)
-        Scores this close count as tied.
+    Rows and masses are (problems, samples), y (samples,) in {-1, +1}; scores less than ``narrow`` (problems, 1) apart
+    count as tied.
 
     Examples
     --------

@@ -33,18 +33,9 @@ CONES_LIMIT = 5
 class ZeroOneOptimum:
     """The smallest misclassified mass, or bounds on it.
 
-    Parameters
-    ----------
-    errors : float
-        The misclassified mass of the returned classifier, counted on the data: always an upper bound.
-    lower_bound : float
-        No linear classifier misclassifies less.
-    proven : bool
-        Whether the two meet.
-    coef : array (features,)
-    intercept : float
-    method : str
-        ``enumeration``, ``cones`` or ``milp``.
+    ``errors`` is the misclassified mass of the returned classifier (``coef`` (features,), ``intercept``), counted on
+    the data: always an upper bound. No linear classifier misclassifies less than ``lower_bound``; ``proven``: whether
+    the two meet. The method is ``enumeration``, ``cones`` or ``milp``.
     """
 
     errors: float

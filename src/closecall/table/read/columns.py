@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,7 @@ _WRITTEN = {
 #: A column is numbers or dates if this share of its known values is; the others are then missing values.
 MOSTLY = 0.95
 #: It also is if half of them are, of more than so many kinds, and the others are one or two words ("k.A.", "unknown").
-HALF, KINDS, WORDS = 0.5, 10, 2
+HALF, DIFFERENT, WORDS = 0.5, 10, 2
 #: Fewer rows than this say nothing about integers that are all different.
 _FEW = 20
 _LOOK = 1000
@@ -50,10 +50,7 @@ _DAY = 86_400e9
 
 @dataclass(frozen=True)
 class Column:
-    """A feature: its name, ``number``, ``date`` or ``nominal``, and how its text is written.
-
-    ``form`` is one of :data:`NUMBERS` or :data:`PAIR`, or the format of dates, or two of them.
-    """
+    """A feature: its name, ``nominal`` or one of :data:`KINDS`, and how its text is written."""
 
     name: str
     kind: str
@@ -67,9 +64,10 @@ class Column:
     @property
     def is_known(self) -> bool:
         """Whether there are such columns."""
-        forms = {"number": (*NUMBERS, *PAIR), "nominal": ("",), "date": ("", *DATES)}
+        if self.kind not in KINDS:
+            return self.kind == "nominal" and not self.form
         parts = self.form.split(EITHER) if self.kind == "date" else [self.form]
-        return self.kind in forms and len(parts) < 3 and all(part in forms[self.kind] for part in parts)
+        return len(parts) < 3 and all(part in ("", *KINDS[self.kind].forms) for part in parts)
 
 
 def quoted(names: Sequence[str], most: int = 8) -> str:
@@ -128,30 +126,73 @@ def numbers(column: Any, what: Column) -> Array:
     >>> numbers(pd.Series(["140/82"]), Column("a", "number", PAIR[1])).tolist()
     [82.0]
     """
+    values = KINDS[what.kind].parse(column, what.form)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _parse_numbers(column: Any, form: str) -> Array:
     pd = need_pandas()
-    if what.kind == "date":
-        if not pd.api.types.is_datetime64_any_dtype(column):
-            text, found = texts(column), None
-            for form in (what.form or "ISO8601").split(EITHER):
-                each = pd.to_datetime(text, format=form, errors="coerce", utc=True)
-                found = each if found is None else found.fillna(each)
-            column = found
-        elif column.dt.tz is not None:
-            column = column.dt.tz_convert("UTC")
-        moments = column.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]")
-        days = moments.astype(np.int64) / _DAY
-        return np.where(np.isnat(moments), np.nan, days)
     if not pd.api.types.is_numeric_dtype(column):
         text = texts(column)
-        if what.form in PAIR:
-            text = text.str.extract(rf"^{_PAIRED.pattern}$")[PAIR.index(what.form)].str.replace(",", ".", regex=False)
-        elif what.form in _WRITTEN:
-            text = _unwritten(text, what.form)
-        elif what.form == COMMA:
+        if form in PAIR:
+            text = text.str.extract(rf"^{_PAIRED.pattern}$")[PAIR.index(form)].str.replace(",", ".", regex=False)
+        elif form in _WRITTEN:
+            text = _unwritten(text, form)
+        elif form == COMMA:
             text = text.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
         column = pd.to_numeric(text, errors="coerce")
-    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.where(np.isfinite(values), values, np.nan)
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _parse_dates(column: Any, form: str) -> Array:
+    pd = need_pandas()
+    if not pd.api.types.is_datetime64_any_dtype(column):
+        text, found = texts(column), None
+        for each in (form or "ISO8601").split(EITHER):
+            days = pd.to_datetime(text, format=each, errors="coerce", utc=True)
+            found = days if found is None else found.fillna(days)
+        column = found
+    elif column.dt.tz is not None:
+        column = column.dt.tz_convert("UTC")
+    moments = column.dt.tz_localize(None).to_numpy(dtype="datetime64[ns]")
+    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / _DAY)
+
+
+def _write_date(value: float, form: str) -> str:
+    if not np.isfinite(value) or abs(value) > 1e6:
+        return ""
+    day = np.datetime64(0, "D") + round(value)
+    plain = form in DATES[1:] and "%H" not in form
+    return day.astype("datetime64[D]").item().strftime(form) if plain else str(day)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of column that is read as numbers.
+
+    Parameters
+    ----------
+    label : str
+        What a page calls it.
+    forms : tuple of str
+        How it may be written, tried in this order.
+    parse : callable
+        A column (a pandas series, of text or not) and the form -> numbers (samples,), NaN if a value is none.
+    write : callable
+        A number and the form -> the text that a reader sees.
+    """
+
+    label: str
+    forms: tuple[str, ...]
+    parse: Callable[[Any, str], Array]
+    write: Callable[[float, str], str] = lambda value, form: f"{value:.6g}"
+
+
+#: The types of columns by name; what is none of them is nominal. Earlier ones are preferred where both fit.
+KINDS = {
+    "number": Kind("number", (*NUMBERS, *PAIR), _parse_numbers),
+    "date": Kind("date, as days", DATES, _parse_dates, _write_date),
+}
 
 
 def _unwritten(text: Any, form: str) -> Any:
@@ -217,14 +258,8 @@ def columns_of(
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
     """The features among the named columns of a frame, and notes on those left out or read in an unusual way.
 
-    Parameters
-    ----------
-    frame : pandas frame (samples, columns)
-    names : list of str
-    keep : collection of str
-        Columns to keep although they look like identifiers.
-    forced : mapping, optional
-        Column -> ``number`` or ``nominal``, whatever it looks like.
+    Columns in ``keep`` stay although they look like identifiers; ``forced`` columns are ``number`` or ``nominal``,
+    whatever they look like.
 
     Examples
     --------
@@ -290,7 +325,8 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
         return Column(name, "number"), ""
     head = known.iloc[:_LOOK]
     forms = NUMBERS if known.str.contains(r"[^\d.eE+-]", regex=True).any() else NUMBERS[:1]
-    choices = [*(Column(name, "number", form) for form in (*forms, PAIR[0])), *(Column(name, "date", f) for f in DATES)]
+    choices = [Column(name, "number", form) for form in (*forms, PAIR[0])]
+    choices += [Column(name, kind, form) for kind in KINDS if kind != "number" for form in KINDS[kind].forms]
     what, share, shares = Column(name, "nominal"), 0.0, dict[str, float]()
     for each in choices:
         # A million values are parsed only in the ways in which the first thousand make sense.
@@ -349,4 +385,4 @@ def _but_for_words(known: Any, what: Column, fits: float) -> bool:
         return False
     found = numbers(known, what)
     odd = np.isnan(found)
-    return known[odd].nunique() <= WORDS and len(np.unique(found[~odd])) > KINDS
+    return known[odd].nunique() <= WORDS and len(np.unique(found[~odd])) > DIFFERENT

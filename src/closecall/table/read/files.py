@@ -39,15 +39,8 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
-    """The file's content, unpacked if it is gzip, never more than ``limit`` bytes.
-
-    Parameters
-    ----------
-    path : path
-    limit : int
-        The limit on the content and, with a separator, on the memory of its cells.
-    separator : str
-        The separator of a table.
+    """The file's content, unpacked if it is gzip: at most ``limit`` bytes and, with a separator, of memory for its
+    cells.
     """
     try:
         with path.open("rb") as file:

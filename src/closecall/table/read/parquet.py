@@ -29,14 +29,7 @@ def read_parquet(path: Path, limit: int) -> Any:
 def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
     """Frames of at most that many rows, each of at most ``limit`` bytes; an empty file gives one empty frame.
 
-    Parameters
-    ----------
-    path : path
-    rows : int
-    limit : int
-        Bytes of a frame.
-    whole : bool
-        Whether to give all rows as one frame, to which the limit then applies.
+    With ``whole`` all rows are one frame, to which the limit then applies.
     """
     if not path.is_file():
         raise DataError(f"cannot read {str(path)!r}: no such file")

@@ -43,12 +43,8 @@ _AGREE = 0.8
 class Reading:
     """How to read a file, where automatic detection is not enough.
 
-    Parameters
-    ----------
-    separator, encoding : str
-        Empty: detected, and UTF-8.
-    drop, keep, numeric, nominal : collections of str
-        Columns to leave out, to keep although they look like an identifier, and to read as numbers or as names.
+    An empty separator is detected, an empty encoding is UTF-8. The columns are those to leave out, to keep although
+    they look like an identifier, and to read as numbers or as names.
     """
 
     separator: str = ""
@@ -89,18 +85,8 @@ _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*[\[{])")
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A table to learn from.
-
-    Parameters
-    ----------
-    name : str
-    frame : pandas frame (samples, columns)
-    target : str
-    labels : array (samples,) of str
-    columns : tuple of Column
-        The features; columns of the frame that are not among them are left out.
-    notes : tuple of str
-        Decisions that the user should know about.
+    """A table to learn from: its frame (samples, columns), the labels (samples,) as text, and decisions that the user
+    should know about. Columns of the frame that are not among ``columns`` are left out.
     """
 
     name: str
@@ -143,12 +129,7 @@ def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
     """Read a file (``-``: standard input) and decide what its columns are.
 
-    Parameters
-    ----------
-    source : str
-    target : str
-        The target column; if empty, found by name, or the last one.
-    reading : Reading, optional
+    An empty target is found by name, or is the last column.
     """
     pieces = list(stream_file(source, CHUNK, LIMIT, reading or Reading()))
     frame = need_pandas().concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
@@ -156,17 +137,7 @@ def read_file(source: str, target: str = "", reading: Reading | None = None) -> 
 
 
 def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name: str = "table") -> Sheet:
-    """Decide what the columns of a frame are.
-
-    Parameters
-    ----------
-    frame : pandas frame (samples, columns)
-    target : str
-        As in :func:`read_file`.
-    reading : Reading, optional
-    name : str
-        Its name in messages.
-    """
+    """Decide what the columns of a frame (samples, columns) are, as :func:`read_file` does."""
     reading = reading or Reading()
     if not len(frame):
         raise DataError(f"{name!r} has a header line but no rows")
@@ -186,13 +157,7 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
 def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
     """Frames of at most that many rows each; an empty table with a header gives one empty frame.
 
-    Parameters
-    ----------
-    source : str
-    rows : int
-    limit : int
-        Bytes that the whole table may take in memory; 0 limits each piece instead, for callers that keep nothing.
-    reading : Reading, optional
+    The whole table may take ``limit`` bytes in memory; 0 limits each piece instead, for callers that keep nothing.
     """
     if "://" in source:
         raise DataError(f"{source!r} is a URL; download the file first, then pass its path")
@@ -284,20 +249,9 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
 def sniff(
     head: bytes, what: object, usual: str = ",", *, fixed: bool = False, encoding: str = ""
 ) -> tuple[str, list[str]]:
-    """The separator and the column names, from the first lines of a file.
+    """The separator and the column names, from the first bytes of a file.
 
-    Parameters
-    ----------
-    head : bytes
-        The beginning of the file.
-    what : object
-        Its name, for errors.
-    usual : str
-        The separator if several, or none, fit.
-    fixed : bool
-        There is no other separator.
-    encoding : str
-        UTF-8 if empty.
+    ``usual`` is the separator if several, or none, fit, and with ``fixed`` the only one; an empty encoding is UTF-8.
 
     Examples
     --------
@@ -329,7 +283,7 @@ def sniff(
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
         raise DataError(f"{what}: the columns {quoted(twice)} appear more than once; rename them")
-    if all(_is_number(name) for name in header):
+    if all(is_number(name) for name in header):
         raise DataError(f"{what}: the first line contains only numbers; it must be a header line with column names")
     return best, header
 
@@ -343,7 +297,8 @@ def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
     return [row for row in rows if row]
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is written as a number."""
     try:
         float(text)
     except ValueError:

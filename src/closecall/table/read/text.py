@@ -46,16 +46,8 @@ class _Rejoined(io.RawIOBase):
 class Text(_Rejoined):
     """The bytes of a table: a head that was read already, and the rest of a file or a pipe.
 
-    Parameters
-    ----------
-    head : bytes
-    rest : binary file
-    what : object
-        Its name, for errors.
-    budget : Budget
-        The remaining budget; a reader of pieces may set a new one for each.
-    separator : str
-        The separator between cells, used with the line ends to count them. Empty if the text is no table.
+    A reader of pieces may set a new budget for each. Cells are counted by separators and line ends; without a separator
+    the text is no table.
 
     Examples
     --------
@@ -80,15 +72,8 @@ class Text(_Rejoined):
 
 
 def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
-    """A file to read from, unpacked if it is gzip (whatever its name), and its first bytes with the whole first line.
-
-    Parameters
-    ----------
-    raw : binary file
-    size : int
-        The minimum size of the head, in bytes.
-    what : object
-        Its name, for errors.
+    """A file to read from, unpacked if it is gzip (whatever its name), and its first bytes, at least ``size`` of them
+    with the whole first line.
     """
     head = raw.read(size)
     if head.startswith(_GZIP):

@@ -1,0 +1,192 @@
+"""The columns of a table as a matrix, with an encoding learnt from the training rows.
+
+A missing number becomes the training median, a missing name the most frequent one. Each category gets a column; those
+too rare to learn from share one. Columns are scaled by median and robust deviation and squashed, as by
+:class:`closecall.SquashingScaler`; without squashing, by mean and standard deviation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from closecall._names import Array
+from closecall.preprocessing import BOUND, robust_scale, squash
+from closecall.table.read.columns import Column, numbers, texts
+from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
+from closecall.table.read.encode import encoded, learn, moments
+
+#: A name gets a column of its own if it is seen so often in training, one of so many at most: free text would fill the
+#: memory. All others are one level.
+SEEN, MAX_LEVELS = 3, 1000
+OTHER = "other"
+#: Columns of two values, without squashing: their scale at least, so that a rare name is not blown up to variance 1.
+FLOOR = 0.5
+
+
+@dataclass(frozen=True)
+class Step:
+    """How a column is encoded: the value for missing cells, and the categories with their own column (none: a number).
+
+    ``rare`` holds the known categories that share one level, the last.
+    """
+
+    column: Column
+    fill: float | str
+    levels: tuple[str, ...] = ()
+    rare: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The levels, and the one of the rare names if there are any."""
+        return (*self.levels, OTHER) if self.rare else self.levels
+
+    @property
+    def first(self) -> int:
+        """1 if there are two levels, because the first column would be the complement of the second. Else 0."""
+        return int(len(self.kinds) == 2)
+
+    @property
+    def width(self) -> int:
+        """How many columns the step makes."""
+        return len(self.kinds) - self.first if self.levels else 1
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        name = self.column.label
+        return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The level of every known category."""
+        return dict.fromkeys(self.rare, len(self.levels)) | {level: place for place, level in enumerate(self.levels)}
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessor:
+    """Steps fitted on training rows, and the centre and scale (features,) of the columns they make.
+
+    Cells beyond ``bound`` deviations are squashed; infinity means no squashing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"a": ["1", None, "3"], "b": ["x", "y", "z"]})
+    >>> recipe = Preprocessor.fit(frame, [Column("a", "number"), Column("b", "nominal")])
+    >>> recipe.matrix(frame).shape, recipe.matrix(frame)[:, 0].round(2).tolist()
+    ((3, 4), [-1.0, 0.0, 1.0])
+    """
+
+    steps: tuple[Step, ...]
+    mean: Array
+    scale: Array
+    bound: float = BOUND
+
+    @classmethod
+    def fit(cls, frame: Any, columns: Sequence[Column], squashed: bool = True) -> Preprocessor:
+        """Learn the steps from training rows (a pandas frame)."""
+        steps = tuple(_step(frame[column.name], column, squashed) for column in columns)
+        width = sum(step.width for step in steps)
+        X = cls(steps, np.zeros(width), np.ones(width), np.inf).matrix(frame)
+        if squashed:
+            for step, at in cls(steps, X, X).places():  # what was filled in says nothing of how far cells lie
+                if not step.levels:
+                    X[np.isnan(numbers(frame[step.column.name], step.column)), at] = np.nan
+            return cls(steps, *robust_scale(X))
+        mean, scale = moments(X)
+        low, high = X.min(axis=0), X.max(axis=0)
+        two = ((low == X) | (high == X)).all(axis=0)
+        return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
+
+    def pulled_in(self, frame: Any) -> dict[str, int]:
+        """The number of cells beyond the bound, which are squashed, by column."""
+        found = Counter[str]()
+        for step, at in self.places():
+            if not step.levels:
+                with np.errstate(over="ignore"):
+                    z = (numbers(frame[step.column.name], step.column) - self.mean[at]) / self.scale[at]
+                found[step.column.label] = int((np.abs(z) > self.bound).sum())
+        return {name: count for name, count in found.items() if count}
+
+    def places(self) -> list[tuple[Step, int]]:
+        """Every step with the position of its first column."""
+        ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
+        return list(zip(self.steps, ends, strict=False))
+
+    def notes(self, frame: Any) -> tuple[str, ...]:
+        """Notes to the user on how cells and categories were treated, one line each."""
+        cells = [f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()]
+        levels = [f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
+        pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were pulled in (--no-squash leaves them)"
+        rare = f"{_listed(levels)} seen fewer than {SEEN} times count as {OTHER!r}"
+        return (*([pulled] if cells else []), *([rare] if levels else []))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns of the matrix."""
+        return [name for step in self.steps for name in step.names]
+
+    def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
+        """The matrix (rows, features) of a frame; ``strange`` counts unknown values by column."""
+        need = 8 * len(frame) * len(self.mean)
+        if need > MATRIX_BYTES:
+            raise DataError(
+                f"the table expands to {len(frame)} rows x {len(self.mean)} columns, {need / 2**30:.1f} GiB; use fewer "
+                "rows (--rows) or leave out columns with many values (--drop)"
+            )
+        X, at = np.empty((len(frame), len(self.mean))), 0
+        for step in self.steps:
+            block, odd = _apply(frame[step.column.name], step)
+            X[:, at : at + block.shape[1]] = block
+            at += block.shape[1]
+            if strange is not None and odd:
+                strange[step.column.name] += odd
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
+            X -= self.mean
+            X /= self.scale
+        return finite(squash(X, self.bound), "values")
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _listed(parts: Sequence[str], most: int = 5) -> str:
+    more = f" and of {len(parts) - most} more columns" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more
+
+
+def _step(values: Any, column: Column, squashed: bool) -> Step:
+    if column.kind != "nominal":
+        found = numbers(values, column)
+        known = found[~np.isnan(found)]
+        return Step(column, float(np.median(known)) if squashed and len(known) else learn(found, nominal=False)[0])
+    counts = texts(values).value_counts()
+    seen = counts[counts >= SEEN].index[:MAX_LEVELS] if (counts >= SEEN).any() else counts.index[:MAX_LEVELS]
+    levels = in_order(seen) or ("",)
+    fill = in_order(counts.index[counts == counts.max()])[0] if len(counts) else ""
+    return Step(column, fill, levels, tuple(name for name in in_order(counts.index) if name not in set(levels)))
+
+
+def _apply(values: Any, step: Step) -> tuple[Array, int]:
+    """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
+    if not step.levels:
+        found = numbers(values, step.column)
+        odd = int(np.isnan(found).sum() - texts(values).isna().sum()) if values.dtype.kind in "OU" else 0
+        return encoded(found, float(step.fill), None), odd
+    places, new = step.places, len(step.levels) if step.rare else -1
+    known = texts(values).fillna(step.fill)
+    codes = known.map(places).fillna(new).to_numpy(dtype=float)
+    odd = int((~known.isin(list(places))).sum())
+    return encoded(codes, -1.0, np.arange(step.first, len(step.kinds))), odd
+
+
+def finite(found: Array, what: str) -> Array:
+    if not np.isfinite(found).all():
+        raise DataError(f"{what} of some rows are not finite: correct the table, or fit the model again")
+    return found

@@ -30,7 +30,7 @@ from .passes import Passes
 
 #: Passes of an average: Newton steps, or an L-BFGS for more columns than a Hessian is worth.
 LIMIT, QUASI_PASSES = 40, 55
-WALKED = 100  # Newton steps of other selections, each a pass or a few; without a certificate by then they end
+WALKED = 300  # Newton steps of other selections, each a pass or a few; without a certificate by then they end
 #: An average ends when its objective can fall by no more than this share of it: coefficients are exact to its root.
 PRECISE = 1e-13
 #: Rows may come to one place if so many times those of the sample would fit.
@@ -63,11 +63,11 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
     """The answers of one partition."""
     folds = max((request.fold[1] for request in requests if request.fold is not None), default=0)
     group = fold_of(row_hashes(block.X), folds) if folds else np.empty(0)
-    masses, found = frame.masses(block.y, block.mass), []
+    masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are taken from it
     with np.errstate(all="ignore"):  # non-finite results raise below
         for each in requests:
             mass = masses if each.fold is None else np.where(group == each.fold[0], 0.0, masses)
-            rows = ManyRows(block.X, np.where(block.y == each.label, 1.0, -1.0), mass, frame, each.loss)
+            rows = ManyRows(X, np.where(block.y == each.label, 1.0, -1.0), mass, frame, each.loss)
             found.append(getattr(rows, each.method)(*each.given))
     return found
 

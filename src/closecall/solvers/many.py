@@ -299,8 +299,10 @@ class ManyRows:
     def blocks(self, some: Array) -> Iterator[tuple[Margins, Array]]:
         """Some of the rows, a few at a time, and which of their sides they are on (2, rows)."""
         for part in in_cache(len(some), self.standard.size):
-            rows, signs = some[part], self.signs[some[part]]
-            across = self.standard.signed(self.X.take(rows, axis=0), signs).T
+            rows: Any = part if len(some) == len(self.signs) else some[part]
+            signs = self.signs[rows]
+            X = self.X[rows] if isinstance(rows, slice) else self.X.take(rows, axis=0)
+            across = self.standard.signed(X, signs).T
             yield Margins(across, self.name, self.mass[rows]), np.stack([signs < 0, signs > 0]).astype(np.float64)
 
     def hold(self, room: Array | None = None) -> Array:

@@ -14,15 +14,13 @@ LogisticRegression) and searches, with their test errors.
 from __future__ import annotations
 
 import argparse
-import os
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import numpy as np
+from measure import turns
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.preprocessing import StandardScaler
@@ -30,18 +28,13 @@ from sklearn.preprocessing import StandardScaler
 import closecall
 from reproduction.protocol import load_dataset
 
-MODELS = {
-    "CloseKClassifierCV": closecall.CloseKClassifierCV(),
-    "LogisticRegressionCV": LogisticRegressionCV(Cs=np.logspace(-5, 5, 11), cv=5),
-}
-
-
-SINGLE = {"CloseKClassifier": closecall.CloseKClassifier(), "LogisticRegression": LogisticRegression()}
+SEARCH = (closecall.CloseKClassifierCV(), LogisticRegressionCV(Cs=np.logspace(-5, 5, 11), cv=5))
+SINGLE = (closecall.CloseKClassifier(), LogisticRegression())
 Table = tuple[Any, np.ndarray]
 
 
 def rows_of(number: int) -> Table:
-    """Two classes with noisy labels; one row in twenty lies far out with the wrong label."""
+    """Two classes with noisy labels; one row in twenty is an outlier with the wrong label."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(number, 20)).astype(np.float32)
     y = np.where(X @ rng.normal(size=20) + 2 * rng.normal(size=number) > 0, 1, -1)
@@ -68,32 +61,21 @@ def classes() -> Table:
 
 
 LARGE: dict[str, Callable[[], Table]] = {
-    "100000": lambda: rows_of(200_000),
-    "1000000": lambda: rows_of(1_100_000),
-    "sparse": text,
-    "classes": classes,
-}
+    "100000": lambda: rows_of(200_000), "1000000": lambda: rows_of(1_100_000), "sparse": text, "classes": classes,
+}  # fmt: skip
 
 
-def large(names: list[str], repeats: int) -> None:
-    """Single fits and searches on the large sets, in turns."""
-    print(f"{'data set':10} {'what':>7} {'ours':>9} {'theirs':>9} {'ratio':>6} {'error':>8} {'theirs':>8}")
+def small() -> Iterator[tuple[str, Any, np.ndarray, int]]:
+    """Name, X, y and the number of training rows: all of them."""
+    for name in ("monk3", "phoneme", "spambase", "adult"):
+        data = load_dataset(f"pmlb:{name}")
+        yield name, StandardScaler().fit_transform(data.matrix_paper()), data.signs(), len(data.y)
+
+
+def large(names: list[str]) -> Iterator[tuple[str, Any, np.ndarray, int]]:
     for name in names:
         X, y = LARGE[name]()
-        train = {"1000000": 1_000_000}.get(name, X.shape[0] // 2)
-        for what, models in (("fit", SINGLE), ("search", MODELS)):
-            times, errors = dict.fromkeys(models, np.inf), {}
-            for _ in range(repeats):
-                for model, estimator in models.items():
-                    begin = time.process_time()
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        estimator.fit(X[:train], y[:train])
-                    times[model] = min(times[model], time.process_time() - begin)
-                    errors[model] = 100 * (1 - estimator.score(X[train:], y[train:]))
-            ours, theirs = times.values()
-            wrong = " ".join(f"{error:6.2f} %" for error in errors.values())
-            print(f"{name:10} {what:>7} {ours:7.2f} s {theirs:7.2f} s {ours / theirs:6.2f} {wrong}", flush=True)
+        yield name, X, y, {"1000000": 1_000_000}.get(name, X.shape[0] // 2)
 
 
 def main() -> None:
@@ -103,23 +85,17 @@ def main() -> None:
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--only", nargs="*", choices=list(LARGE), default=list(LARGE), help="of the large ones")
     given = parser.parse_args()
-    if given.large:
-        large(given.only, given.repeats)
-        return
-    print(f"{'data set':10} {'rows':>6} {'columns':>7}", *(f"{name:>22}" for name in MODELS), "ratio")
-    for name in ("monk3", "phoneme", "spambase", "adult"):
-        data = load_dataset(f"pmlb:{name}")
-        X, y = StandardScaler().fit_transform(data.matrix_paper()), data.signs()
-        times: dict[str, list[float]] = {model: [] for model in MODELS}
-        for _ in range(given.repeats):
-            for model, spent in times.items():
-                begin = time.process_time()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
-                    MODELS[model].fit(X, y)
-                spent.append(time.process_time() - begin)
-        ours, theirs = (min(spent) for spent in times.values())
-        print(f"{name:10} {len(X):6} {X.shape[1]:7} {ours:20.2f} s {theirs:20.2f} s {ours / theirs:5.2f}", flush=True)
+    warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
+    print(f"{'data set':10} {'rows':>8} {'what':>7} {'ours':>9} {'theirs':>9} {'ratio':>6} {'error':>8} {'theirs':>8}")
+    for name, X, y, train in large(given.only) if given.large else small():
+        for what, models in (("fit", SINGLE), ("search", SEARCH)) if given.large else (("search", SEARCH),):
+            fits = {str(model): partial(model.fit, X[:train], y[:train]) for model in models}
+            ours, theirs = (min(times) for times in turns(fits, given.repeats).values())
+            test = slice(train, None) if given.large else slice(None)
+            wrong = " ".join(f"{100 * (1 - model.score(X[test], y[test])):6.2f} %" for model in models)
+            print(
+                f"{name:10} {train:8} {what:>7} {ours:7.2f} s {theirs:7.2f} s {ours / theirs:6.2f} {wrong}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ r"""What a fit over partitions costs: passes, tasks, seconds, bytes that come ho
 Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
 processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
 looked at four times a second, which the seconds leave out. Each fit replaces its line of docs/assets/cluster.csv;
---page fills the tables of docs/cluster.md from it and from what cluster_peers.py of commit baca1df found. Of several
-sizes, the last line
-says how much more a row of the largest costs than one of the smallest.
+--page fills the tables of docs/cluster.md from it.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import Peak, seconds
+from measure import Peak, seconds
 
 from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource
 
@@ -122,21 +120,6 @@ def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: s
         return about | measure(DaskParquetSource(str(folder), "label", client=client), close, rows, alpha)
 
 
-def growth(done: list[dict[str, Any]]) -> Iterator[str]:
-    """Of fits that differ in their rows alone: what a row of the largest costs, in terms of one of the smallest."""
-    alike: dict[Any, list[dict[str, Any]]] = {}
-    for found in done:
-        alike.setdefault(tuple(found[name] for name in ("how", "workers", "fit", "alpha")), []).append(found)
-    for (how, workers, fit, _), group in alike.items():
-        least, most = (pick(group, key=lambda found: int(found["rows"])) for pick in (min, max))
-        if least is not most:
-            more = [most[name] / most["rows"] / (least[name] / least["rows"]) for name in ("cpu", "wall")]
-            yield (
-                f"{how}, {workers}, {fit}: a row of {most['rows']:,} takes {more[0]:.2f} times the processor's and "
-                f"{more[1]:.2f} times the clock's seconds of one of {least['rows']:,}; at most {most['peak']:.2f} GB"
-            )
-
-
 def keep(found: dict[str, Any]) -> None:
     """Put a line into the file in place of the one of the same fit."""
     path, same = DOCS / "assets" / "cluster.csv", ("how", "workers", "fit", "rows", "alpha")
@@ -153,63 +136,53 @@ def keep(found: dict[str, Any]) -> None:
 def page() -> None:
     """Fill the tables of docs/cluster.md from the file."""
     path = DOCS / "cluster.md"
-    lines, others = (
-        list(csv.DictReader((DOCS / "assets" / name).read_text().splitlines()))
-        for name in ("cluster.csv", "cluster_peers.csv")
-    )
+    lines = list(csv.DictReader((DOCS / "assets" / "cluster.csv").read_text().splitlines()))
     text = path.read_text()
-    for name, content in (("costs", costs(lines)), ("model", model(lines)), ("peers", peers(others))):
+    for name, content in (("costs", costs(lines)), ("model", model(lines))):
         marks = [f"<!-- cluster-{name}: {end} -->" for end in ("begin", "end")]
         head, _, rest = text.partition(marks[0])
         text = f"{head}{marks[0]}\n{content}\n{marks[1]}{rest.partition(marks[1])[2]}"
     path.write_text(text)
 
 
+def table(header: str, rows: Iterable[Sequence[object]]) -> str:
+    """Lines of Markdown under a header of names separated by semicolons; numbers stand right, texts left."""
+    names, cells = header.split("; "), [[str(cell) for cell in row] for row in rows]
+    right = ["---:" if cells[0][i][:1].isdigit() or cells[0][i] == "-" else "---" for i in range(len(names))]
+    return "\n".join([f"| {' | '.join(names)} |", f"|{'|'.join(right)}|", *(f"| {' | '.join(row)} |" for row in cells)])
+
+
 def costs(lines: list[dict[str, str]]) -> str:
     """A table of all fits."""
-    names = ("where", "workers", "fit", "rows", "passes", "tasks", "CPU s", "s", "ns a row and pass",
-             "KB home a task", "peak GB", "gap")  # fmt: skip
-    rows = [f"| {' | '.join(names)} |", "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
-    where = {"parquet": "Parquet, streamed", "dask": "Dask"}
+    where, rows = {"parquet": "Parquet, streamed", "dask": "Dask"}, []
     for line in lines:
         each = 1e9 * float(line["cpu"]) / int(line["rows"]) / int(line["passes"])
         home = int(line["bytes"]) / int(line["tasks"]) / 1e3
         rows.append(
-            f"| {where[line['how']]} | {line['workers']} | {line['fit']} | {int(line['rows']):,} | {line['passes']} | "
-            f"{line['tasks']} | {float(line['cpu']):.1f} | {float(line['wall']):.1f} | {each:.0f} | {home:.0f} | "
-            f"{float(line['peak']):.2f} | {line['gap']} |"
+            (where[line["how"]], line["workers"], line["fit"], f"{int(line['rows']):,}", line["passes"], line["tasks"],
+             f"{float(line['cpu']):.1f}", f"{float(line['wall']):.1f}", f"{each:.0f}", f"{home:.0f}",
+             f"{float(line['peak']):.2f}", line["gap"])
         )  # fmt: skip
-    return "\n".join(rows)
-
-
-def peers(lines: list[dict[str, str]]) -> str:
-    """A table of what cluster_peers.py of commit baca1df found."""
-    names = ("fit", "rows", "far rows", "passes", "CPU s", "s", "peak GB", "gap", "accuracy")
-    rows = [f"| {' | '.join(names)} |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
-    for line in lines:
-        rows.append(
-            f"| {line['fit']} | {int(line['rows']):,} | {float(line['outliers']):.0%} | {line['passes'] or '-'} | "
-            f"{float(line['cpu']):.1f} | {float(line['wall']):.1f} | {float(line['peak']):.2f} | "
-            f"{line['gap'] or '-'} | {float(line['accuracy']):.2%} |"
-        )  # fmt: skip
-    return "\n".join(rows)
+    header = "where; workers; fit; rows; passes; tasks; CPU s; s; ns a row and pass; KB home a task; peak GB; gap"
+    return table(header, rows)
 
 
 def model(lines: list[dict[str, str]]) -> str:
     """A billion rows on a hundred workers, in proportion to the largest fit of each kind: a model, no measurement."""
-    names = ("fit", "from rows", "passes", "s a pass and worker", "MB home a pass", "s at 1 Gbit/s", "s at 10 Gbit/s",
-             "minutes in all")  # fmt: skip
-    rows = [f"| {' | '.join(names)} |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    rows = []
     for fit in ("average", "close-k"):
         most = max((line for line in lines if line["fit"] == fit), key=lambda line: int(line["rows"]))
         passes = int(most["passes"])
         each = float(most["cpu"]) / int(most["rows"]) / passes * 1e9 / 100
         home = int(most["bytes"]) / int(most["tasks"]) * 1e9 / (1 << 19) / 1e6
         rows.append(
-            f"| {fit} | {int(most['rows']):,} | {passes} | {each:.2f} | {home:.0f} | "
-            f"{home * 8e-3:.1f} | {home * 8e-4:.2f} | {passes * (each + home * 8e-4) / 60:.1f} |"
+            (fit, f"{int(most['rows']):,}", passes, f"{each:.2f}", f"{home:.0f}", f"{home * 8e-3:.1f}",
+             f"{home * 8e-4:.2f}", f"{passes * (each + home * 8e-4) / 60:.1f}")
         )  # fmt: skip
-    return "\n".join(rows)
+    header = (
+        "fit; from rows; passes; s a pass and worker; MB home a pass; s at 1 Gbit/s; s at 10 Gbit/s; minutes in all"
+    )
+    return table(header, rows)
 
 
 def main() -> None:
@@ -226,7 +199,6 @@ def main() -> None:
     if given.page:
         page()
         return
-    done = []
     for rows in given.rows:
         folder = write(given.folder, rows)
         for how in given.how:
@@ -235,9 +207,6 @@ def main() -> None:
                     found = run(folder, rows, how, workers, fit == "close-k", given.scratch, given.alpha)
                     print(", ".join(f"{name} {found[name]}" for name in HEADER), flush=True)
                     keep(found)
-                    done.append(found)
-    for line in growth(done):
-        print(line, flush=True)
 
 
 if __name__ == "__main__":

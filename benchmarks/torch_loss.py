@@ -1,55 +1,28 @@
-"""What close-k costs in PyTorch, side by side in one run: the selection, a training step, and the memory's agreement.
+"""What close-k costs in PyTorch, side by side in one run: the selection, and the memory's agreement.
 
-python benchmarks/torch_loss.py [--repeats 15] [--threads 1] [--short]
+python benchmarks/torch_loss.py [--repeats 15] [--short]
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from measure import show, turns
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from closecall.nn import Average, AverageTopK, CloseK, CloseKLoss, TopK, functional
+from closecall.nn import Average, AverageTopK, CloseK, functional
 
 LOG2 = functional.LOG2
-
-
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each function, taking turns so that a busy moment of the machine hits all of them.
-
-    With one thread it is CPU time, which other work on the machine disturbs least.
-    """
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
-        function()
-    for _ in range(repeats):
-        for name, function in functions.items():
-            begin = clock()
-            function()
-            times[name].append(clock() - begin)
-    return times
-
-
-def show(title: str, times: dict[str, list[float]]) -> None:
-    """Best and median milliseconds, and the median of the paired ratios to the first."""
-    first = next(iter(times.values()))
-    print(f"\n{title}\n{'':34} {'best ms':>9} {'median ms':>10} {'ratio to first':>15}")
-    for name, values in times.items():
-        ratio = statistics.median(mine / theirs for mine, theirs in zip(values, first, strict=True))
-        print(f"{name:34} {1e3 * min(values):9.3f} {1e3 * statistics.median(values):10.3f} {ratio:15.3f}")
 
 
 def forward_and_backward(size: int, repeats: int) -> None:
     """Value and gradient of ``size`` losses: torch's mean, topk written by hand, and ours, as ratios to the topk."""
     generator = torch.Generator().manual_seed(0)
     losses = (-torch.log(torch.rand(size, generator=generator))).requires_grad_()
-    mass, mask = torch.rand(size, generator=generator) + 0.5, torch.rand(size, generator=generator) < 0.9
+    mass = torch.rand(size, generator=generator) + 0.5
     k = size // 10
     largest, close, average = AverageTopK(k), CloseK(k, threshold=LOG2), Average()
 
@@ -70,63 +43,11 @@ def forward_and_backward(size: int, repeats: int) -> None:
         "Average": both(average),
         "AverageTopK": both(largest),
         "AverageTopK, mass": both(lambda values: largest(values, mass=mass)),
-        "AverageTopK, mask": both(lambda values: largest(values, mask=mask)),
         "CloseK": both(close),
         "CloseK, mass": both(lambda values: close(values, mass=mass)),
     }
     rounds = repeats if size > 10_000 else 40 * repeats
-    show(f"forward and backward, {k:,} of {size:,} losses (float32, CPU)", interleaved(candidates, rounds))
-
-
-def by_image(repeats: int) -> None:
-    """One selection in each of 8 images against one selection of as many pixels."""
-    losses = torch.rand(8, 512, 512, generator=torch.Generator().manual_seed(0), requires_grad=True)
-
-    def both(reducer: AverageTopK) -> Callable[[], None]:
-        def run() -> None:
-            losses.grad = None
-            reducer(losses).backward()
-
-        return run
-
-    candidates: dict[str, Callable[[], object]] = {
-        "AverageTopK(0.1)": both(AverageTopK(0.1)),
-        "AverageTopK(0.1, dim=(1, 2))": both(AverageTopK(0.1, dim=(1, 2))),
-    }
-    show("8 x 512 x 512 losses, one selection and one for each image", interleaved(candidates, repeats))
-
-
-def first_call() -> None:
-    """The very first selection of a process, after the imports."""
-    losses = torch.rand(1024, requires_grad=True)
-    for name, reducer in (("TopK", TopK(100)), ("CloseK", CloseK(0.1, threshold=LOG2))):
-        begin = time.perf_counter()
-        reducer(losses).backward()
-        print(f"first call of {name}, forward and backward: {1e3 * (time.perf_counter() - begin):.1f} ms")
-
-
-def training_step(repeats: int) -> None:
-    """One step of a 784-512-512-10 network at batch 8192, with the mean and with close-k."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    inputs, targets = torch.randn(8192, 784), torch.randint(10, (8192,))
-    reducer, loss = CloseK(k=0.1, threshold=LOG2), CloseKLoss("cross_entropy", k=0.1)
-
-    def step(value_of: Callable[[Tensor], Tensor]) -> Callable[[], None]:
-        def run() -> None:
-            optimizer.zero_grad()
-            value_of(model(inputs)).backward()
-            optimizer.step()
-
-        return run
-
-    candidates: dict[str, Callable[[], object]] = {
-        "mean": step(lambda logits: cross_entropy(logits, targets)),
-        "CloseK(k=0.1)": step(lambda logits: reducer(cross_entropy(logits, targets, reduction="none"))),
-        "CloseKLoss('cross_entropy', k=0.1)": step(lambda logits: loss(logits, targets)),
-    }
-    show("training step, 784-512-512-10, batch 8192", interleaved(candidates, repeats))
+    show(f"forward and backward, {k:,} of {size:,} losses (float32, CPU)", turns(candidates, rounds, warm=True))
 
 
 def agreement(memory_size: int | None, learning_rate: float, batch: int, samples: int = 2048) -> float:
@@ -170,19 +91,14 @@ def main() -> None:
     """Run everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--short", action="store_true", help="the speed of the reducers alone")
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    print(f"torch {torch.__version__}, {given.threads} thread(s), {'CPU' if given.threads == 1 else 'wall'} time")
-    first_call()
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, 1 thread, processor time")
     for size in (64, 1024, 100_000, 1_000_000):
         forward_and_backward(size, given.repeats)
-    by_image(given.repeats)
-    if given.short:
-        return
-    training_step(given.repeats)
-    memory_table()
+    if not given.short:
+        memory_table()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ pytest.importorskip("typer", reason="install closecall[bench,plots]")
 pytest.importorskip("altair", reason="install closecall[bench,plots]")
 
 from gate.hostile_stores import HOSTILE, attack_command_line, forge, make_store, run_command, scripts_in
-from reproduction.pages.report import stored_jobs
+from reproduction.run.campaign import stored_jobs
 from reproduction.run.store import Store, StoreError
 
 

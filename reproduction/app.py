@@ -8,15 +8,15 @@ from typing import Any
 
 import typer
 
-from . import command, maintenance
+from . import command
 
 app = typer.Typer(help="Every table and figure of the paper.", add_completion=False)
 #: Panel of the help -> its commands, by name.
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Everyday": {"reproduce": command.reproduce, "report": command.report},
     "Maintenance": {
-        "status": command.status, "export": maintenance.export, "import": maintenance.import_,
-        "publish": maintenance.publish,
+        "status": command.status, "export": command.export, "import": command.import_,
+        "publish": command.publish,
     },
 }  # fmt: skip
 for _panel, _commands in COMMANDS.items():

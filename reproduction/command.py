@@ -1,13 +1,12 @@
-"""The commands about the paper: ``reproduce``, ``status`` and ``report``."""
+"""The commands about the paper: what they run, and what they report as text or JSON."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,22 +16,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from closecall.cli.console import RESULTS, DataDir, Json, Out, err, out, plain, print_records, print_table, say, words
 from closecall.cli.exits import COMPLETE, FAILED, INCOMPLETE
-from closecall.report.text import shown
+from closecall.report.text import shown, write_whole
 from reproduction.pages.tables import gain_table, method_table
-from reproduction.protocol import SUITES, data_directory
-from reproduction.protocol.plan import (
-    MAX_ITER,
-    NETWORK_RATES,
-    NETWORK_STEPS,
-    SPLITS,
-    TARGETS,
-    TRIAL_SPLITS,
-    RunOptions,
-    get_targets,
-    usual_splits,
-)
+from reproduction.protocol import SUITES, data_directory, plan
+from reproduction.protocol.plan import SPLITS, TARGETS, RunOptions
 from reproduction.protocol.published import LOSSES
 from reproduction.run.engines import Dask, Engine, Local
+from reproduction.run.exchange import export_store, import_folder
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.run import Event, drive
 from reproduction.run.scores import Archive, title
@@ -56,10 +46,10 @@ def reproduce(
     ] = "",
     splits: Annotated[
         int | None,
-        typer.Option(help=f"Random splits of each data set; {SPLITS}, or {TRIAL_SPLITS} on the embedded suite."),
+        typer.Option(help=f"Random splits of each data set; {SPLITS}, or {plan.TRIAL_SPLITS} on the embedded suite."),
     ] = None,
     max_iter: Annotated[
-        int | None, typer.Option(help=f"Steps; {MAX_ITER} or the target's own, {NETWORK_STEPS} for networks.")
+        int | None, typer.Option(help=f"Steps; {plan.MAX_ITER} or the target's own, {plan.NETWORK_STEPS} for networks.")
     ] = None,
     protocol: Annotated[str, typer.Option(help="paper, sound or both (default).")] = "",
     models: Annotated[str, typer.Option(help="linear, network or linear,network.")] = "linear",
@@ -81,10 +71,10 @@ def reproduce(
     """
     protocols = None if protocol in ("", "both") else words(protocol)
     asked = targets or ["overview"]
-    suites = [suite] if suite else [name for target in get_targets(asked) for name in target.suites]
-    if splits is None and (splits := usual_splits(suites)) < SPLITS and not as_json:
+    suites = [suite] if suite else [name for target in plan.get_targets(asked) for name in target.suites]
+    if splits is None and (splits := plan.usual_splits(suites)) < SPLITS and not as_json:
         err.print(f"{splits} splits of each data set; the paper's {SPLITS}: --splits {SPLITS}", soft_wrap=True)
-    options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(NETWORK_RATES))
+    options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
     with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
@@ -112,23 +102,21 @@ def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as
     request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in jobs]}
     work = partial(run_cell, data_dir=str(data_directory(data_dir)))
     with Store(output / "store.sqlite", write=True) as store:
-        last = _show(drive(tasks, store, engine, work, request), as_json)
+        render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
+        with contextlib.closing(drive(tasks, store, engine, work, request)) as events:
+            last = render(events)
         keep_solved(jobs, store)
         archive = Archive(store)
         page = _write_report(store, output, as_json, archive)
         if not as_json:
             _summarise(jobs, archive)
         _say_holes(jobs, as_json)
-    _say_report(page, as_json)
+    if as_json:
+        say({"kind": "report", "path": str(page)})
+    else:
+        out.print(f"report: [bold]{plain(page)}[/]", soft_wrap=True)
     holes = any(job.holes for job in jobs)
     return FAILED if last.failed else INCOMPLETE if holes or last.done < last.total else COMPLETE
-
-
-def _show(events: Generator[Event, None, None], as_json: bool) -> Event:
-    """Render events to suit their destination; return the last one."""
-    render = _show_json if as_json else _show_bar if out.is_terminal else _show_lines
-    with contextlib.closing(events):
-        return render(events)
 
 
 def _show_json(events: Iterator[Event]) -> Event:
@@ -149,9 +137,8 @@ def _show_lines(events: Iterator[Event]) -> Event:
             percent = int(100 * event.fraction)
             word = event.kind if event.kind in ("planned", "finished") else "running"
             failed = f", {event.failed} failed" if event.failed else ""
-            print(
-                f"{word}: {event.done} of {event.total} cells{failed}, {percent} % of the work{_eta(event)}", flush=True
-            )
+            share = f"{percent} % of the work{_eta(event)}"
+            print(f"{word}: {event.done} of {event.total} cells{failed}, {share}", flush=True)
     if troubles > _TROUBLES:
         print(f"{troubles - _TROUBLES} more failures; `closecall status` lists them")
     return event
@@ -227,13 +214,6 @@ def _say_holes(jobs: list[Job], as_json: bool, most: int = _HOLES) -> None:
         err.print(f"also left out: {len(holes) - most} data sets: {plain(names)}", style="yellow", soft_wrap=True)
 
 
-def _say_report(page: Path, as_json: bool) -> None:
-    if as_json:
-        say({"kind": "report", "path": str(page)})
-    else:
-        out.print(f"report: [bold]{plain(page)}[/]", soft_wrap=True)
-
-
 def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
     """What would run, what is already done and what is not available."""
     path = output / "store.sqlite"
@@ -283,4 +263,64 @@ def report(output: Out = RESULTS, as_json: Json = False) -> None:
     """Write tables, figures and the report again from the store, without data or new runs."""
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
-    print(json.dumps({"kind": "report", "path": str(page)}) if as_json else shown(page))
+    if as_json:
+        say({"kind": "report", "path": str(page)})
+    else:
+        print(shown(page))
+
+
+def export(
+    to: Annotated[Path, typer.Option(help="Folder to write to; existing files for cells in the store are replaced.")],
+    output: Out = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Write the finished cells of a store as compact CSV: the chosen rows, not the whole grid."""
+    with Store(output / "store.sqlite") as store:
+        paths = export_store(store, to)
+        cells = len(store.done())
+    size = sum(path.stat().st_size for path in paths)
+    if as_json:
+        say({"kind": "exported", "cells": cells, "files": list(map(str, paths)), "bytes": size})
+    else:
+        print(f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}")
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help="A folder written by `closecall export` or `publish`.")],
+    output: Out = RESULTS,
+    as_json: Json = False,
+) -> None:
+    """Add exported cells to a store, so they are not run again; all of them or none."""
+    with Store(output / "store.sqlite", write=True) as store:
+        done = import_folder(folder, store)
+    if as_json:
+        say({"kind": "imported", "added": done.added, "known": done.known})
+    else:
+        print(f"{done.added} cells added, {done.known} were already there, in {shown(output)}")
+
+
+def publish(
+    to: Annotated[Path, typer.Option(help="Folder of the pages, such as docs/results.")],
+    output: Annotated[Path | None, typer.Option("--out", help="Folder of a result store to export first.")] = None,
+    readme: Annotated[list[Path] | None, typer.Option(help="Page whose table to fill in; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the pages, tables and figures of the results, from a store or an earlier export."""
+    try:
+        from reproduction.pages.publish import CELLS, write_pages
+    except ImportError as error:
+        raise ValueError(f'the pages need more packages ({error}): pip install "closecall[bench,plots]"') from None
+    from reproduction.pages.claims import claimed_pages, fill
+
+    if output is not None:
+        with Store(output / "store.sqlite") as store:
+            export_store(store, to / CELLS)
+    tell = (lambda name: None) if as_json else (lambda name: print(f"making {shown(name)}", flush=True))
+    paths = list(write_pages(to, tell=tell))
+    for page in [*claimed_pages(to), *(readme or ())]:
+        write_whole(page, fill(page, to))
+    size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
+    if as_json:
+        say({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size})
+    else:
+        print(f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB")

@@ -1,4 +1,6 @@
-"""Paired gains: the error by brute force, by SciPy and on noise; who is asked about whom."""
+"""Paired gains: the error by brute force, by SciPy and on noise."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +12,8 @@ from closecall.paired import (
     Gain,
     Units,
     apart,
-    asked,
-    blocks_of,
     compare,
     from_sums,
-    in_turn,
     over_folds,
     over_tests,
     paired,
@@ -149,6 +148,15 @@ def test_few_groups_of_unequal_size_keep_the_level(count: int) -> None:
         assert taken <= stats.binom.isf(1e-4, runs, level)
 
 
+def test_a_choice_needs_what_chance_reaches_and_never_less_than_student() -> None:
+    plain = Gain(0.1, 0.05, 30.0, 31)
+    assert replace(plain, chance=(0.1,) * 5).needed(2.0) == plain.needed(2.0)
+    chosen = replace(plain, chance=(1.0, 1.6, 2.2, 2.8, 3.4))
+    for guard, factor in ((0.25, 0.5), (0.75, 1.3), (2.0, 2.8), (2.5, 3.4), (5.0, 6.8)):
+        assert chosen.needed(guard) == pytest.approx(factor * 0.05)
+    assert compare("a", "b", chosen, 2.0).chance == chosen.chance
+
+
 def test_below_six_units_nothing_is_taken_and_it_is_said() -> None:
     for count in (1, 2, 5):
         found = paired(np.full(40, 1.0), np.ones(40), Units(np.arange(40) * count // 40, "groups"))
@@ -176,37 +184,6 @@ def test_time_is_cut_into_few_long_blocks_of_what_was_asked() -> None:
     assert units_of(np.arange(3), ["b", "a", "b"], []).codes.tolist() == [1, 0, 1]
     both = units_of(np.zeros(4), ["b", "a", "b", "a"], [(np.array([0, 1]), np.array([2, 3]))])  # members in time
     assert [way.tolist() for way in both.among(np.arange(4))] == [[0, 1, 2, 3], [1, 0, 1, 0]]
-    assert (both.gap, rows.gap) == (1, 0)
-
-
-def test_blocks_keep_units_whole() -> None:
-    rng = np.random.default_rng(4)
-    groups = Units(rng.integers(0, 12, 90), "groups")
-    folds = [np.flatnonzero(np.arange(90) % 3 == fold) for fold in range(3)]  # they part every group
-    block = blocks_of(folds, groups)
-    assert all(len(np.unique(block[groups.codes == code])) == 1 for code in range(12))
-    assert len(np.unique(block)) == 5
-    np.testing.assert_array_equal(blocks_of(folds, apart(90)), np.arange(90) % 3)
-    time = Units(np.arange(20), "blocks of time", time=True)
-    assert (np.diff(blocks_of([np.arange(10, 20)], time)[10:]) >= 0).all()
-
-
-@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(2, 12))
-@settings(max_examples=60)
-def test_no_block_has_a_say_in_what_it_is_asked_about(seed: int, candidates: int, blocks: int) -> None:
-    rng = np.random.default_rng(seed)
-    sums, sizes = rng.random((candidates, blocks)), rng.random(blocks) + 0.1
-    for gap in (0, 1):
-        found = in_turn(sums, sizes, gap=gap)
-        for block in range(blocks):
-            other, own = sums.copy(), max(0, block - gap)
-            other[:, own:] = rng.random((candidates, blocks - own))
-            assert in_turn(other, sizes, gap=gap)[block] == found[block]
-            if found[block] >= 0 and candidates > 1:
-                assert found[block] == (sums[:, :own].sum(axis=1)).argmax()
-        if candidates > 1:
-            np.testing.assert_array_equal(found >= 0, asked(sizes, gap))
-            assert (found[: 1 + gap] == -1).all()
 
 
 def test_sums_are_the_rows_they_sum() -> None:

@@ -24,6 +24,7 @@ from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_e
 from reproduction.run.scores import Scores, title
 
 from .tables import pair_table
+from .words import said
 
 
 def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
@@ -105,18 +106,12 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
         }
         for (table, model, protocol), group in groups.items()
     ]  # fmt: skip
-    notes = (
-        "A cell agrees if its difference from the published one is within sampling error (p >= 0.05), with or "
-        "without Holm's correction over all cells of its table. One cell in twenty may disagree by chance. "
-        "Fractions in Tables 1, 2, 4 and 5, percent in Table 3. Only the paper protocol repeats what the paper did; "
-        "the sound one has other splits, scaling and tests, and may differ for that reason alone.",
-    )
     columns: dict[str, Column] = {
         "table, model, protocol": lambda r: f"{_name(r['table'])}, {r['model']}, {r['protocol']}",
         "agree": "{agree} of {cells}", "agree (Holm)": "{agree_holm} of {cells}",
         "mean diff.": "{mean_difference:+.3f}", "mean abs.": "{mean_absolute_difference:.3f}",
     }  # fmt: skip
-    return table_of("agreement", "How many cells agree", columns, records, notes)
+    return table_of("agreement", "How many cells agree", columns, records, [said("note.agreement")])
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:

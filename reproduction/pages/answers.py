@@ -12,6 +12,7 @@ from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import title
 
 from .sections import Section
+from .words import said
 
 _CRITERIA = {"table1": "significant", "table2": "significant", "table4": "points", "table5": "points",
              "figure3": "significant"}  # fmt: skip
@@ -19,16 +20,7 @@ _WORDS = {"significant": "significantly better", "points": "at least two points 
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """The answer on a target's page; empty if nothing is complete.
-
-    Parameters
-    ----------
-    name : str
-        The target's.
-    sections : sequence of Section
-    first : sequence of dict
-        The headline's rows.
-    """
+    """The answer on a target's page, from its sections and the headline's rows; empty if nothing is complete."""
     if name in _CRITERIA:
         return _pairs(sections[0].suite.split(" and ")[0], _CRITERIA[name], first)
     if name == "table3":
@@ -47,28 +39,18 @@ def _both(values: Iterable[object]) -> str:
 
 
 def _pairs(suite: str, criterion: str, first: Sequence[Row]) -> str:
-    rows = [
-        row for row in first
-        if (row["suite"], row["model"], row["protocol"], row["test"]) == (suite, "linear", "paper", "paper")
-        and row["criterion"] == criterion
-    ]  # fmt: skip
+    place = (suite, "linear", "paper", "paper", criterion)
+    rows = [r for r in first if (r["suite"], r["model"], r["protocol"], r["test"], r["criterion"]) == place]
     if not rows:
         return ""
-    ours, theirs = (
-        {
-            outcome: _both(f"{row[key]:.0%}" for row in rows if row["outcome"] == outcome)
-            for outcome in ("wins", "losses")
-        }
-        if all(row[key] is not None for row in rows)
-        else {}
-        for key in ("fraction", "published")
-    )
-    wins, losses = (f" (the paper: {theirs[outcome]})" if theirs else "" for outcome in ("wins", "losses"))
-    return (
-        f"Close decay is {_WORDS[criterion]} than average on {ours['wins']} of {rows[0]['sets']} data sets{wins} and "
-        f"worse on {ours['losses']}{losses}: linear models, {_both(LOSSES)} loss, "
-        "the paper's protocol and test."
-    )
+    values = {"better": _WORDS[criterion], "sets": rows[0]["sets"], "both": _both(LOSSES)}
+    known = all(row["published"] is not None for row in rows)
+    for outcome in ("wins", "losses"):
+        mine = [row for row in rows if row["outcome"] == outcome]
+        values[outcome] = _both(f"{row['fraction']:.0%}" for row in mine)
+        theirs = _both(f"{row['published']:.0%}" for row in mine) if known else ""
+        values[f"papers_{outcome}"] = f" (the paper: {theirs})" if known else ""
+    return said("answer.pairs", **values)
 
 
 def _lowest(sections: Sequence[Section]) -> str:
@@ -76,10 +58,7 @@ def _lowest(sections: Sequence[Section]) -> str:
         if (scores.protocol, scores.model) == ("paper", "linear"):
             means = [scores.test(loss).mean(axis=-1).round(9) for loss in LOSSES]
             counts = [int((mean[:, METHODS.index("close_decay")] == mean.max(axis=1)).sum()) for mean in means]
-            return (
-                f"Close decay has the lowest test error of the five methods on {_both(counts)} of "
-                f"{len(scores.datasets)} sets ({_both(LOSSES)} loss, linear models, the paper's protocol)."
-            )
+            return said("answer.lowest", counts=_both(counts), sets=len(scores.datasets), both=_both(LOSSES))
     return ""
 
 
@@ -89,20 +68,15 @@ def _boundaries(records: Sequence[Row]) -> str:
         method: np.mean([r["errors"] - r["best_possible"] for r in records if (r["way"], r["method"]) == (way, method)])
         for method in ("close", "average")
     }
-    return (
-        f"Close-k makes {above['close']:.1f} training errors more than the best possible boundary, average "
-        f"{above['average']:.1f} ({way}, mean over the four sets and their draws)."
-    )
+    return said("answer.boundaries", way=way, **above)
 
 
 def _counted(records: Sequence[Row]) -> str:
-    suites = dict.fromkeys(row["suite"] for row in records)
-    parts = [
-        f"{len(rows)} data sets of {suite}, the median with {np.median([row['rows'] for row in rows]):g} rows and "
-        f"{np.median([row['features'] for row in rows]):g} features"
-        for suite in suites
-        for rows in [[row for row in records if row["suite"] == suite]]
-    ]
+    parts = []
+    for suite in dict.fromkeys(row["suite"] for row in records):
+        mine = [row for row in records if row["suite"] == suite]
+        medians = {name: np.median([row[name] for row in mine]) for name in ("rows", "features")}
+        parts.append(said("answer.counted", sets=len(mine), suite=suite, **medians))
     return f"Available: {'; '.join(parts)}."
 
 
@@ -112,27 +86,19 @@ def _chosen(records: Sequence[Row]) -> str:
     for loss in LOSSES:
         shares = [row["k_over_n"] for row in mine if row["loss"] == loss]
         parts.append(f"{sum(share <= 0.5 for share in shares)} of {len(shares)} data sets with the {loss} loss")
-    return f"Validation chose half of the training examples or fewer on {_both(parts)} (linear, paper protocol)."
+    return said("answer.chosen", parts=_both(parts))
 
 
 def _simulated(records: Sequence[Row]) -> str:
-    mine = [
-        row for row in records
-        if (row["protocol"], row["loss"], row["method"]) == ("paper", LOSSES[0], METHODS[1]) and "gain" in row
-    ]  # fmt: skip
+    place = ("paper", LOSSES[0], METHODS[1])
+    mine = [row for row in records if (row["protocol"], row["loss"], row["method"]) == place and "gain" in row]
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
     parts = [f"{row['gain']:+.1f} points with {row['level']} of {kind}" for kind, row in most.items()]
-    return f"Gain of close decay over average at the highest level: {', '.join(parts)} (logistic loss, paper protocol)."
+    return said("answer.simulated", parts=", ".join(parts))
 
 
 def _examples(records: Sequence[Row]) -> str:
-    parts = [
-        f"Example {row['example']}: close-k makes {row['errors']:.0f} errors, {row['errors_from_right_side']:.0f} when "
-        f"started on the right side; {row['best_possible']:.0f} are possible."
-        for row in records
-        if row["method"] == METHODS[0]
-    ]
-    return " ".join(dict.fromkeys(parts))
+    return " ".join(dict.fromkeys(said("answer.example", row=r) for r in records if r["method"] == METHODS[0]))
 
 
 def _ranges(records: Sequence[Row]) -> str:
@@ -140,21 +106,18 @@ def _ranges(records: Sequence[Row]) -> str:
     for row in records:
         places.setdefault((row["set"], row["loss"]), []).append(row)
     best = [min(rows, key=lambda row: row["error"])["method"] for rows in places.values()]
-    counts = {method: best.count(method) for method in dict.fromkeys(best)}
-    named = ", ".join(
-        f"{LABELS.get(m, m.replace('_', ' '))} on {counts[m]}" for m in sorted(counts, key=lambda m: -counts[m])
-    )
-    return f"The lowest test error, over {len(best)} pairs of a set and a loss: {named}."
+    methods = sorted(dict.fromkeys(best), key=lambda method: -best.count(method))
+    named = ", ".join(f"{LABELS.get(m, m.replace('_', ' '))} on {best.count(m)}" for m in methods)
+    return said("answer.ranges", pairs=len(best), named=named)
 
 
 def _exact(records: Sequence[Row]) -> str:
     parts = []
     for name in dict.fromkeys(row["set"] for row in records):
         at = {(row["method"], row["loss"]): row["above_bound"] for row in records if row["set"] == name}
-        parts.append(
-            f"{title(name)}: close-k {at['close', 'logistic']}, average logistic loss {at['average', 'logistic']}"
-        )
-    return f"Training errors above the proven minimum of all linear classifiers. {'; '.join(parts)}."
+        close, average = at["close", "logistic"], at["average", "logistic"]
+        parts.append(f"{title(name)}: close-k {close}, average logistic loss {average}")
+    return said("answer.exact", parts="; ".join(parts))
 
 
 _ANSWERS: dict[str, Callable[[Sequence[Row]], str]] = {

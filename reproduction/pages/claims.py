@@ -13,13 +13,14 @@ A cell is a column, a format and whatever else identifies the row. Line breaks i
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from reproduction.protocol.files import csv_rows
 
 from .findings import readme_block
 
@@ -36,16 +37,7 @@ def claimed_pages(folder: Path) -> list[Path]:
 def fill(page: Path, folder: Path, text: str | None = None) -> str:
     """The text of a page with the README's block and every claimed number taken from the files in ``folder``.
 
-    Parameters
-    ----------
-    page, folder : path
-    text : str, optional
-        The text of the page; read from it if not given.
-
-    Raises
-    ------
-    ValueError
-        If a claim is not on its page exactly once or does not name one value: nothing would check that number.
+    A claim that is not on its page exactly once, or does not name one value, is an error: nothing would check it.
     """
     text = page.read_text(encoding="utf-8") if text is None else text
     name = Path(os.path.relpath(page.resolve(), folder.parent.resolve())).as_posix()
@@ -87,5 +79,4 @@ def _value(common: str, cell: str, folder: Path) -> str:
 
 @lru_cache(maxsize=32)
 def _rows(path: Path, changed: int) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return csv_rows(path)

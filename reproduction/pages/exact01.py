@@ -15,7 +15,8 @@ from reproduction.protocol.beyond import BOUND, EXACT, EXACT_ALPHAS, EXACT_KS, E
 from reproduction.protocol.grid import LABELS
 from reproduction.run.scores import title
 
-from .sorr import Found
+from .sorr import Found, listed
+from .words import said
 
 #: (loss, method) -> data set -> published training errors in percent.
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
@@ -55,14 +56,9 @@ def exact01_shown(found: Found, max_iter: int) -> Table:
         "published": lambda r: "" if r["published"] is None else f"{r['published']:.1f}",
         "above the proven bound": "{above_bound}",
     }
-    notes = (
-        f"Training errors on all rows of the standardised set, {max_iter} steps. Nothing is random, so the only "
-        "uncertainty is between the proven bound and the errors found. Average has alpha 1, which is scikit-learn's "
-        "C = 1; every other method has the fewest errors over its counts "
-        f"(k of {', '.join(f'{k:g}' for k in EXACT_KS)} of the rows, m of {', '.join(f'{m:g}' for m in EXACT_MS)}) "
-        f"and alphas {', '.join(f'{alpha:g}' for alpha in EXACT_ALPHAS)}. A row on the boundary counts as an error.",
-        *(sentence for record in records for sentence in _sentence(record)),
-    )
+    grids = {"ks": listed(EXACT_KS), "ms": listed(EXACT_MS), "alphas": listed(EXACT_ALPHAS)}
+    how = said("exact01.how", steps=max_iter, **grids)
+    notes = (how, *(sentence for record in records for sentence in _sentence(record)))
     return table_of("exact01", "Exact 0-1 minima and what is above them", columns, records, notes)
 
 
@@ -78,17 +74,12 @@ def _sentence(record: Row) -> Iterator[str]:
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]
-        yield f"{record['set']}: the minimum, {found}, is {_state(proven, record)}"
+        state = "proven." if proven else f"not proven to be the least; it is at least {record['bound']}."
+        yield f"{record['set']}: the minimum, {found}, is {state}"
     if record["published"] is None or abs(record["difference"]) <= 0.05 + 1e-9:
         return
     theirs = record["published"] * record["rows"] / 100
     below = record["method"] == EXACT and theirs < record["bound"]
-    yield (
-        f"{record['set']}, {_label(record)}: the published {record['published']:.1f} % is {theirs:.0f} errors, "
-        f"{abs(theirs - record['errors']):.0f} {'fewer' if theirs < record['errors'] else 'more'} than here"
-        + (", which is impossible if a row on the boundary counts as an error." if below else ".")
-    )
-
-
-def _state(proven: bool, record: Row) -> str:
-    return "proven." if proven else f"not proven to be the least; it is at least {record['bound']}."
+    ending = ", which is impossible if a row on the boundary counts as an error." if below else "."
+    gap, side = abs(theirs - record["errors"]), "fewer" if theirs < record["errors"] else "more"
+    yield said("exact01.apart", r=record, label=_label(record), theirs=theirs, gap=gap, side=side, ending=ending)

@@ -20,6 +20,8 @@ from reproduction.protocol.synthetic import FIGURE1, example1, example2, figure1
 from reproduction.run.jobs import Job
 from reproduction.run.store import Store
 
+from .words import said
+
 #: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
 DRAWS = 10
 #: The penalty decides whether `average` fails on `easy` and `imbalance`: the table shows three, the picture the least.
@@ -64,15 +66,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """Results of the paper's own descent on every draw, method by method.
-
-    Parameters
-    ----------
-    X : array (draws, samples)
-        The one feature; all draws have the same labels.
-    y : array (samples,)
-    steps : int
-    """
+    """Results of the paper's own descent on every draw, method by method: X (draws, samples) is the one feature."""
     n, k = len(y), min(DESCENT_K, len(y))
     shrinking, parameters = decay(k, n, steps), np.zeros((len(METHODS), 2, len(X)))
     moves = np.zeros_like(parameters)
@@ -102,14 +96,9 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples).
+    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples) in (0, 1).
 
-    Slopes are in (0, 1) and increase with the loss; examples tied at the k-th place count.
-
-    Examples
-    --------
-    >>> _taken("close", np.array([[0.1, 0.45, 0.6, 0.9]]), 2).tolist()
-    [[False, True, True, False]]
+    Slopes increase with the loss; examples tied at the k-th place count.
     """
     twice = 2 - 2 * slopes  # its ratio to 1 is the loss's distance from its threshold: both have the same order
     aggregate = get_aggregate(method)
@@ -169,13 +158,8 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
     lines = [{**r, "way": DESCENT} for r in descent if r["draw"] == 0]
     lines += [{**r, "way": MINIMISERS} for r in records if r["draw"] == 0 and r["alpha"] == FIGURE1_ALPHAS[0]]
     draws = len({r["draw"] for r in records})
-    notes = [
-        f"Training errors above the best possible (last column), means over {draws} draws. Logistic loss; for a "
-        f"given alpha, the k with the fewest training errors; {max_iter} steps.",
-        *(_descent_notes(lines, max_iter) if descent else ()),
-        "A penalty of 1 moves average away from the best on easy and imbalance too. Outliers and ambiguous examples "
-        "defeat average in any case.",
-    ]
+    shown = _descent_notes(lines, max_iter) if descent else ()
+    notes = [said("figure1.errors", draws=draws, steps=max_iter), *shown, said("figure1.penalty")]
     header = ("set", *(LABELS[method] for method in METHODS), "best")
     title = "Figure 1: training errors above the best possible"
     kept = tuple({"way": DESCENT, **r} for r in descent) + tuple({"way": MINIMISERS, **r} for r in records)
@@ -188,18 +172,11 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
     def of(name: str, way: str, method: str) -> Row:
         return next(r for r in lines if (r["set"], r["way"], r["method"]) == (name, way, method))
 
-    yield (
-        f"The released descent is that of the paper's authors: from zero, a constant rate of {RATE:g}, momentum "
-        f"{MOMENTUM:g}, {LONGER * max_iter} steps, no penalty, k = {DESCENT_K}."
-    )
+    yield said("figure1.descent", rate=RATE, momentum=MOMENTUM, steps=LONGER * max_iter, k=DESCENT_K)
     for name in ("easy", "imbalance"):
         early, late = of(name, DESCENT, "average"), of(name, MINIMISERS, "average")
-        yield (
-            f"On the draw shown it leaves average with {early['errors']:.0f} errors on {name} and close with "
-            f"{of(name, DESCENT, 'close')['errors']:.0f}; {early['best_possible']:.0f} is the best. Its average has "
-            f"not converged: the slope is {abs(early['slope']):.3g} where the minimiser's is "
-            f"{abs(late['slope']):.3g}, and the minimiser makes {late['errors']:.0f} errors."
-        )
+        slopes = {"before": abs(early["slope"]), "after": abs(late["slope"])}
+        yield said("figure1.early", early=early, late=late, close=of(name, DESCENT, "close"), **slopes)
 
 
 def solve_examples(max_iter: int = MAX_ITER) -> Content:
@@ -210,10 +187,7 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
     reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
     """
     records: list[Row] = []
-    for name, (X, y) in (
-        ("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)),
-        ("2", example2(EXAMPLE2_SIZE, 0)),
-    ):
+    for name, (X, y) in (("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)), ("2", example2(EXAMPLE2_SIZE, 0))):
         n, best = len(y), _least_errors(X, y)
         few = n // 10
         ks = {"average": (n,), "top": (few,), "atk": (few, n), "close": (few,), "close_decay": (few,)}
@@ -233,18 +207,9 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
 
 def examples_shown(content: Content, max_iter: int) -> Table:
     """The errors on Examples 1 and 2 as a table."""
-    notes = (
-        f"Logistic loss, alpha {EXAMPLES_ALPHA:g}, {max_iter} steps. Example 1: n = {EXAMPLE1_SIZE} points a side and "
-        f"two outliers at {EXAMPLE1_FAR:g}; theory: 2 errors for close, {2 * EXAMPLE1_SIZE} for average. Example 2: "
-        f"{EXAMPLE2_SIZE} points a class; theory: accuracy 0.75 at best, about 0.68 for average. The theory is about "
-        "minimisers of the whole objective; the table shows where a descent ends, from the least-squares start and "
-        "from w = 1, b = 0.",
-        f"Why close makes {EXAMPLE1_SIZE} errors in Example 1: the two outliers reverse the least-squares start (its "
-        "slope is negative), and with features of that size only the intercept moves. It grows until the closest "
-        "examples, those of one class, are right; the other class is then wrong and too far away to be selected. "
-        "The term M of the close-k loss charges for them, but does not affect the gradient. From w = 1 close stays "
-        "where it makes 2 errors. Close decay begins as average, which reverses it again from any start.",
-    )
+    sizes = {"n": EXAMPLE1_SIZE, "twice": 2 * EXAMPLE1_SIZE, "far": EXAMPLE1_FAR, "size": EXAMPLE2_SIZE}
+    theory = said("examples.theory", alpha=EXAMPLES_ALPHA, steps=max_iter, **sizes)
+    notes = (theory, said("examples.why", n=EXAMPLE1_SIZE))
     columns: dict[str, Column] = {
         "example and method": lambda r: f"{r['example']}: {LABELS[r['method']]}, k = {r['k']} of {r['n']}",
         "errors": "{errors:.0f}", "from w = 1": "{errors_from_right_side:.0f}", "best": "{best_possible:.0f}",

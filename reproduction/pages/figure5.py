@@ -15,6 +15,8 @@ from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.run.scores import Archive, Hole
 
+from .words import said
+
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
     """One record for each (contamination, level, loss, method) whose cells are all there, and the levels left out."""
@@ -43,15 +45,7 @@ def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row
 
 
 def standard_error(values: Array) -> float:
-    """Standard error of a mean over splits of one data set; given the data, splits are independent draws.
-
-    NaN for one split.
-
-    Examples
-    --------
-    >>> standard_error(np.array([1.0, 3.0]))
-    1.0
-    """
+    """Of a mean over splits of one data set; given the data, splits are independent draws. NaN for one split."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
@@ -92,11 +86,7 @@ def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
             for name in names:
                 found = _most([row for row in mine if row["contamination"] == name])
                 rows += [(f"{LABELS[method]}, {loss}, {name}", *found)] if found else []
-    notes = (
-        "Gain in test accuracy over average at the highest level, in points, with the standard error of the paired "
-        "differences over the splits; then the number of levels at which the method is ahead.",
-        *_outlier_notes(records),
-    )
+    notes = (said("note.simulations"), *_outlier_notes(records))
     heading = f"Figure 5, gain over average: {records[0]['model']}, protocol {records[0]['protocol']}"
     return Table(f"{stem}-gains", heading, ("method", "added", "gain", "ahead at"), tuple(rows), (), notes)
 
@@ -130,12 +120,6 @@ def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
     if not most or not others:
         return
     words = [f"{LABELS[method]} {drop:.1f} ({loss})" for (loss, method), drop in others.items()]
-    yield (
-        f"The paper says that with outliers all methods but close-k lose more than {CLAIMED_DROP} points. "
-        f"Losses here, from none to {most}: {', '.join(words)}."
-    )
+    yield said("note.drops", claimed=CLAIMED_DROP, most=most, words=", ".join(words))
     if any(AGGREGATES[method].sums_to and drop <= CLAIMED_DROP for (_, method), drop in others.items()):
-        yield (
-            "Top uses only the k-th largest loss: if validation chooses a k above the number of outliers in the "
-            "training part, it ignores them."
-        )
+        yield said("note.top")

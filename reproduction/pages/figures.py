@@ -34,10 +34,8 @@ def _method_colour(**options: Any) -> Any:
 def boundaries(points: Sequence[Row], lines: Sequence[Row]) -> Any:
     """Figure 1: the points of each set and where each aggregate puts its boundary along the vertical axis.
 
-    Parameters
-    ----------
-    points : records with ``set``, ``x`` (fitted), ``side`` (spread for the eye), ``label``
-    lines : records with ``set``, ``way`` (a row of panels each), ``method``, ``boundary``
+    Points have ``set``, ``x`` (fitted), ``side`` (spread for the eye) and ``label``; lines ``set``, ``way`` (a row of
+    panels each), ``method`` and ``boundary``.
     """
     rows = []
     for way in dict.fromkeys(line["way"] for line in lines):
@@ -85,12 +83,7 @@ def _rules(lines: Sequence[Row]) -> list[Any]:
 
 
 def sizes(records: Sequence[Row]) -> Any:
-    """Figure 2: rows and features of the data sets.
-
-    Parameters
-    ----------
-    records : records with ``dataset``, ``suite``, ``rows``, ``features``
-    """
+    """Figure 2: ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
     decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
     return dots(
         records, size=40, opacity=0.7, color=alt.Color("suite:N", title=None),
@@ -156,9 +149,7 @@ def chosen_k(scores: Scores) -> Any:
 def simulations(records: Sequence[Row]) -> Any:
     """Figure 5: accuracy against the number of added examples, one panel for each contamination and loss.
 
-    Parameters
-    ----------
-    records : records with ``contamination``, ``level``, ``loss``, ``method``, ``accuracy``, ``majority``
+    Records have ``contamination``, ``level``, ``loss``, ``method``, ``accuracy`` and ``majority``.
     """
     rows = []
     for loss in dict.fromkeys(record["loss"] for record in records):
@@ -172,10 +163,9 @@ def simulations(records: Sequence[Row]) -> Any:
 
 #: What the dotted line of Figure 5 is called.
 MAJORITY = "larger class"
-_SHAPES = {
-    "close": "circle", "close_decay": "square", "atk": "triangle-up", "average": "diamond", "top": "cross"
-}  # fmt: skip
-_DASHES = {"close": [1, 0], "close_decay": [7, 2], "atk": [1, 0], "average": [4, 3], "top": [1, 0]}
+#: Marks and dashes of the methods, in their order, and of the dotted line.
+_SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "stroke"]
+_DASHES = [[1, 0], [7, 2], [1, 0], [4, 3], [1, 0], [2, 3]]
 
 
 def _simulation(records: Sequence[Row]) -> Any:
@@ -195,7 +185,7 @@ def _simulation(records: Sequence[Row]) -> Any:
         x=alt.X("level:O", title=f"{records[0]['contamination']} added", axis=alt.Axis(labelAngle=0)),
         y=alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False)),
         color=_look(alt.Color, names, [*(COLOURS[method] for method in METHODS), "#777777"]),
-        strokeDash=_look(alt.StrokeDash, names, [*(_DASHES[method] for method in METHODS), [2, 3]]),
+        strokeDash=_look(alt.StrokeDash, names, _DASHES),
         tooltip=tips(method="", level="d", accuracy=".2f"),
     )
     width = alt.condition(
@@ -204,7 +194,7 @@ def _simulation(records: Sequence[Row]) -> Any:
     marks = base.transform_filter(alt.FieldOneOfPredicate(field="method", oneOf=names[:-1])).mark_point(
         filled=True, size=45, opacity=1
     )
-    shape = _look(alt.Shape, names, [*(_SHAPES[method] for method in METHODS), "stroke"])
+    shape = _look(alt.Shape, names, _SHAPES)
     return base.mark_line().encode(strokeWidth=width) + marks.encode(shape=shape)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,14 @@ from closecall._names import Array
 from closecall.report.formats import Row, Table
 from closecall.report.text import p_words
 from reproduction.protocol import stats
+from reproduction.protocol.files import csv_rows
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.protocol import PROTOCOLS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
+
+from .words import said
 
 #: Below six sets even a signed-rank test in which all agree has p > 0.05 (exactly 2 / 2**5 for five).
 FEWEST = 6
@@ -38,28 +40,20 @@ HEADLINES = {
 }
 
 
+#: A suite, its scores and the paper's tables on it.
+Part = tuple[str, Scores, Sequence[PairTable]]
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """Close decay against average for one loss.
-
-    Parameters
-    ----------
-    loss : str
-    outcome : str
-        A key of ``HEADLINES``.
-    wins, ties, losses : int
-        Data sets on which close decay is significantly better, neither, worse.
-    gain : float
-        Mean over data sets, in points.
-    sentences : tuple of str
-    """
+    """Close decay against average for one loss."""
 
     loss: str
-    outcome: str
-    wins: int
+    outcome: str  # a key of ``HEADLINES``
+    wins: int  # data sets on which close decay is significantly better, neither, worse
     ties: int
     losses: int
-    gain: float
+    gain: float  # mean over data sets, in points
     sentences: tuple[str, ...]
 
     @property
@@ -75,22 +69,15 @@ class Summary:
     verdicts: tuple[Judgement, ...]
 
 
-def findings(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[Summary]:
-    """One finding for each distinct set of results; targets on the same suite share theirs.
-
-    Parameters
-    ----------
-    parts : sequence of (suite, Scores, published tables)
-    """
+def findings(parts: Sequence[Part]) -> list[Summary]:
+    """One finding for each distinct set of results; targets on the same suite share theirs."""
     return [
         Summary(_heading(suite, scores), tuple(judge(scores, loss, published) for loss in LOSSES))
         for suite, scores, published in _distinct(parts)
     ]
 
 
-def _distinct(
-    parts: Sequence[tuple[str, Scores, Sequence[PairTable]]],
-) -> list[tuple[str, Scores, Sequence[PairTable]]]:
+def _distinct(parts: Sequence[Part]) -> list[Part]:
     keys = [(scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter) for _, scores, _ in parts]
     # Sound first: it is the one whose tests keep what they promise.
     chosen = [part for place, part in enumerate(parts) if keys[place] not in keys[:place]]
@@ -133,10 +120,8 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Jud
 def _counted(wins: int, losses: int, total: int, splits: int) -> str:
     if splits == 1:
         return "There is one split only: no difference can be tested."
-    return (
-        f"Significantly better on {wins} of {total} data sets ({_interval(wins, total)}), significantly worse on "
-        f"{losses} ({_interval(losses, total)})."
-    )
+    won, lost = _interval(wins, total), _interval(losses, total)
+    return said("finding.counted", wins=wins, total=total, won=won, losses=losses, lost=lost)
 
 
 def _interval(count: int, total: int) -> str:
@@ -146,11 +131,10 @@ def _interval(count: int, total: int) -> str:
 
 def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
     mean, low, high = interval
-    text = f"Mean gain {mean:+.2f} points"
     if sets < FEWEST:
-        return f"{text}. With fewer than {FEWEST} data sets no test across them can settle who is better."
+        return said("finding.few", mean=mean, fewest=FEWEST)
     way = "bootstrap" if sets >= stats.MANY else "Student's t"
-    return f"{text} (95% interval {low:+.2f} to {high:+.2f}, {way} over data sets); Wilcoxon {p_words(p)}."
+    return said("finding.sized", mean=mean, low=low, high=high, way=way, p=p_words(p))
 
 
 def _extremes(scores: Scores, means: Array, gains: Array) -> Iterator[str]:
@@ -168,22 +152,17 @@ def _best(scores: Scores, loss: str) -> str:
     order = np.argsort(-means, kind="stable")
     named = [f"{LABELS[scores.methods[i]]} {means[i]:.2f}%" for i in order[:SHOWN]]
     place = order.tolist().index(scores.methods.index("close_decay")) + 1
-    return (
-        f"Best mean accuracy of all {len(means)} methods: {', '.join(named)}; close decay has rank {place} "
-        f"({means[order[place - 1]]:.2f}%)."
-    )
+    mean = means[order[place - 1]]
+    return said("finding.best", methods=len(means), named=", ".join(named), place=place, mean=mean)
 
 
 def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterator[str]:
     base, better = (METHODS.index(method) for method in PAIR)
     words = {"significant": "significantly", "points": "by two points"}
     for table in published:
-        theirs = table.fractions(scores.model, loss)
-        name = table.name.replace("table", "Table ")
-        yield (
-            f"The paper's {name}: {words[table.criterion]} better on {theirs[base, better]:.0%}, worse on "
-            f"{theirs[better, base]:.0%} of its data sets."
-        )
+        theirs, name = table.fractions(scores.model, loss), table.name.replace("table", "Table ")
+        wins, losses = theirs[base, better], theirs[better, base]
+        yield said("finding.paper", name=name, words=words[table.criterion], wins=wins, losses=losses)
 
 
 def _beside(means: Array, errors: Sequence[float | None]) -> dict[str, float | None]:
@@ -196,7 +175,7 @@ def _beside(means: Array, errors: Sequence[float | None]) -> dict[str, float | N
     return beside | ours
 
 
-def result_rows(parts: Sequence[tuple[str, Scores, Sequence[PairTable]]]) -> list[dict[str, Any]]:
+def result_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """One flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3."""
     rows = []
     for _, scores, _ in _distinct(parts):
@@ -277,13 +256,7 @@ def headline_table(rows: Sequence[Row], suite: str) -> Table:
     )  # fmt: skip
     heading = f"Close decay against average on {suite}"
     header = ("protocol", "splits", "test", "model", "loss", "better", "worse", "paper")
-    notes = (
-        "Data sets on which close decay is significantly better or worse than average (p < 0.05), with exact 95 % "
-        "intervals that treat the data sets as independent (some are versions of one another). The paper's test "
-        "treats the splits as independent samples; the sound test does not, and is corrected for the number of data "
-        "sets.",
-    )
-    return Table(f"headline-{suite}", heading, header, shown, tuple(mine), notes)
+    return Table(f"headline-{suite}", heading, header, shown, tuple(mine), (said("note.headline"),))
 
 
 def share(row: Row) -> str:
@@ -309,17 +282,13 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
             word = "worse"
         else:
             continue
-        found.append(
-            f"With the {row['loss']} loss close decay is significantly {word} than average on {share(row)} of the "
-            f"PMLB sets under the paper's protocol and test; the paper has {row['published']:.0%}."
-        )
+        found.append(said("finding.shortfall", row=row, word=word, share=share(row)))
     return found
 
 
 def readme_block(folder: Path) -> str:
     """The README's table, from ``headline.csv`` alone: linear models on PMLB, each protocol by its own test."""
-    with (folder / HEADLINE).open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if (row["suite"], row["model"]) == ("pmlb94", "linear")]
+    rows = [row for row in csv_rows(folder / HEADLINE) if (row["suite"], row["model"]) == ("pmlb94", "linear")]
     places: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in rows:
         if row["test"] == row["protocol"] and row["criterion"] == "significant":

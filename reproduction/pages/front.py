@@ -14,6 +14,7 @@ from reproduction.run.scores import title
 
 from .findings import findings, headline_table, share, shortfalls
 from .sections import Section, commands_of, notes_of, parts_of
+from .words import said
 
 #: Group -> its pages, in order; what is in no group comes last.
 GROUPS = {
@@ -28,8 +29,7 @@ GROUPS = {
     ),
     "When does it help?": (
         "when", "beyond-family", "beyond-dirt", "beyond-check", "beyond-contamination", "beyond-strength",
-        "beyond-level",
-        "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
+        "beyond-level", "beyond-referee", "beyond-threshold", "beyond-multiclass", "beyond-yardsticks",
     ),
     "Costs and solvers": (
         "beyond-cost", "beyond-starts", "beyond-optimality", "beyond-exact", "exact01", "beyond-dca", "sorr",
@@ -53,27 +53,10 @@ def grouped(files: Sequence[str]) -> dict[str, list[str]]:
 
 
 def index_page(
-    campaign: Campaign,
-    sections: Sequence[Section],
-    covered: Sequence[Row],
-    agreement: Table,
-    first: Sequence[Row],
+    campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
-) -> list[Block]:
-    """The page.
-
-    Parameters
-    ----------
-    campaign : Campaign
-    sections : sequence of Section
-    covered : sequence of dict
-        As returned by :func:`reproduction.run.campaign.coverage`.
-    agreement : Table
-    first : sequence of dict
-        The headline's rows.
-    pages : sequence of (file, title, generated)
-        The other pages, those written by hand first.
-    """
+) -> list[Block]:  # fmt: skip
+    """The page: ``first`` are the headline's rows, ``pages`` the others as (file, title, generated), by hand first."""
     blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}
@@ -98,10 +81,7 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
     left = [row for row in covered if row["cells_done"] < row["cells"]]
     if left:
         missing = sum(row["cells"] - row["cells_done"] for row in left)
-        yield Paragraph(
-            f"The campaign is not complete: {missing} of {sum(row['cells'] for row in covered)} planned cells have "
-            "not been run yet. Every table uses the data sets with all their splits, and says how many there are."
-        )
+        yield Paragraph(said("front.incomplete", missing=missing, cells=sum(row["cells"] for row in covered)))
 
 
 def _lead(first: Sequence[Row]) -> Iterator[Block]:
@@ -110,18 +90,9 @@ def _lead(first: Sequence[Row]) -> Iterator[Block]:
     for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
         place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
         if place == ("pmlb94", "linear", "significant", wins["protocol"]):
-            sentences.append(
-                f"{wins['protocol']} protocol and test, {wins['splits']} splits, {wins['loss']} loss: better on "
-                f"{share(wins)}, worse on "
-                f"{share(losses)}, mean gain {wins['mean_gain']:+.2f} points; the paper {wins['published']:.0%} and "
-                f"{losses['published']:.0%}"
-            )
+            sentences.append(said("front.place", wins=wins, losses=losses, won=share(wins), lost=share(losses)))
     if sentences:
-        yield Paragraph(
-            "Close decay against the average loss: significant differences on the complete PMLB sets, for linear "
-            "models, with exact 95 % intervals (which treat the data sets as independent).",
-            strong=True,
-        )
+        yield Paragraph(said("front.lead"), strong=True)
         yield Items(tuple(sentences))
 
 
@@ -175,11 +146,7 @@ def _cost(campaign: Campaign) -> Iterator[Block]:
             "cells": "{cells}", "core-hours": "{core_hours:.2f}", "median s": "{median_seconds:.1f}",
             "longest s": "{longest_seconds:.1f}",
         }  # fmt: skip
-        notes = (
-            "A cell is one split of one data set under one protocol: every loss, aggregate, k and alpha, and the "
-            "baselines. Seconds are measured in the worker, on one core.",
-        )
-        yield Tabled(table_of("cost", "What it cost", columns, rows, notes))
+        yield Tabled(table_of("cost", "What it cost", columns, rows, [said("note.costs")]))
 
 
 def _made(campaign: Campaign) -> Iterator[Block]:
@@ -199,12 +166,8 @@ def _made(campaign: Campaign) -> Iterator[Block]:
         yield Paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
-    yield Paragraph(
-        f"{len(campaign.lines)} cells on {sets} data sets, recipe {', '.join(map(str, recipes))}. The numbers behind "
-        "these pages are in the CSV files next to them, the cells in cells/; `closecall import` adds them to a "
-        "store, so no finished cell is run again.",
-        code=True,
-    )
+    text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=", ".join(map(str, recipes)))
+    yield Paragraph(text, code=True)
 
 
 def _facts(environment: dict[str, object]) -> Iterator[str]:

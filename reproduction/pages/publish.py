@@ -26,6 +26,7 @@ from .answers import agreement_answer, answer
 from .findings import HEADLINE, headline, result_rows
 from .front import coverage_blocks, index_page
 from .sections import Section, build, folded, parts_of
+from .words import said
 
 CELLS, FIGURES = "cells", "figures"
 #: What marks a page as generated: such a page is replaced, any other in the folder is left alone and linked.
@@ -41,30 +42,25 @@ class _Page:
     charts: tuple[str, ...] = ()
 
 
-_SUITE = _Page(("significant", "joint", "methods"), ("gains", "errors", "across", "start"), ("gains", "ranks"))
+_SUITE = _Page(("significant", "joint", "methods"), ("gains", "errors", "across"), ("gains", "ranks"))
 _PAGES: dict[str, _Page] = {
     "table1": _SUITE,
     "table2": _SUITE,
-    "table3": _Page(("errors", "methods"), ("start",)),
+    "table3": _Page(("errors", "methods")),
     "table4": _Page(("points",)),
     "table5": _Page(("points",)),
-    "figure1": _Page(("figure1",), (), ("figure1",)),
-    "figure2": _Page(("figure2",), (), ("figure2",)),
+    **{name: _Page((name,), (), (name,)) for name in ("figure1", "figure2", "figure5")},
     "figure3": _Page((), (), ("scatter",)),
     "figure4": _Page(("chosen",), (), ("chosen",)),
-    "figure5": _Page(("figure5",), (), ("figure5",)),
-    "examples": _Page(("examples",)),
-    "sorr": _Page(("sorr",)),
-    "exact01": _Page(("exact01",)),
+    **{name: _Page((name,)) for name in ("examples", "sorr", "exact01")},
     "overview": replace(_SUITE, charts=("gains", "ranks", "scatter")),
 }
 #: One target for each suite; the others are about the same cells.
 _SUITES = ("overview", "table1", "table2", "table3")
 #: First word of a table's name -> the file of its numbers.
 _FILES = {
-    "significant": "pairs", "points": "pairs", "joint": "pairs", "methods": "methods", "across": "across",
-    "start": "starts", "figure1": "figure1", "examples": "examples", "figure2": "figure2", "figure5": "figure5",
-    "sorr": "sorr", "exact01": "exact01",
+    **dict.fromkeys(("significant", "points", "joint"), "pairs"),
+    **{name: name for name in ("methods", "across", "figure1", "examples", "figure2", "figure5", "sorr", "exact01")},
 }  # fmt: skip
 
 
@@ -79,15 +75,9 @@ class Part:
 def write_pages(
     folder: Path, targets: Sequence[str] = tuple(_PAGES), tell: Callable[[str], None] = lambda name: None
 ) -> Iterator[Path]:
-    """Write every page, table and figure from the files in ``folder/cells``; yield each path.
+    """Write every page, table and figure of the targets from the files in ``folder/cells``; yield each path.
 
-    Parameters
-    ----------
-    folder : path
-    targets : sequence of str
-        The targets whose pages are written.
-    tell : callable
-        Receives the name of each page before it is made.
+    ``tell`` receives the name of each page before it is made.
     """
     campaign = read_campaign(folder / CELLS)
     jobs = [job for job in jobs_of(campaign) if job.target.name in targets]
@@ -211,8 +201,8 @@ def _target_page(
 ) -> list[Block]:
     """The answer, then the tables (for a figure, the pictures first), then folded parts; coverage comes last."""
     target = parts[0].job.target
-    said = answer(target.name, [part.section for part in parts], first)
-    blocks: list[Block] = [Heading(target.title, 1), *([Paragraph(said, strong=True)] if said else [])]
+    opening = answer(target.name, [part.section for part in parts], first)
+    blocks: list[Block] = [Heading(target.title, 1), *([Paragraph(opening, strong=True)] if opening else [])]
     for part in parts:
         page = _PAGES[target.name]
         pictures = [Picture(caption, f"{FIGURES}/{name}") for name, _, caption in _charts(part)]
@@ -260,14 +250,7 @@ def _comparison_page(agreed: Sequence[Row]) -> list[Block]:
         return [*blocks, Paragraph("Nothing that the paper published is complete yet.")]
     summary = agreement_summary(agreed)
     blocks += [Paragraph(agreement_answer(summary), strong=True), Tabled(summary)]
-    blocks.append(
-        Paragraph(
-            "Fractions are compared as two proportions (Agresti and Caffo); the data sets are largely the same in "
-            "both, which makes the test conservative. Errors are compared using the standard error over our splits, "
-            "also for the paper's errors. The table lists every cell that differs (p < 0.05), largest first; a star "
-            "at its z means that it still does so after Holm's correction over its table."
-        )
-    )
+    blocks.append(Paragraph(said("note.comparison")))
     for table, protocol in dict.fromkeys((row["table"], row["protocol"]) for row in agreed):
         found = disagreement_table(agreed, table, protocol)
         blocks.append(Tabled(found) if found.rows else Heading(found.title))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from closecall.report.blocks import Block, Fold, Heading, Items, Paragraph, Pict
 from closecall.report.formats import to_csv, to_markdown
 from closecall.report.html import Chart, place, read, render, to_json
 from closecall.report.text import write_whole
-from reproduction.protocol.plan import TARGETS
-from reproduction.run.jobs import Job, from_json
+from reproduction.run.campaign import stored_jobs
+from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive
 from reproduction.run.store import Store
 
@@ -22,53 +22,13 @@ from .findings import FORMATS, findings, result_rows
 from .sections import Section, build, commands_of, folded, notes_of, parts_of
 
 
-def stored_jobs(store: Store) -> list[Job]:
-    """All jobs ever requested of this store, in the order of the paper.
-
-    A job is left out if another one with its name contains all its cells and has finished as many of them.
-    """
-    jobs: dict[tuple[str, Any], Job] = {}
-    with store.understood():
-        for run in store.runs():
-            for content in run["request"].get("jobs", []):
-                job = from_json(content)
-                key = job.name, job.described()
-                jobs[key] = job.united(jobs[key]) if key in jobs else job
-    order = list(TARGETS)
-    done = store.done()
-    found: list[Job] = []
-    for job in jobs.values():
-        if not any(_covers(other, job, done) for other in found):
-            found = [*(other for other in found if not _covers(job, other, done)), job]
-    return sorted(found, key=lambda job: order.index(job.target.name))
-
-
-def _covers(job: Job, other: Job, done: set[str]) -> bool:
-    return job.contains(other) and _unfinished(job, done).isdisjoint(
-        {size.name for size in other.sizes} - _unfinished(other, done)
-    )
-
-
-def _unfinished(job: Job, done: set[str]) -> set[str]:
-    return {cell.dataset for cell in job.cells() if cell.key not in done}
-
-
-def write_report(
-    store: Store, folder: Path, jobs: Sequence[Job] | None = None, archive: Archive | None = None
-) -> Iterator[Path]:
+def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Iterator[Path]:
     """Write every table and figure and the page ``report.html``; yield each path as it is written, the page last.
 
-    Parameters
-    ----------
-    store : Store
-    folder : path
-    jobs : sequence of Job, optional
-        All jobs of the store unless given.
-    archive : Archive, optional
-        The archive of the store, if there is one already, which unpacks each record only once.
+    An archive of the store, if there is one already, is given so that each record is unpacked only once.
     """
     archive, sections = archive or Archive(store), list[Section]()
-    for job, apart in _distinguished(stored_jobs(store) if jobs is None else jobs):
+    for job, apart in _distinguished(stored_jobs(store)):
         section = build(job, archive)
         if apart:
             section.name = "-".join([section.name, *(word.replace(" ", "-") for word in apart)])
@@ -91,15 +51,12 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
     """CSV and Markdown of every table, SVG of every chart."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
-        for suffix, to_text in _RENDERERS.items():
-            yield write_whole(folder / f"{_stem(table.name)}.{suffix}", to_text(table))
+        yield write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
+        yield write_whole(folder / f"{_stem(table.name)}.md", to_markdown(table))
     if section.notes:
         yield write_whole(folder / "notes.md", "\n\n".join([f"# {section.title}", *section.notes]) + "\n")
     for name, chart in section.charts.items():
         yield write_whole(folder / f"{_stem(name)}.svg", charts.draw(chart))
-
-
-_RENDERERS: dict[str, Callable[[Any], str]] = {"csv": to_csv, "md": to_markdown}
 
 
 def _stem(name: str) -> str:
@@ -111,15 +68,10 @@ def _stem(name: str) -> str:
 FIRST = "What close decay gains over average on each data set"
 #: The parts of the page in their order, by identity.
 _PARTS = {
-    "summary": "Summary",
-    "holes": "Holes and failures",
-    "walk-section": "Watch close decay learn",
-    "charts": "Charts",
-    "results": "All results",
-    "tables": "Tables",
-    "runs": "Runs and environment",
+    "summary": "Summary", "holes": "Holes and failures", "walk-section": "Watch close decay learn",
+    "charts": "Charts", "results": "All results", "tables": "Tables", "runs": "Runs and environment",
     "repeat": "How to repeat it",
-}
+}  # fmt: skip
 
 
 def first_of(charts: Iterable[Chart]) -> Chart | None:
@@ -136,33 +88,24 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     results = result_rows(parts)
     columns = _columns(results)
     runs = [{**run, "environment": _environment(run["environment"])} for run in store.runs()]
-    walks = read("walk.json", __package__)
+    walks = read("walk.json", __package__)  # made by reproduction/tests/walk.py of commit 4bb2472
+    choices = {
+        name: list(dict.fromkeys(row[name] for row in results))
+        for name in ("protocol", "model", "loss")
+        if name in columns
+    }
     return render(
-        "report.html.jinja",
-        charts=[chart for each in charts.values() for chart in each],
-        scripts=("table.js", "walk.js"),
-        package=__package__,
+        "report.html.jinja", charts=[chart for each in charts.values() for chart in each],
+        scripts=("table.js", "walk.js"), package=__package__,
         parts=[part for part in _PARTS.items() if results or part[0] != "results"],
-        first=first,
-        findings=findings(parts),
-        holes=list(_holes(notes_of(sections))),
-        walk=json.loads(walks),
-        walk_data=to_json(json.loads(walks)),
+        first=first, findings=findings(parts), holes=list(_holes(notes_of(sections))),
+        walk=json.loads(walks), walk_data=to_json(json.loads(walks)),
         drawn=[block for section in sections for block in _drawn(section, charts[section.name], first)],
         tables=[block for section in sections for block in _tables(section)],
-        results=results,
-        columns=columns,
-        choices={
-            name: list(dict.fromkeys(row[name] for row in results))
-            for name in ("protocol", "model", "loss")
-            if name in columns
-        },
-        formats=FORMATS,
-        runs=runs,
-        when=_when,
+        results=results, columns=columns, choices=choices, formats=FORMATS, runs=runs, when=_when,
         environment=runs[-1]["environment"] if runs else {},
         commands=commands_of(run["request"].get("arguments", []) for run in runs),
-    )
+    )  # fmt: skip
 
 
 #: What a run says of its surroundings (:mod:`closecall.report.environment`), and what stands for what is missing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from closecall.report import charts
 from closecall.report.blocks import Fold, Tabled
 from closecall.report.formats import Row, Table
 from reproduction.protocol.pairs import CRITERIA
-from reproduction.protocol.plan import STARTS, steps_for
+from reproduction.protocol.plan import steps_for
 from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
 from reproduction.run.jobs import Job
 from reproduction.run.record import Record
@@ -24,39 +24,23 @@ from . import figure1, figures
 from .exact01 import exact01_shown
 from .figure5 import simulated, simulation_gains, simulation_table
 from .sorr import Found, sorr_shown
-from .tables import error_table, method_table, notes_on, start_table, suite_tables
+from .tables import error_table, method_table, notes_on, suite_tables
+from .words import said
 
 
 @dataclass
 class Section:
-    """One job's part of the report.
-
-    Parameters
-    ----------
-    name, title : str
-    suite : str
-        The name for its data sets.
-    tables : list of Table
-    charts : dict
-        File stem -> what Vega-Lite draws, as plain values.
-    captions : dict
-        File stem -> what the chart shows and how to read it.
-    notes : list of str
-    scores : list of Scores
-        What the tables and charts are made of, for the page's summary.
-    published : list of PairTable
-        The paper's tables on the same suite.
-    """
+    """One job's part of the report."""
 
     name: str
     title: str
-    suite: str = ""
+    suite: str = ""  # the name for its data sets
     tables: list[Table] = field(default_factory=list)
-    charts: dict[str, Any] = field(default_factory=dict)
-    captions: dict[str, str] = field(default_factory=dict)
+    charts: dict[str, Any] = field(default_factory=dict)  # file stem -> what Vega-Lite draws, as plain values
+    captions: dict[str, str] = field(default_factory=dict)  # file stem -> what the chart shows and how to read it
     notes: list[str] = field(default_factory=list)
-    scores: list[Scores] = field(default_factory=list)
-    published: list[PairTable] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)  # what the tables and charts are made of, for the summary
+    published: list[PairTable] = field(default_factory=list)  # the paper's tables on the same suite
 
     def draw(self, stem: str, chart: Any, caption: str) -> None:
         """Add a chart."""
@@ -114,7 +98,6 @@ def _gather(section: Section, job: Job, archive: Archive) -> None:
 def _suite(section: Section, job: Job, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
     for scores in section.scores:
         section.tables += suite_tables(scores, section.published, criteria=criteria)
-        section.tables += _start_tables(job, archive, scores)
         _suite_charts(section, scores)
 
 
@@ -123,44 +106,12 @@ def _where(scores: Scores) -> str:
 
 
 def _suite_charts(section: Section, scores: Scores) -> None:
-    stem, where = f"{scores.protocol}-{scores.model}", _where(scores)
-    section.draw(
-        f"accuracy-{stem}",
-        charts.side_by_side([figures.accuracies(scores, loss) for loss in LOSSES]),
-        f"Test accuracy of the five methods on each data set, mean over the splits ({where}). Further right is better; "
-        "click a method in the legend to see it alone.",
-    )
-    section.draw(
-        f"gains-{stem}",
-        charts.side_by_side([figures.gains(scores, loss) for loss in LOSSES]),
-        f"What close decay gains over average on each data set, in points of test accuracy ({where}). Coloured bars "
-        "are significant by the protocol's test.",
-    )
+    drawn = {"accuracy": figures.accuracies, "gains": figures.gains}
     if len(scores.datasets) > 1:
-        section.draw(
-            f"ranks-{stem}",
-            charts.side_by_side([figures.critical_difference(scores, loss) for loss in LOSSES]),
-            f"Average rank of each method over the data sets; further left is better ({where}). Grey bars join methods "
-            "whose ranks do not differ significantly (Nemenyi, 0.05).",
-        )
-
-
-def _start_tables(job: Job, archive: Archive, scores: Scores) -> list[Table]:
-    """How much the start matters, if the same cells were also run from another start, on their common splits."""
-    if scores.model != "linear":
-        return []
-    mine = [cell for cell in job.cells() if (cell.protocol, cell.model) == (scores.protocol, "linear")]
-    tables = []
-    for other in (start for start in STARTS if start != job.options.start):
-        found = [cell for cell in mine if replace(cell, start=other).key in archive.done]
-        # Fewer splits do for a question like this; both sides are then averaged over those alone.
-        splits = max((cell.split for cell in found), default=-1) + 1
-        shared = [cell for cell in mine if cell.split < splits]
-        for again in archive.gather([replace(cell, start=other) for cell in shared]):
-            if again.datasets:
-                same = scores if splits == scores.splits else archive.gather(shared)[0]
-                tables += [start_table(same, again, (job.options.start, other), loss) for loss in LOSSES]
-    return tables
+        drawn["ranks"] = figures.critical_difference
+    for name, draw in drawn.items():
+        panels = charts.side_by_side([draw(scores, loss) for loss in LOSSES])
+        section.draw(f"{name}-{scores.protocol}-{scores.model}", panels, said(f"caption.{name}", where=_where(scores)))
 
 
 def _errors(section: Section, job: Job, archive: Archive) -> None:
@@ -168,17 +119,12 @@ def _errors(section: Section, job: Job, archive: Archive) -> None:
         beside = job.suites == ("fan8",) and scores.model == "linear"
         section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
         section.tables += [method_table(scores, loss) for loss in LOSSES]
-        section.tables += _start_tables(job, archive, scores)
 
 
 def _scatter(section: Section, job: Job, archive: Archive) -> None:
     for scores in section.scores:
-        section.draw(
-            f"scatter-{scores.protocol}-{scores.model}",
-            figures.scatter(scores),
-            f"Close decay against average, a point for each data set ({_where(scores)}). Above the dashed line close "
-            "decay is better; coloured points differ significantly.",
-        )
+        caption = said("caption.scatter", where=_where(scores))
+        section.draw(f"scatter-{scores.protocol}-{scores.model}", figures.scatter(scores), caption)
 
 
 def _error_tables(section: Section, job: Job, archive: Archive) -> None:
@@ -187,12 +133,8 @@ def _error_tables(section: Section, job: Job, archive: Archive) -> None:
 
 def _chosen(section: Section, job: Job, archive: Archive) -> None:
     for scores in section.scores:
-        section.draw(
-            f"chosen-k-{scores.protocol}-{scores.model}",
-            figures.chosen_k(scores),
-            f"(a) The share k*/n of the training examples that validation chose for close decay, and (b) the gain over "
-            f"average against that share ({_where(scores)}).",
-        )
+        caption = said("caption.chosen", where=_where(scores))
+        section.draw(f"chosen-k-{scores.protocol}-{scores.model}", figures.chosen_k(scores), caption)
         section.tables.append(_chosen_table(scores))
 
 
@@ -213,7 +155,7 @@ def _chosen_table(scores: Scores) -> Table:
             cells += [str(len(inside)), f"{100 * np.mean(inside):+.2f}" if inside else ""]
         rows.append(("all of them" if low > 0.99 else f"{low:g} to {min(high, 1):g}", *cells))
     header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
-    notes = ("Median over splits of the k* that validation chose for close decay; mean gain over average, in points.",)
+    notes = (said("note.chosen"),)
     name = f"chosen-k-{scores.protocol}-{scores.model}"
     heading = f"Chosen k*: {scores.model}, protocol {scores.protocol}"
     return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
@@ -227,20 +169,10 @@ def _figure1(section: Section, job: Job, archive: Archive) -> None:
     with archive.understood():
         points, lines, table = figure1.figure1_shown(content, steps)
     section.tables.append(table)
-    section.draw(
-        "figure1",
-        figures.boundaries(points, lines),
-        "Where each method puts its boundary on the four synthetic sets (logistic loss); the best position is 0 in "
-        f"all four. {_WAYS if content.get('descent') else 'Shown are'} the minimisers at alpha "
-        f"{figure1.FIGURE1_ALPHAS[0]:g}, each with the k that gives the fewest training errors. Each method has its "
-        "own lane, so equal boundaries remain visible; boundaries beyond -1 or 1 are not shown.",
-    )
-
-
-_WAYS = (
-    f"First row: the descent used for the paper's figure (no penalty, from zero, rate {figure1.RATE:g}, "
-    f"k = {figure1.DESCENT_K}), which ends before average is trained. Second row:"
-)
+    descent = said("caption.descent", rate=figure1.RATE, k=figure1.DESCENT_K)
+    ways = descent if content.get("descent") else "Shown are"
+    caption = said("caption.figure1", ways=ways, alpha=figure1.FIGURE1_ALPHAS[0])
+    section.draw("figure1", figures.boundaries(points, lines), caption)
 
 
 def _examples(section: Section, job: Job, archive: Archive) -> None:
@@ -303,13 +235,8 @@ def _figure5(section: Section, job: Job, archive: Archive) -> None:
             section.notes += [f"{protocol}, {model}: {hole.dataset}: {hole.why}" for hole in holes]
             if records:
                 stem = f"figure5-{title(size.name)}-{protocol}-{model}"
-                section.draw(
-                    stem,
-                    figures.simulations(records),
-                    f"Test accuracy on {title(size.name)} as outliers, imbalance or ambiguous examples are added "
-                    f"({model} model, {protocol} protocol); the levels are equally spaced. Dotted: always predicting "
-                    "the larger class.",
-                )
+                caption = said("caption.figure5", name=title(size.name), model=model, protocol=protocol)
+                section.draw(stem, figures.simulations(records), caption)
                 note = f"{len({cell.split for cell in chosen})} splits, {chosen[0].max_iter} steps."
                 section.tables.append(simulation_gains(stem, records))
                 section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
@@ -319,18 +246,9 @@ Add = Callable[[Section, Job, Archive], None]
 _SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in ("significant", "points"))
 #: What each target's section consists of.
 _PARTS: dict[str, tuple[Add, ...]] = {
-    "overview": (_suite, _scatter, _chosen),
-    "figure1": (_figure1,),
-    "examples": (_examples,),
-    "figure2": (_figure2,),
-    "table1": (_SIGNIFICANT,),
-    "table2": (_SIGNIFICANT,),
-    "table3": (_errors,),
-    "figure3": (_scatter, _error_tables),
-    "figure4": (_chosen,),
-    "figure5": (_figure5,),
-    "table4": (_POINTS,),
-    "table5": (_POINTS,),
-    "exact01": (partial(_beyond, shown=exact01_shown),),
+    "overview": (_suite, _scatter, _chosen), "figure1": (_figure1,), "examples": (_examples,),
+    "figure2": (_figure2,), "table1": (_SIGNIFICANT,), "table2": (_SIGNIFICANT,), "table3": (_errors,),
+    "figure3": (_scatter, _error_tables), "figure4": (_chosen,), "figure5": (_figure5,), "table4": (_POINTS,),
+    "table5": (_POINTS,), "exact01": (partial(_beyond, shown=exact01_shown),),
     "sorr": (partial(_beyond, shown=sorr_shown),),
-}
+}  # fmt: skip

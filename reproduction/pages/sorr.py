@@ -20,6 +20,8 @@ from reproduction.protocol.grid import LABELS
 from reproduction.run.record import Record
 from reproduction.run.scores import title
 
+from .words import said
+
 #: (loss, aggregate) -> published mean test errors in percent, in the order of the suite.
 PUBLISHED: dict[tuple[str, str], tuple[float, ...]] = {
     ("logistic", "average"): (20.46, 14.27, 17.25, 25.50),
@@ -76,19 +78,14 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
         "published": lambda r: "" if r["published"] is None else f"{r['published']:.2f}",
         "difference": lambda r: "" if r["published"] is None else f"{r['difference']:+.2f}{'*' * r['differs']}",
     }
-    notes = (
-        f"Means over {max(r['splits'] for r in records)} stratified splits: half for training, a quarter for "
-        f"validation and a quarter for testing; {max_iter} steps. Alphas {_listed(RANGE_ALPHAS)}; k of "
-        f"{_listed(RANGE_KS)} of the training rows; ranked ranges with m of {_listed(RANGE_MS)} and k of 0.5 or 1. "
-        "The paper uses other steps, grids and splits; its ranked ranges have the lowest errors on all four sets. "
-        "Intervals are corrected for overlapping splits; a star marks a difference of more than two standard errors "
-        "over our splits, ignoring the paper's own spread.",
-        *_sentences(records),
-    )
-    return table_of("sorr", "Ranked ranges and their relatives: test errors", columns, records, notes)
+    grids = {"alphas": listed(RANGE_ALPHAS), "ks": listed(RANGE_KS), "ms": listed(RANGE_MS)}
+    how = said("sorr.how", splits=max(r["splits"] for r in records), steps=max_iter, **grids)
+    title = "Ranked ranges and their relatives: test errors"
+    return table_of("sorr", title, columns, records, (how, *_sentences(records)))
 
 
-def _listed(numbers: Sequence[float]) -> str:
+def listed(numbers: Sequence[float]) -> str:
+    """The numbers as a text."""
     return ", ".join(f"{number:g}" for number in numbers)
 
 
@@ -99,13 +96,7 @@ def _sentences(records: Sequence[Row]) -> Iterator[str]:
     if compared:
         yield f"{len(apart)} of {len(compared)} published figures differ by more than two standard errors."
     for record in apart:
-        gap = abs(record["difference"])
-        yield (
-            f"{record['set']}, {record['loss']}, {LABELS[record['method']]}: {record['error']:.2f} here, {gap:.2f} "
-            f"points {'above' if record['difference'] > 0 else 'below'} the published {record['published']:.2f}, "
-            f"{_times(gap, record['standard_error'])}."
-        )
-
-
-def _times(gap: float, error: float) -> str:
-    return f"{gap / error:.1f} standard errors" if error else "with no spread over the splits"
+        gap, error = abs(record["difference"]), record["standard_error"]
+        side, label = "above" if record["difference"] > 0 else "below", LABELS[record["method"]]
+        times = f"{gap / error:.1f} standard errors" if error else "with no spread over the splits"
+        yield said("sorr.apart", r=record, label=label, gap=gap, side=side, times=times)

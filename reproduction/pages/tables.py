@@ -17,6 +17,8 @@ from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
 
+from .words import said
+
 CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "joint": "p < 0.05 and at least 2 points"}
 
 
@@ -48,16 +50,9 @@ def _table(
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
-    """One block of the paper's square tables: how often the column's method beats the row's.
+    """One block of the paper's square tables: how often the column's method beats the row's by the criterion.
 
-    Parameters
-    ----------
-    scores : Scores
-    loss : str
-    criterion : str
-        ``significant``, ``points`` or ``joint``.
-    published : PairTable, optional
-        The table to compare with; each cell then shows our number and, in brackets, the published one.
+    Beside a published table each cell shows our number and, in brackets, the paper's.
     """
     fractions = scores.fractions(loss, criterion)
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
@@ -70,10 +65,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
             f"In brackets: the values of the paper's {published.name} (consistent with {denominators} data sets)."
         )
     table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
-    rows = [
-        (LABELS[method], *map(_beside, fractions[i], theirs[i]))
-        for i, method in enumerate(METHODS)
-    ]  # fmt: skip
+    rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
     header = ("beaten / by", *(LABELS[method] for method in METHODS))
     return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
 
@@ -153,11 +145,7 @@ def _claim(scores: Scores, loss: str) -> str:
         else:
             found["equal"].append(name)
     words = [f"{outcome} on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
-    return (
-        "A + marks errors where close decay differs from atk. The paper: equal on six sets, better on two, on monk by "
-        "more than 6 points. "
-        f"Here: {'; '.join(words)}."
-    )
+    return said("note.claim", words="; ".join(words))
 
 
 def gain_table(scores: Scores, loss: str) -> Table:
@@ -207,8 +195,7 @@ def method_table(scores: Scores, loss: str) -> Table:
     }
     distance = stats.critical_difference(len(methods), len(test)) if len(test) else np.nan
     notes = [
-        "Accuracy: mean over data sets, in percent. Gap: training minus test accuracy, in points. Wins-losses are data "
-        "sets against average: p < 0.05, then also at least 2 points.",
+        said("note.methods"),
         f"Ranks that differ by less than {distance:.2f} do not differ significantly (Nemenyi, 0.05).",
     ]
     return _table("methods", "All methods", scores, loss, columns, records, notes)
@@ -234,40 +221,6 @@ def across_table(scores: Scores, loss: str) -> Table:
         "Holm": lambda record: p_value(record["p_holm"]),
     }
     return _table("across", "Across data sets", scores, loss, columns, records)
-
-
-def start_table(scores: Scores, other: Scores, names: tuple[str, str], loss: str) -> Table:
-    """Sensitivity to the start: the same splits solved from two starts, method by method.
-
-    Parameters
-    ----------
-    scores, other : Scores
-        The two starts; compared on the data sets that both have.
-    names : tuple of str
-        The names of the starts.
-    """
-    common = [name for name in scores.datasets if name in other.datasets]
-    first, second = (
-        part.test(loss)[[part.datasets.index(name) for name in common]].mean(axis=-1) for part in (scores, other)
-    )
-    moves = second - first
-    records: list[Row] = [
-        {
-            "method": method, "mean_change": float(moves[:, j].mean()) if common else np.nan,
-            "largest_change": float(np.abs(moves)[:, j].max(initial=0)),
-            "datasets_beyond_1_point": int((np.abs(moves)[:, j] >= 0.01).sum()), "datasets": len(common),
-        }
-        for j, method in enumerate(METHODS)
-    ]  # fmt: skip
-    columns: dict[str, Column] = {
-        "method": lambda record: LABELS[record["method"]],
-        "mean change": lambda record: f"{100 * record['mean_change']:+.2f}",
-        "largest": lambda record: f"{100 * record['largest_change']:.2f}",
-        "over 1 point": "{datasets_beyond_1_point} of {datasets}",
-    }
-    heading = f"Sensitivity to the start ({names[0]} -> {names[1]})"
-    notes = ["Change of the mean test accuracy of a data set, in points."]
-    return _table(f"start-{names[1]}", heading, scores, loss, columns, records, notes)
 
 
 def suite_tables(

@@ -8,15 +8,6 @@ from closecall.table.read.dataset import DataError, NotAtHandError
 from reproduction.protocol.dataset import Dataset
 
 from .sources import data_directory, load_dataset
-from .suites import SUITES, Availability, available
+from .suites import SUITES, available
 
-__all__ = [
-    "SUITES",
-    "Availability",
-    "DataError",
-    "Dataset",
-    "NotAtHandError",
-    "available",
-    "data_directory",
-    "load_dataset",
-]
+__all__ = ["SUITES", "DataError", "Dataset", "NotAtHandError", "available", "data_directory", "load_dataset"]

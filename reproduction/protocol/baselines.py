@@ -28,19 +28,9 @@ from .splits import PARTS
 
 
 def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[float]) -> Array:
-    """Rows of the three scikit-learn baselines.
+    """Rows (of dtype ROW) of the three scikit-learn baselines.
 
-    Parameters
-    ----------
-    X, y : sequences of arrays
-        Training, validation and test part.
-    alphas : sequence of float
-        The grid; C = 1/alpha.
-
-    Returns
-    -------
-    rows : array of dtype ROW
-        ``loss`` is empty: each has its own.
+    X and y hold the training, validation and test part; C = 1/alpha. ``loss`` is empty: each has its own.
 
     Examples
     --------

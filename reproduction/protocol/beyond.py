@@ -48,21 +48,11 @@ Rows = Callable[[Division, int], Array]
 
 @dataclass(frozen=True)
 class Study:
-    """The kind of cell used for another paper.
+    """The kind of cell used for another paper."""
 
-    Parameters
-    ----------
-    places : tuple of (loss, method)
-        The (loss, method) of each row in its record.
-    rows : callable
-        (division, steps) -> rows of dtype ROW.
-    whole : bool
-        Whether each of the three parts contains all rows of the set.
-    """
-
-    places: tuple[tuple[str, str], ...]
-    rows: Rows
-    whole: bool = False
+    places: tuple[tuple[str, str], ...]  # the (loss, method) of each row in its record
+    rows: Rows  # (division, steps) -> rows of dtype ROW
+    whole: bool = False  # whether each of the three parts contains all rows of the set
 
 
 def whole(data: Dataset) -> Division:

@@ -21,21 +21,7 @@ from closecall.table.read.encode import encoded, plan_of
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A classification data set, read-only.
-
-    Parameters
-    ----------
-    name, source, version : str
-        Its name, where it comes from (``embedded``, ``pmlb``, ``openml``, ``fan8``, ``file``) and in which edition.
-    X : array of shape (samples, features)
-        Numbers; a nominal column holds codes into its categories; NaN is missing.
-    y : array of shape (samples,)
-        Class codes into ``classes``.
-    classes : tuple of str
-        The target labels as they were written, by number or letter.
-    feature_names : tuple of str
-    categories : tuple
-        For each feature None (numeric) or the strings its codes stand for.
+    """A classification data set, read-only: its name, where it comes from and in which edition, and its content.
 
     Examples
     --------
@@ -48,13 +34,13 @@ class Dataset:
     """
 
     name: str
-    source: str
+    source: str  # embedded, pmlb, openml, fan8 or file
     version: str
-    X: Array
-    y: Array
-    classes: tuple[str, ...]
+    X: Array  # (samples, features): numbers; a nominal column holds codes into its categories; NaN is missing
+    y: Array  # (samples,): class codes into ``classes``
+    classes: tuple[str, ...]  # the target labels as they were written, by number or letter
     feature_names: tuple[str, ...]
-    categories: tuple[tuple[str, ...] | None, ...]
+    categories: tuple[tuple[str, ...] | None, ...]  # for each feature None (numeric) or what its codes stand for
 
     def __post_init__(self) -> None:
         X, y = np.array(self.X, dtype=np.float64, order="C"), np.array(self.y, dtype=np.int64)
@@ -84,7 +70,7 @@ class Dataset:
         if len(counts) != len(self.classes) or not counts.all():
             return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
         if len(self.classes) < 2:
-            return f"the targethas only one class ({self.classes[0]!r}); a classifier needs two"
+            return f"the target has only one class ({self.classes[0]!r}); a classifier needs two"
         # fmax and fmin pass over NaN without nanmax's warning; an all-missing column says as little as a constant one.
         if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
             return "every feature is constant: there is nothing to learn from; check the columns"
@@ -115,13 +101,7 @@ class Dataset:
         return np.where(self.y == 1, 1.0, -1.0)
 
     def matrix_paper(self) -> Array:
-        """The paper's matrix: columns with missing values dropped, nominal ones as integer codes.
-
-        Returns
-        -------
-        matrix : array of shape (samples, complete features)
-            The codes follow the order of ``categories``.
-        """
+        """The paper's matrix (samples, complete features): nominal columns as codes in the order of ``categories``."""
         complete = ~np.isnan(self.X).any(axis=0)
         if not complete.any():
             raise DataError(
@@ -131,20 +111,10 @@ class Dataset:
         return self.X[:, complete]
 
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
-        """Matrices of the given rows, one-hot encoded and imputed from the training rows.
+        """Matrices (rows, columns) of each of the given rows, one-hot encoded and imputed from the training rows.
 
         A missing number becomes the training mean, a missing category the most frequent training one. A category absent
         from the training rows becomes all zeros. Two categories share one column, more have one each.
-
-        Parameters
-        ----------
-        train, *others : arrays of int (or of bool, shape (samples,))
-            Rows; the first argument holds the training rows.
-
-        Returns
-        -------
-        parts : tuple of arrays of shape (rows, columns)
-            One for each argument, all with the same columns.
         """
         parts = [self.X[np.asarray(rows)] if len(rows) else self.X[:0] for rows in (train, *others)]
         if not len(parts[0]):
@@ -157,12 +127,9 @@ class Dataset:
                 f"data set {self.name!r}: one-hot encoding gives {width} columns, {need / 2**30:.1f} GiB; "
                 "drop nominal columns with many values (identifiers, free text)"
             )
-        return tuple(
-            np.hstack([encoded(part[:, j], *plan) for j, plan in enumerate(plans)])
-            if width
-            else np.empty((len(part), 0))
-            for part in parts
-        )
+        if not width:
+            return tuple(np.empty((len(part), 0)) for part in parts)
+        return tuple(np.hstack([encoded(part[:, j], *plan) for j, plan in enumerate(plans)]) for part in parts)
 
     def frame(self) -> Any:
         """The features as a pandas frame, nominal columns as strings; the labels are ``np.array(classes)[y]``."""

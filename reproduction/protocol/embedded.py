@@ -9,8 +9,10 @@ random stream named after the set; ``EMBEDDED[name].drawn`` says what is drawn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -45,22 +47,16 @@ _ROBOT = (3, 3, 2, 3, 4, 2)
 _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 
 
-def _monk1() -> tuple[Array, Array]:
-    X = _grid(*_ROBOT)
-    head, body, _, _, jacket, _ = X.T
-    return _with_draw(X, ((head == body) | (jacket == _RED)).astype(int), 124, _rng("monk1"))
+def _ruled(
+    name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
+) -> tuple[Array, Array]:
+    """Every combination of codes from ``first`` on, labelled by a rule on the columns, then ``again`` some of them."""
+    X = _grid(*sizes) + first
+    return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
 
 
-def _monk2() -> tuple[Array, Array]:
-    X = _grid(*_ROBOT) + 1
-    return _with_draw(X, ((X == 1).sum(axis=1) == 2).astype(int), 169, _rng("monk2"))
-
-
-def _monk3() -> tuple[Array, Array]:
-    X = _grid(*_ROBOT)
-    _, body, _, holding, jacket, _ = X.T
-    y = ((jacket == _GREEN) & (holding == _SWORD)) | ((jacket != _BLUE) & (body != _OCTAGON))
-    return _with_draw(X, y.astype(int), 122, _rng("monk3"), flips=6)  # 5 % of the training part has the wrong label
+def _monk3(x: Array) -> Array:
+    return ((x[4] == _GREEN) & (x[3] == _SWORD)) | ((x[4] != _BLUE) & (x[1] != _OCTAGON))
 
 
 _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -101,33 +97,10 @@ def _titanic() -> tuple[Array, Array]:
     return np.repeat([who for who, *_ in cells], repeats, axis=0), np.repeat([label for _, label, _ in cells], repeats)
 
 
-def _parity5() -> tuple[Array, Array]:
-    X = _grid(*[2] * 5)
-    return X, X.sum(axis=1) % 2
-
-
-def _parity5_plus_5() -> tuple[Array, Array]:
-    X = _grid(*[2] * 10)
-    # Which five of the ten bits count is a convention; these are the published ones (2, 3, 4, 6 and 8).
-    return _with_draw(X, X[:, [1, 2, 3, 5, 7]].sum(axis=1) % 2, 100, _rng("parity5+5"))
-
-
 def _mux6() -> tuple[Array, Array]:
     X = np.repeat(_grid(*[2] * 6), 2, axis=0)  # the published set has every point twice
     address = 2 * X[:, 0] + X[:, 1]
     return X, X[np.arange(len(X)), 2 + address]
-
-
-def _xd6() -> tuple[Array, Array]:
-    X = _grid(*[2] * 9)
-    triples = X.reshape(-1, 3, 3).min(axis=2)  # each of three conjunctions of three bits
-    return _with_draw(X, triples.max(axis=1), 461, _rng("xd6"))  # nine tenths of the 512 points again
-
-
-def _three_of_9() -> tuple[Array, Array]:
-    X = _grid(*[2] * 9)
-    runs = X[:, :-2] & X[:, 1:-1] & X[:, 2:]  # three neighbouring ones anywhere
-    return X, runs.any(axis=1).astype(int)
 
 
 def _corral() -> tuple[Array, Array]:
@@ -137,11 +110,6 @@ def _corral() -> tuple[Array, Array]:
     wrong = np.isin(np.arange(32), _rng("corral").choice(32, 8, replace=False)).astype(int)
     correlated = np.concatenate([y, y, y, 1 - y, y ^ wrong])
     return np.column_stack([np.tile(bits, (5, 1)), correlated]), np.tile(y, 5)
-
-
-def _mofn() -> tuple[Array, Array]:
-    X = _grid(*[2] * 10)
-    return _with_draw(X, (X[:, 2:9].sum(axis=1) >= 3).astype(int), 300, _rng("mofn-3-7-10"))
 
 
 _NORMAL_MEAN = 2 / np.sqrt(20)
@@ -186,21 +154,41 @@ def _numbered(count: int) -> str:
 #: Every embedded set by name.
 EMBEDDED: dict[str, Embedded] = {
     "corral": Embedded(_corral, "A0 A1 B0 B1 irrelevant correlated", "which 8 of the 32 training rows disagree"),
-    "mofn-3-7-10": Embedded(_mofn, _numbered(10), "the training part of 300"),
-    "monk1": Embedded(_monk1, _ROBOT_NAMES, "the training part of 124"),
-    "monk2": Embedded(_monk2, _ROBOT_NAMES, "the training part of 169"),
-    "monk3": Embedded(_monk3, _ROBOT_NAMES, "the training part of 122 and its 6 wrong labels"),
+    "mofn-3-7-10": Embedded(
+        partial(_ruled, "mofn-3-7-10", [2] * 10, lambda x: x[2:9].sum(axis=0) >= 3, 300), _numbered(10),
+        "the training part of 300",
+    ),
+    "monk1": Embedded(
+        partial(_ruled, "monk1", _ROBOT, lambda x: (x[0] == x[1]) | (x[4] == _RED), 124), _ROBOT_NAMES,
+        "the training part of 124",
+    ),
+    "monk2": Embedded(
+        partial(_ruled, "monk2", _ROBOT, lambda x: (x == 1).sum(axis=0) == 2, 169, first=1), _ROBOT_NAMES,
+        "the training part of 169",
+    ),
+    "monk3": Embedded(  # 5 % of the training part has the wrong label
+        partial(_ruled, "monk3", _ROBOT, _monk3, 122, flips=6), _ROBOT_NAMES,
+        "the training part of 122 and its 6 wrong labels",
+    ),
     "mux6": Embedded(_mux6, "address1 address2 bit0 bit1 bit2 bit3"),
-    "parity5": Embedded(_parity5, _numbered(5)),
-    "parity5+5": Embedded(_parity5_plus_5, _numbered(10), "the training part of 100"),
+    "parity5": Embedded(partial(_ruled, "parity5", [2] * 5, lambda x: x.sum(axis=0) % 2), _numbered(5)),
+    "parity5+5": Embedded(  # which five of the ten bits count is a convention; these are the published ones
+        partial(_ruled, "parity5+5", [2] * 10, lambda x: x[[1, 2, 3, 5, 7]].sum(axis=0) % 2, 100), _numbered(10),
+        "the training part of 100",
+    ),
     "ringnorm": Embedded(_ringnorm, _numbered(20), "all 2,000 rows"),
-    "threeOf9": Embedded(_three_of_9, _numbered(9)),
+    "threeOf9": Embedded(  # three neighbouring ones anywhere
+        partial(_ruled, "threeOf9", [2] * 9, lambda x: (x[:-2] & x[1:-1] & x[2:]).any(axis=0)), _numbered(9)
+    ),
     "tic-tac-toe": Embedded(_tic_tac_toe, _numbered(9)),
     "titanic": Embedded(_titanic, "class child male"),
     "twonorm": Embedded(_twonorm, _numbered(20), "all 2,000 rows"),
     "wdbc": Embedded(_wdbc, _numbered(30)),
-    "xd6": Embedded(_xd6, _numbered(9), "the training part of 461"),
-}
+    "xd6": Embedded(  # any of three conjunctions of three bits; nine tenths of the 512 points again
+        partial(_ruled, "xd6", [2] * 9, lambda x: x.reshape(3, 3, -1).min(axis=1).max(axis=0), 461), _numbered(9),
+        "the training part of 461",
+    ),
+}  # fmt: skip
 
 
 def embedded(name: str) -> Dataset:

@@ -28,6 +28,12 @@ from closecall.table.read.text import MAX_HEADER, check_columns
 from .dataset import Dataset
 
 
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of one of our own CSV files, as text by column."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
     """A CSV, TSV or Parquet file as a pandas frame; the target and the nominal columns are read as text."""
     kind = suffix_of(path)
@@ -51,23 +57,19 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
             raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
         check_columns(len(header), what)
         # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
-        exact = {"float_precision": "round_trip"} if _version(pd) < (3, 1) else {}
+        old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
         with warnings.catch_warnings():
             # pandas warns of rows longer than the header, and drops what is over
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
                 io.BytesIO(raw), sep=separator, dtype=text, index_col=False, encoding="utf-8-sig",
-                keep_default_na=False, na_values=[""], low_memory=False, **exact,
+                keep_default_na=False, na_values=[""], low_memory=False,
+                **({"float_precision": "round_trip"} if old else {}),
             )  # fmt: skip
     except pd.errors.EmptyDataError as error:
         raise DataError(f"{what} is empty; it needs a header line and rows") from error
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{what} is not a UTF-8 table with rows of equal length ({str(error).strip()})") from error
-
-
-def _version(pd: Any) -> tuple[int, int]:
-    major, minor, *_ = pd.__version__.split(".")
-    return int(major), int(minor)
 
 
 def from_frame(
@@ -98,10 +100,8 @@ def _columns(
     features: Any, nominal: Collection[str], name: str, pd: Any
 ) -> tuple[Any, tuple[tuple[str, ...] | None, ...]]:
     """All columns as one float matrix, numbers at once and nominal ones as codes, and the nominal ones' categories."""
-    is_number = np.array(
-        [column not in nominal and pd.api.types.is_numeric_dtype(dtype) for column, dtype in features.dtypes.items()],
-        dtype=bool,
-    )
+    kinds = features.dtypes.items()
+    is_number = np.array([c not in nominal and pd.api.types.is_numeric_dtype(kind) for c, kind in kinds], dtype=bool)
     X = np.empty(features.shape)
     X[:, is_number] = features.loc[:, is_number].to_numpy(dtype=np.float64, na_value=np.nan)
     categories: list[tuple[str, ...] | None] = [None] * X.shape[1]

@@ -60,19 +60,9 @@ def _counts(method: str, n: int) -> list[tuple[int | None, float | None]]:
 #: One row of a grid. Correct predictions are kept as counts: exact, and any accuracy follows from the parts' sizes.
 #: Baselines leave ``objective`` NaN, and ``loss`` empty where the baseline has its own.
 ROW = np.dtype(
-    [
-        ("loss", "U16"),
-        ("method", "U24"),
-        ("k", "f8"),
-        ("alpha", "f8"),
-        ("train", "u4"),
-        ("validation", "u4"),
-        ("test", "u4"),
-        ("objective", "f8"),
-        ("n_iter", "u4"),
-        ("converged", "?"),
-    ]
-)
+    [("loss", "U16"), ("method", "U24"), ("k", "f8"), ("alpha", "f8"), ("train", "u4"), ("validation", "u4"),
+     ("test", "u4"), ("objective", "f8"), ("n_iter", "u4"), ("converged", "?")]
+)  # fmt: skip
 #: The baselines by name, with what the reader sees.
 BASELINES = {
     "average_exact_intercept": "average, exact intercept",
@@ -87,20 +77,10 @@ LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
 
 
 def choose(rows: Array, protocol: str) -> Array:
-    """The row that validation chooses for each (loss, method).
+    """The row (of dtype ROW) that validation chooses for each (loss, method), sorted by name.
 
     Most correct on the validation part; ties go to the larger alpha, then the larger k under ``paper`` (the released
     code's order), to the larger k, then the larger alpha under ``sound``.
-
-    Parameters
-    ----------
-    rows : array of dtype ROW
-    protocol : str
-
-    Returns
-    -------
-    chosen : array of dtype ROW
-        One row for each (loss, method) that occurs, sorted by name.
 
     Examples
     --------
@@ -128,12 +108,7 @@ def rows_of(problems: list[Problem]) -> Array:
 def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
     """Fill in how many examples of each part every linear classifier gets right (margin > 0).
 
-    Parameters
-    ----------
-    rows : array (problems,) of dtype ROW
-    coef : array (problems, features)
-    intercept : array (problems,)
-    division : Division
+    ``rows`` (problems,) are of dtype ROW; ``coef`` is (problems, features), ``intercept`` (problems,).
     """
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         correct = np.zeros(len(rows), dtype=np.int64)

@@ -15,20 +15,12 @@ from .protocol import get_protocol
 
 @dataclass(frozen=True)
 class Pair:
-    """One pair of methods over the data sets.
-
-    Parameters
-    ----------
-    gains : array (datasets,)
-        Mean accuracy of ``better`` minus that of ``base``.
-    p : array (datasets,)
-        From the protocol's test, Holm-adjusted over the data sets under ``sound``.
-    """
+    """One pair of methods over the data sets."""
 
     base: str
     better: str
-    gains: Array
-    p: Array
+    gains: Array  # (datasets,): mean accuracy of ``better`` minus that of ``base``
+    p: Array  # (datasets,): from the protocol's test, Holm-adjusted over the data sets under ``sound``
 
     def wins(self, criterion: str) -> Array:
         """Boolean (datasets,): where ``better`` beats ``base`` by that criterion.
@@ -48,15 +40,9 @@ CRITERIA = tuple(_CRITERIA)
 
 
 def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tuple[str, str], Pair]:
-    """Every ordered pair (base, better) of methods compared on every data set.
+    """Every ordered pair (base, better) of methods compared on every data set by the protocol's test.
 
-    Parameters
-    ----------
-    scores : array (datasets, methods, splits)
-        Test accuracies.
-    methods : tuple of str
-    protocol : str
-        ``"paper"`` or ``"sound"``, which determines the test.
+    ``scores`` are test accuracies (datasets, methods, splits).
 
     Examples
     --------
@@ -80,10 +66,7 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
 def win_fractions(pairs: Mapping[tuple[str, str], Pair], methods: Sequence[str], criterion: str) -> Array:
     """The paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
 
-    Returns
-    -------
-    fractions : array (methods, methods)
-        NaN where a pair was not compared, or on no data set.
+    It is NaN where a pair was not compared, or on no data set.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar, get_type_hints
 
@@ -26,7 +26,8 @@ from .published import METHODS, MODELS
 #: Raise it when the protocol's code changes what a cell contains: the old records are then left alone, not mixed in.
 RECIPE = 1
 BOTH = tuple(PROTOCOLS)
-STARTS = ("least_squares", "zeros", "random")
+#: Where linear solves start; the second served to measure the sensitivity to it (docs/results/beyond-starts.md).
+STARTS = ("least_squares", "zeros")
 SPLITS = 25
 #: Splits on the embedded suite, which is there to be tried: the first report then takes a minute on two cores.
 TRIAL_SPLITS = 10
@@ -65,26 +66,6 @@ def from_plain(kind: type[T], content: Any) -> T:
 class Cell:
     """One unit of work.
 
-    Parameters
-    ----------
-    suite, dataset : str
-        The suite and name under which the data set is found.
-    checksum : str
-        SHA-256 of the data set's content.
-    split : int
-        Which random division.
-    model : str
-        ``"linear"`` or ``"network"``; the kind of a cell of another paper (:mod:`reproduction.protocol.beyond`).
-    protocol : str
-        ``"paper"`` or ``"sound"``.
-    max_iter : int
-        Steps of each solve.
-    start : str
-        Where the linear solves start; ``"zeros"`` and ``"random"`` serve to measure the sensitivity to it.
-    contamination, level : str, int
-        The kind and number of examples that Figure 5 adds; "" and 0 for unchanged data.
-    recipe : int
-
     Examples
     --------
     >>> cell = Cell("embedded", "monk3", "abc", 0, "linear", "paper")
@@ -92,15 +73,15 @@ class Cell:
     (64, True)
     """
 
-    suite: str
+    suite: str  # with the name, where the data set is found
     dataset: str
-    checksum: str
-    split: int
-    model: str
+    checksum: str  # SHA-256 of the data set's content
+    split: int  # which random division
+    model: str  # "linear" or "network", or the kind of a cell of another paper (reproduction.protocol.beyond)
     protocol: str
-    max_iter: int = MAX_ITER
-    start: str = STARTS[0]
-    contamination: str = ""
+    max_iter: int = MAX_ITER  # steps of each solve
+    start: str = STARTS[0]  # of the linear solves
+    contamination: str = ""  # the kind and number of examples that Figure 5 adds
     level: int = 0
     recipe: int = RECIPE
 
@@ -109,11 +90,6 @@ class Cell:
         """SHA-256 of everything that decides the result."""
         content = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "suite"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def group(self) -> Cell:
-        """The cell's first sibling: cells that differ only in the split have the same group."""
-        return replace(self, split=0)
 
 
 def rng_for(cell: Cell, stream: str) -> np.random.Generator:
@@ -167,35 +143,18 @@ def predicted_cost(cell: Cell, rows: int, features: int) -> float:
 
 @dataclass(frozen=True)
 class Target:
-    """A target that can be requested by name.
-
-    Parameters
-    ----------
-    name, title : str
-    suites : tuple of str
-        The suite of its data sets.
-    protocols : tuple of str
-        Run by default; none for targets that need no cells.
-    simulations : bool
-        Whether its cells are Figure 5's contaminations of one data set.
-    max_iter : int
-        Steps by default. The overview takes fewer: it is the first thing a user runs, and test errors are flat from
-        about 150 steps on.
-    model : str
-        For another paper: the kind of its cells (:mod:`reproduction.protocol.beyond`), whatever models and protocols
-        are requested. It is not part of ``all``.
-    most_splits : int
-        More are never run, even if requested.
-    """
+    """A target that can be requested by name."""
 
     name: str
     title: str
     suites: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    simulations: bool = False
+    protocols: tuple[str, ...] = ()  # run by default; none for targets that need no cells
+    simulations: bool = False  # whether its cells are Figure 5's contaminations of one data set
+    #: The overview takes fewer: it is the first thing a user runs, and test errors are flat from about 150 steps on.
     max_iter: int = MAX_ITER
+    #: For another paper: the kind of its cells, whatever models and protocols are requested. Not part of ``all``.
     model: str = ""
-    most_splits: int = MAX_SPLITS
+    most_splits: int = MAX_SPLITS  # more are never run, even if requested
 
 
 #: Every target by name, in the order in which a report shows them.
@@ -322,16 +281,7 @@ def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
 def cells_for(
     target: Target, sizes: Sequence[Size], options: RunOptions, levels: Sequence[tuple[str, int]] = ()
 ) -> list[Task]:
-    """The cells of a target on the available data sets, largest first.
-
-    Parameters
-    ----------
-    target : Target
-    sizes : sequence of Size
-        The data sets available locally.
-    options : RunOptions
-    levels : sequence of (contamination, level)
-        The contaminations of Figure 5, for a target that simulates data.
+    """The cells of a target on the available data sets, largest first; ``levels`` are Figure 5's contaminations.
 
     Examples
     --------
@@ -359,18 +309,10 @@ def cells_for(
         for split in range(splits)
         for cell in [
             Cell(
-                size.suite,
-                size.name,
-                size.checksum,
-                split,
-                model,
-                protocol,
-                steps_for(target, options, model),
-                options.start if model == "linear" else STARTS[0],
-                contamination,
-                level,
+                size.suite, size.name, size.checksum, split, model, protocol, steps_for(target, options, model),
+                options.start if model == "linear" else STARTS[0], contamination, level,
                 recipe_for(options, model, protocol),
             )
         ]
-    ]
+    ]  # fmt: skip
     return sorted(tasks, key=lambda task: -task.cost)

@@ -28,34 +28,16 @@ Divide = Callable[[Dataset, Streams, str, int], Division]
 
 @dataclass(frozen=True)
 class Protocol:
-    """How an experiment is done.
-
-    Parameters
-    ----------
-    name : str
-    divide : callable
-        ``(data, streams, contamination, level) -> Division``: divide, encode, contaminate and scale.
-    penalize_intercept : bool
-    tolerance : float
-        When a row may stop before its last step.
-    ties : tuple of str
-        How ties on the validation part are broken, most important criterion first; larger wins.
-    test : callable
-        The test of two methods on one data set.
-    corrected : bool
-        Whether Holm's correction over the data sets follows.
-    new_starts : bool
-        Whether every setting of a network has its own random start, as in the released experiments.
-    """
+    """How an experiment is done."""
 
     name: str
-    divide: Divide
+    divide: Divide  # (data, streams, contamination, level) -> Division: divide, encode, contaminate and scale
     penalize_intercept: bool
-    tolerance: float
-    ties: tuple[str, str]
-    test: PairTest
-    corrected: bool
-    new_starts: bool
+    tolerance: float  # when a row may stop before its last step
+    ties: tuple[str, str]  # how ties on the validation part are broken, most important first; larger wins
+    test: PairTest  # of two methods on one data set
+    corrected: bool  # whether Holm's correction over the data sets follows
+    new_starts: bool  # whether every setting of a network has its own random start, as in the released experiments
 
 
 def _divide_paper(data: Dataset, streams: Streams, contamination: str, level: int) -> Division:
@@ -100,11 +82,5 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol of that name; an unknown one raises ``ValueError``.
-
-    Examples
-    --------
-    >>> get_protocol("sound").ties
-    ('k', 'alpha')
-    """
+    """The protocol of that name; an unknown one raises ``ValueError``."""
     return lookup(PROTOCOLS, name, "protocol")

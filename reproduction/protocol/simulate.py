@@ -1,4 +1,8 @@
-"""Figure 5: what is added to a data set to make it harder (outliers, imbalance, ambiguity)."""
+"""Figure 5: what is added to a data set to make it harder (outliers, imbalance, ambiguity).
+
+Each takes X (samples, features), y (samples,) of -1 and +1, how many examples to add and a generator, and returns X and
+y with the given rows first, unchanged.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,7 @@ Contaminate = Callable[[Array, Array, int, np.random.Generator], tuple[Array, Ar
 def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Append points far beyond the other class: 10 x2 - 9 x1 with the label of x1, x2 being of the other label.
 
-    Parameters
-    ----------
-    X : array of shape (samples, features)
-    y : array of shape (samples,)
-        -1 and +1.
-    count : int
-        How many to add; their labels are drawn in proportion to the data.
-    rng : Generator
-
-    Returns
-    -------
-    X, y : arrays of shape (samples + count, features) and (samples + count,)
-        The given rows first, unchanged.
+    Their labels are drawn in proportion to the data.
 
     Examples
     --------
@@ -47,16 +39,7 @@ def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[
 
 
 def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Append copies of random negatives, drawn with replacement (Figure 5 adds more than there are).
-
-    Parameters and return values are those of `outliers`.
-
-    Examples
-    --------
-    >>> X, y = imbalance(np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]), 2, np.random.default_rng(0))
-    >>> X.ravel().tolist(), y.tolist()
-    ([0.0, 1.0, 0.0, 0.0], [-1.0, 1.0, -1.0, -1.0])
-    """
+    """Append copies of random negatives, drawn with replacement (Figure 5 adds more than there are)."""
     _check(X, y, count)
     rows = rng.choice(np.flatnonzero(y == -1), count)
     return np.concatenate([X, X[rows]]), np.concatenate([y, y[rows]])
@@ -65,14 +48,7 @@ def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Append copies of random negatives with a positive label, each negative at most once.
 
-    Without replacement: each pair is right once and wrong once for every classifier. Parameters and return values are
-    those of `outliers`.
-
-    Examples
-    --------
-    >>> X, y = ambiguity(np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]), 1, np.random.default_rng(0))
-    >>> X.ravel().tolist(), y.tolist()
-    ([0.0, 1.0, 0.0], [-1.0, 1.0, 1.0])
+    Without replacement: each pair is right once and wrong once for every classifier.
     """
     _check(X, y, count)
     negatives = np.flatnonzero(y == -1)
@@ -85,7 +61,7 @@ def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def _check(X: Array, y: Array, count: int) -> None:
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise DataError(
-            f"X of shape {X.shape} and y of shape {y.shape}do not match; pass (samples, features) and (samples,)"
+            f"X of shape {X.shape} and y of shape {y.shape} do not match; pass (samples, features) and (samples,)"
         )
     if set(np.unique(y).tolist()) != {-1, 1}:
         raise DataError(f"the labels must be -1 and +1, both present; got {np.unique(y)[:5].tolist()}")

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,27 +100,13 @@ def load_dataset(
     target: str = "",
     download: bool = True,
 ) -> Dataset:
-    """Load a data set by name or path.
+    """Load a data set by name or path, and fetch a PMLB or OpenML set that is not there if ``download``.
 
-    Parameters
-    ----------
-    name : str or path
-        ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31`` (OpenML's
-        data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
-        Parquet file (also ``.gz``).
-    data_dir : path, optional
-        See `data_directory`.
-    target : str
-        The target column of a file; found by its name (target, class, label, y) or taken as the last one if empty.
-    download : bool
-        Whether a PMLB or OpenML set that is not in the data directory may be fetched into it.
-
-    Raises
-    ------
-    NotAtHandError
-        If it is not on this machine and cannot be fetched.
-    DataError
-        If it cannot be used. Both are ``ValueError``.
+    A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
+    (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
+    Parquet file (also ``.gz``), whose target column is found by its name (target, class, label, y) or is the last one
+    unless it is given. ``DataError``, a ``ValueError``, says why a set cannot be used; ``NotAtHandError``, one of them,
+    that it is not on this machine and cannot be fetched.
 
     Examples
     --------
@@ -169,10 +156,6 @@ def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
     return task, OPENML100[task][0]
 
 
-def _load_embedded(name: str, request: Request) -> Dataset:
-    return embedded(name)
-
-
 def _load_pmlb(name: str, request: Request) -> Dataset:
     path = _place("pmlb", name, request.directory)
     if not path.exists():
@@ -199,10 +182,6 @@ def _load_openml(name: str, request: Request, source: str = "openml") -> Dataset
     return from_frame(
         frame, meta["target"], name=meta["name"], source="openml", version=version, nominal=meta["nominal"]
     )
-
-
-def _load_openml100(name: str, request: Request) -> Dataset:
-    return _load_openml(name, request, "openml100")
 
 
 def _read_task(task: int, data_id: int, path: Path) -> Dataset:
@@ -265,10 +244,10 @@ def _load_file(name: str, request: Request) -> Dataset:
 
 #: Every source by the word before the colon.
 LOADERS: dict[str, Callable[[str, Request], Dataset]] = {
-    "embedded": _load_embedded,
+    "embedded": lambda name, request: embedded(name),
     "pmlb": _load_pmlb,
     "openml": _load_openml,
-    "openml100": _load_openml100,
+    "openml100": partial(_load_openml, source="openml100"),
     "fan8": _load_fan8,
     "file": _load_file,
 }

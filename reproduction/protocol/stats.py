@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 import scipy  # `scipy.stats` is loaded when it is first asked: half of the time a command takes to start
@@ -17,14 +16,7 @@ __all__ = ["POINTS", "SIGNIFICANCE", "TEST_OVER_TRAIN", "PairTest", "corrected_t
 def paper_test(first: Array, second: Array) -> Array:
     """The paper's test: two-sided independent t-test with equal variances; zero variance means no difference.
 
-    Parameters
-    ----------
-    first, second : array (..., splits)
-        Accuracies on the same splits.
-
-    Returns
-    -------
-    p : array (...)
+    p (...) from accuracies (..., splits) on the same splits.
 
     Examples
     --------
@@ -42,14 +34,10 @@ def paper_test(first: Array, second: Array) -> Array:
 
 
 def wilcoxon(first: Array, second: Array) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test over data sets; zero differences are split, as Demsar (2006) does.
+    """Two-sided p of Wilcoxon's signed-rank test of mean scores (datasets,); no difference anywhere gives 1.
 
-    Uses the normal approximation, as Demsar does. (Some versions of SciPy's test warn about few data sets.)
-
-    Parameters
-    ----------
-    first, second : array (datasets,)
-        Mean scores. No difference anywhere gives 1.
+    Zero differences are split and the normal approximation is used, as Demsar (2006) does. (Some versions of SciPy's
+    test warn about few data sets.)
 
     Examples
     --------
@@ -67,11 +55,7 @@ def wilcoxon(first: Array, second: Array) -> float:
 
 
 def average_ranks(scores: Array) -> Array:
-    """Mean rank of each method over the data sets; 1 is best, ties share.
-
-    Parameters
-    ----------
-    scores : array (datasets, methods)
+    """Mean rank of each method over the data sets, from scores (datasets, methods); 1 is best, ties share.
 
     Examples
     --------
@@ -79,32 +63,6 @@ def average_ranks(scores: Array) -> Array:
     [1.5, 2.75, 1.75]
     """
     return scipy.stats.rankdata(-np.asarray(scores, dtype=float), axis=1).mean(axis=0)
-
-
-def friedman(scores: Array) -> tuple[float, float]:
-    """Friedman's chi-square, corrected for ties, and the p of Iman & Davenport's F over (datasets, methods) scores.
-
-    Scores that are all equal show no difference: 0 and 1.
-
-    Examples
-    --------
-    >>> chi_square, p = friedman(np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]))
-    >>> round(chi_square, 3), round(p, 3)
-    (4.667, 0.049)
-    """
-    datasets, methods = np.shape(scores)
-    ranks = average_ranks(scores)
-    chi_square = 12 * datasets / (methods * (methods + 1)) * float((ranks**2).sum() - methods * (methods + 1) ** 2 / 4)
-    tied = [np.unique(row, return_counts=True)[1] for row in np.asarray(scores)]
-    spread = 1 - sum(float((t**3 - t).sum()) for t in tied) / (datasets * methods * (methods**2 - 1))
-    if spread <= 0:
-        return 0.0, 1.0
-    chi_square /= spread  # tied ranks vary less than the formula assumes
-    room = datasets * (methods - 1) - chi_square
-    if room <= 0:  # every data set ranks the methods alike: F is infinite
-        return chi_square, 0.0
-    f = (datasets - 1) * chi_square / room
-    return chi_square, float(scipy.stats.f.sf(f, methods - 1, (methods - 1) * (datasets - 1)))
 
 
 def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICANCE) -> float:
@@ -136,10 +94,8 @@ def rank_groups(ranks: Array, distance: float) -> list[tuple[int, ...]]:
     return groups
 
 
-def fraction_interval(
-    count: int, total: int, *, method: Literal["exact", "wilson"] = "exact", level: float = 0.95
-) -> tuple[float, float]:
-    """Interval for a fraction of data sets: Clopper & Pearson's (``exact``) or Wilson's; (0, 1) if there are none.
+def fraction_interval(count: int, total: int) -> tuple[float, float]:
+    """Clopper & Pearson's exact 95 % interval for a fraction of data sets; (0, 1) if there are none.
 
     Examples
     --------
@@ -149,7 +105,7 @@ def fraction_interval(
     """
     if total == 0:
         return 0.0, 1.0
-    interval = scipy.stats.binomtest(count, total).proportion_ci(confidence_level=level, method=method)
+    interval = scipy.stats.binomtest(count, total).proportion_ci(confidence_level=0.95, method="exact")
     return float(interval.low), float(interval.high)
 
 

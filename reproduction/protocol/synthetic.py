@@ -1,4 +1,4 @@
-"""The paper's synthetic sets: the four of Figure 1, and Examples 1 and 2."""
+"""The paper's synthetic sets: the four of Figure 1, and Examples 1 and 2. y is -1.0 and +1.0, shape (samples,)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,10 @@ FIGURE1: dict[str, tuple[tuple[int, int, float, float], ...]] = {
 
 
 def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
-    """Draw one of the four sets of Figure 1.
+    """Draw one of the four sets of Figure 1: X (samples, 2) and y; the positives are on the left.
 
-    Parameters
-    ----------
-    name : {"easy", "imbalance", "outlier", "ambiguous"}
-        ``outlier`` is the paper's "imbalance + outlier".
-    seed : int or Generator
-        The source of random numbers.
-
-    Returns
-    -------
-    X : array of shape (samples, 2)
-        Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points out for display.
-    y : array of shape (samples,)
-        -1.0 and +1.0; the positives are on the left.
+    Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points out for display.
+    ``outlier`` is the paper's "imbalance + outlier".
 
     Examples
     --------
@@ -48,17 +37,7 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
 def example1(n: int, far: float) -> tuple[Array, Array]:
     """The paper's Example 1: n points at -1 (negative), n at +1 (positive) and two outliers on the wrong sides.
 
-    Parameters
-    ----------
-    n : int
-        Points on each side.
-    far : float
-        The paper's M, much larger than n: a negative sits at +far, a positive at -far.
-
-    Returns
-    -------
-    X : array of shape (2 n + 2, 1)
-    y : array of shape (2 n + 2,)
+    ``far`` is the paper's M, much larger than n: a negative sits at +far, a positive at -far. X is (2 n + 2, 1).
 
     Examples
     --------
@@ -73,20 +52,9 @@ def example1(n: int, far: float) -> tuple[Array, Array]:
 
 
 def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
-    """The paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1].
+    """The paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1]; X is (2 n, 1).
 
     The best accuracy in the population is 0.75, by calling x > 0 positive (the paper's text swaps the sides).
-
-    Returns
-    -------
-    X : array of shape (2 n, 1)
-    y : array of shape (2 n,)
-
-    Examples
-    --------
-    >>> X, y = example2(1000, seed=0)
-    >>> X.shape, float(X[y > 0].min()) >= 0
-    ((2000, 1), True)
     """
     if n < 1:
         raise ValueError(f"Example 2 needs n >= 1; got {n}")

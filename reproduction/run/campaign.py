@@ -1,4 +1,4 @@
-"""Exported files -> what was run: the jobs of the paper's targets, what is missing and what it cost."""
+"""Which cells make a table: the jobs of a store and of exported files, what is missing and what it cost."""
 
 from __future__ import annotations
 
@@ -10,27 +10,16 @@ from typing import Any
 import numpy as np
 
 from closecall.report.formats import Row
-from reproduction.protocol import SUITES
-from reproduction.protocol.plan import (
-    FIGURE5_SET,
-    NEW_STARTS,
-    RECIPE,
-    STARTS,
-    TARGETS,
-    Cell,
-    RunOptions,
-    Size,
-    Target,
-    recipe_for,
-    steps_for,
-)
+from reproduction.protocol import SUITES, plan
+from reproduction.protocol.plan import Cell, RunOptions, Size, Target
 from reproduction.protocol.published import MODELS
 
 from .compact import Line
 from .exchange import read_folder
-from .jobs import Job, from_json
+from .jobs import Job, from_json, in_order
 from .record import Record
 from .scores import Hole, title
+from .store import Store
 
 #: The share of the complete data sets for which more splits of fewer sets are preferred.
 NEARLY = 0.8
@@ -38,21 +27,11 @@ NEARLY = 0.8
 
 @dataclass(frozen=True)
 class Campaign:
-    """The cells and runs in a folder of exported files, used by the tables in place of a store.
+    """The cells and runs in a folder of exported files, used by the tables in place of a store."""
 
-    Parameters
-    ----------
-    lines : dict
-        Key -> cell and record.
-    runs : sequence of dict
-        As returned by :func:`reproduction.run.exchange.read_folder`.
-    failed : dict
-        Key -> reason, for failed cells.
-    """
-
-    lines: dict[str, Line]
-    runs: Sequence[dict[str, Any]]
-    failed: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, Line]  # key -> cell and record
+    runs: Sequence[dict[str, Any]]  # as returned by :func:`reproduction.run.exchange.read_folder`
+    failed: dict[str, str] = field(default_factory=dict)  # key -> reason
 
     def done(self) -> set[str]:
         """Keys of the finished cells."""
@@ -77,13 +56,36 @@ def read_campaign(folder: Path) -> Campaign:
     return Campaign({line.cell.key: line for line in lines}, runs, failed)
 
 
+def stored_jobs(store: Store) -> list[Job]:
+    """All jobs ever requested of this store, in the order of the paper.
+
+    A job is left out if another one with its name contains all its cells and has finished as many of them.
+    """
+    jobs: dict[tuple[str, Any], Job] = {}
+    with store.understood():
+        for job in (from_json(content) for run in store.runs() for content in run["request"].get("jobs", [])):
+            key = job.name, job.described()
+            jobs[key] = job.united(jobs[key]) if key in jobs else job
+    order, done, found = list(plan.TARGETS), store.done(), list[Job]()
+
+    def covers(job: Job, other: Job) -> bool:
+        return job.contains(other) and job.unfinished(done).isdisjoint(
+            {size.name for size in other.sizes} - other.unfinished(done)
+        )
+
+    for job in jobs.values():
+        if not any(covers(other, job) for other in found):
+            found = [*(other for other in found if not covers(job, other)), job]
+    return sorted(found, key=lambda job: order.index(job.target.name))
+
+
 @dataclass(frozen=True)
 class _Variant:
     """How the cells of a (suite, model) were run."""
 
     splits: int
     max_iter: int
-    recipe: int = RECIPE
+    recipe: int = plan.RECIPE
 
 
 def jobs_of(campaign: Campaign) -> list[Job]:
@@ -94,11 +96,12 @@ def jobs_of(campaign: Campaign) -> list[Job]:
     """
     asked = [from_json(content) for run in campaign.runs for content in run["jobs"]]
     variants = _variants(campaign, asked, _at_hand(asked)[0])
-    jobs = []
-    for target in TARGETS.values():
-        for model in (target.model,) if target.model else MODELS if target.protocols else MODELS[:1]:
-            jobs += list(_jobs(target, model, *_asked_of(asked, model), variants))
-    return jobs
+    return [
+        job
+        for target in plan.TARGETS.values()
+        for model in ((target.model,) if target.model else MODELS if target.protocols else MODELS[:1])
+        for job in _jobs(target, model, *_asked_of(asked, model), variants)
+    ]
 
 
 def _asked_of(asked: Sequence[Job], model: str) -> tuple[dict[str, dict[str, Size]], dict[str, dict[str, Hole]]]:
@@ -128,8 +131,7 @@ def _at_hand(asked: Sequence[Job]) -> tuple[dict[str, dict[str, Size]], dict[str
             missing = {hole.dataset: hole for hole in members if hole.dataset not in sizes.get(suite, {})}
             holes.setdefault(suite, {}).update(missing)
     for suite, found in sizes.items():
-        order = {name: place for place, name in enumerate(SUITES.get(suite, ()))}
-        sizes[suite] = dict(sorted(found.items(), key=lambda item: order.get(item[0], len(order))))
+        sizes[suite] = {size.name: size for size in in_order(found.values(), (suite,))}
     return sizes, holes
 
 
@@ -142,20 +144,18 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
     finished = campaign.done()
     found: dict[_Place, dict[_Variant, int]] = {}
     for job in asked:
-        if not job.target.protocols or job.options.start != STARTS[0]:
+        if not job.target.protocols or job.options.start != plan.STARTS[0]:
             continue
         for suite in job.suites:
             members = _members(suite, sizes, job.target)
             for model in job.models:
-                steps = steps_for(job.target, job.options, model)
+                steps = plan.steps_for(job.target, job.options, model)
                 for protocol in job.protocols:
-                    variant = _Variant(job.splits, steps, recipe_for(job.options, model, protocol))
+                    variant = _Variant(job.splits, steps, plan.recipe_for(job.options, model, protocol))
                     counts = found.setdefault((suite, model, job.target.simulations, protocol), {})
                     if variant not in counts:
-                        options = _options(variant, [protocol], model)
-                        cells = Job(job.target, (suite,), options, members, ()).cells()
-                        left = {cell.dataset for cell in cells if cell.key not in finished}
-                        counts[variant] = len(members) - len(left)
+                        same = Job(job.target, (suite,), _options(variant, [protocol], model), members, ())
+                        counts[variant] = len(members) - len(same.unfinished(finished))
     return {key: _best(counts) for key, counts in found.items()}
 
 
@@ -169,22 +169,15 @@ def _best(complete: dict[_Variant, int]) -> _Variant:
     """Among the ways with nearly the most complete data sets, the one with the most splits, then the newest recipe.
 
     A few large sets not yet run do not hide 25 splits of all others, and are listed as missing.
-
-    Examples
-    --------
-    >>> _best({_Variant(5, 1000): 38, _Variant(25, 1000): 34, _Variant(50, 1000): 20})
-    _Variant(splits=25, max_iter=1000, recipe=1)
     """
-    enough = NEARLY * max(complete.values())
-    return max(
-        (way for way in complete if complete[way] >= enough), key=lambda way: (way.splits, way.recipe, complete[way])
-    )
+    enough = [way for way in complete if complete[way] >= NEARLY * max(complete.values())]
+    return max(enough, key=lambda way: (way.splits, way.recipe, complete[way]))
 
 
 def _members(suite: str, sizes: dict[str, dict[str, Size]], target: Target) -> tuple[Size, ...]:
     """The available data sets that the target uses; for a simulation, only the contaminated one."""
     return tuple(
-        size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == FIGURE5_SET
+        size for size in sizes.get(suite, {}).values() if not target.simulations or title(size.name) == plan.FIGURE5_SET
     )
 
 
@@ -199,18 +192,16 @@ def _jobs(
         yield Job(target, (), RunOptions(), (), ())
         return
     at_hand = [suite for suite in target.suites if suite in sizes]
-    if not target.protocols:
-        ways: dict[tuple[_Variant | None, tuple[str, ...]], list[str]] = {(None, tuple(at_hand)): []} if at_hand else {}
-    else:
-        ways = {}
-        for protocol in target.protocols:  # protocols that were run alike, on the same suites, share a job
-            alike: dict[_Variant, list[str]] = {}
-            for suite in at_hand:
-                way = variants.get((suite, model, target.simulations, protocol))
-                if way:
-                    alike.setdefault(way, []).append(suite)
-            for way, suites in alike.items():
-                ways.setdefault((way, tuple(suites)), []).append(protocol)
+    ways: dict[tuple[_Variant | None, tuple[str, ...]], list[str]] = {}
+    if not target.protocols and at_hand:
+        ways[None, tuple(at_hand)] = []
+    for protocol in target.protocols:  # protocols that were run alike, on the same suites, share a job
+        alike: dict[_Variant, list[str]] = {}
+        for suite in at_hand:
+            if way := variants.get((suite, model, target.simulations, protocol)):
+                alike.setdefault(way, []).append(suite)
+        for run_as, suites in alike.items():
+            ways.setdefault((run_as, tuple(suites)), []).append(protocol)
     for (way, together), protocols in ways.items():
         options = _options(way, protocols, model) if way else RunOptions()
         chosen = tuple(size for suite in together for size in _members(suite, sizes, target))
@@ -232,7 +223,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
                 model, what = job.models[0], "simulations" if job.target.simulations else "tables"
                 rows[suite, protocol, model, what] = {
                     "suite": suite, "what": what, "protocol": protocol, "model": model, "splits": job.splits,
-                    "steps": steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
+                    "steps": plan.steps_for(job.target, job.options, model), "starts": _starts(job, model, protocol),
                     "sets": len(SUITES.get(suite, names)) if what == "tables" else len(names),
                     "sets_at_hand": len(names), "sets_complete": len(names) - len(left), "cells": len(mine),
                     "cells_done": sum(cell.key in done for cell in mine),
@@ -243,7 +234,7 @@ def coverage(jobs: Sequence[Job], campaign: Campaign) -> list[Row]:
 
 def _starts(job: Job, model: str, protocol: str) -> str:
     """How networks start; empty for other models."""
-    each = recipe_for(job.options, model, protocol) >= NEW_STARTS
+    each = plan.recipe_for(job.options, model, protocol) >= plan.NEW_STARTS
     return "" if model != "network" else "a new one for each setting" if each else "one for all settings"
 
 

@@ -36,11 +36,6 @@ grid = partial(grid_of, methods=METHODS, losses=LOSSES)
 def divide(data: Dataset, cell: Cell) -> Division:
     """Split and scale a data set according to the cell's protocol.
 
-    Parameters
-    ----------
-    data : Dataset
-    cell : Cell
-
     Examples
     --------
     >>> cell = Cell("embedded", "embedded:monk3", "", 0, "linear", "sound")
@@ -60,14 +55,7 @@ def divide(data: Dataset, cell: Cell) -> Division:
 
 
 def run_cell(cell: Cell, data_dir: str | None = None) -> Record:
-    """Run one cell from its data set's name to its record.
-
-    Parameters
-    ----------
-    cell : Cell
-    data_dir : str, optional
-        The folder of the data sets; nothing is downloaded here.
-    """
+    """Run one cell from its data set's name to its record; nothing is downloaded here."""
     began = time.perf_counter()
     data = _load(cell.dataset, data_dir)
     if data.checksum != cell.checksum:
@@ -88,15 +76,9 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
 
     problems, protocol = grid(division.sizes[0]), get_protocol(cell.protocol)
     solutions = solve(
-        division.X[0],
-        division.y[0],
-        problems,
-        max_iter=cell.max_iter,
-        tol=protocol.tolerance,
-        init=_start(cell, division.X[0].shape[1]),
-        penalize_intercept=protocol.penalize_intercept,
-        dtype=np.float32,
-    )
+        division.X[0], division.y[0], problems, max_iter=cell.max_iter, tol=protocol.tolerance,
+        init=cell.start, penalize_intercept=protocol.penalize_intercept, dtype=np.float32,
+    )  # fmt: skip
     rows = rows_of(problems)
     score_linear(rows, solutions.coef, solutions.intercept, division)
     rows["objective"], rows["n_iter"], rows["converged"] = solutions.objective, solutions.n_iter, solutions.converged
@@ -106,14 +88,6 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
     score_linear(moved, solutions.coef[average], intercepts, division)
     moved["method"], moved["objective"] = "average_exact_intercept", np.nan
     return np.concatenate([rows, moved, sklearn_baselines(division.X, division.y, ALPHAS)])
-
-
-def _start(cell: Cell, features: int) -> str | tuple[Array, float]:
-    """The solver's starts by name; ``random`` is standard normal, one draw for all problems of the split."""
-    if cell.start != "random":
-        return cell.start
-    draw = rng_for(cell, "start").standard_normal(features + 1)
-    return draw[1:], float(draw[0])
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
@@ -126,14 +100,10 @@ def _network_rows(division: Division, cell: Cell) -> Array:
         problems += average * (len(k_grid(division.sizes[0])) - 1)
     rows = rows_of(problems)
     trained = train_grid(
-        division.X[0],
-        division.y[0],
-        problems,
-        max_iter=cell.max_iter,
+        division.X[0], division.y[0], problems, max_iter=cell.max_iter, learning_rate=NETWORK_RATES[cell.recipe],
         seed=new_starts(cell, problems) if new else int(rng_for(cell, "start").integers(2**31)),
-        learning_rate=NETWORK_RATES[cell.recipe],
         penalize_intercept=get_protocol(cell.protocol).penalize_intercept,
-    )
+    )  # fmt: skip
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         rows[part] = (trained.scores(X) * y > 0).sum(axis=1)
     rows["n_iter"], rows["objective"] = trained.n_iter, np.nan
@@ -155,10 +125,7 @@ def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
     return seeds
 
 
-def _study_rows(division: Division, cell: Cell) -> Array:
-    return STUDIES[cell.model].rows(division, cell.max_iter)
-
-
 _MODELS: dict[str, Callable[[Division, Cell], Array]] = {
-    "linear": _linear_rows, "network": _network_rows, **dict.fromkeys(STUDIES, _study_rows)
+    "linear": _linear_rows, "network": _network_rows,
+    **dict.fromkeys(STUDIES, lambda division, cell: STUDIES[cell.model].rows(division, cell.max_iter)),
 }  # fmt: skip

@@ -137,19 +137,7 @@ def _write_row(row: Array | None) -> list[str]:
 
 
 def from_text(text: str, runs: int) -> Iterator[Line]:
-    """The cells of a file.
-
-    Parameters
-    ----------
-    text : str
-    runs : int
-        The number of runs that a cell may refer to.
-
-    Raises
-    ------
-    CompactError
-        If the file is not of the kind that :func:`to_text` writes.
-    """
+    """The cells of a file, which refer to that many runs; ``CompactError`` if :func:`to_text` did not write it."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = tuple(next(reader, ()))

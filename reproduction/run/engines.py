@@ -49,6 +49,9 @@ _FORGETFUL = {
     "distributed.admin.low-level-log-length": 100,
 }
 
+_RESUMES = "what is finished is kept, the same command resumes"
+_FEWER = f"ask for fewer --workers, or leave --scheduler out; {_RESUMES}"
+
 Work = Callable[[Cell], Record]
 
 
@@ -134,14 +137,11 @@ class _Worker:
         theirs.close()
         self.task: Task | None = None
 
-    def give(self, task: Task) -> bool:
-        """Send a task; False if the worker is dead."""
+    def give(self, task: Task) -> None:
+        """Send a task; a dead worker shows itself when we listen to it."""
         self.task = task
-        try:
+        with contextlib.suppress(OSError):
             self.connection.send(task.cell)
-        except OSError:
-            return False
-        return True
 
     def take(self) -> Record | None:
         """The record, or None if the worker is dead."""
@@ -158,18 +158,7 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Local:
-    """Processes on this machine.
-
-    Parameters
-    ----------
-    workers : int
-        How many.
-
-    Examples
-    --------
-    >>> list(Local(2)([], lambda cell: Record(cell.key, "done")))
-    []
-    """
+    """Processes on this machine."""
 
     workers: int = 1
 
@@ -189,7 +178,7 @@ class Local:
                     if worker.task is None and todo:
                         task = todo.popleft()
                         yield Happening("started", task)
-                        worker.give(task)  # a dead worker shows itself when we listen to it
+                        worker.give(task)
                 busy = {worker.connection: worker for worker in pool if worker.task}
                 for connection in wait(list(busy)):
                     yield self._hear(busy[connection], pool, todo, losses)  # type: ignore[index]
@@ -218,17 +207,11 @@ class Local:
 class Dask:
     """A Dask cluster, which runs the cell of a killed worker again by itself.
 
-    Parameters
-    ----------
-    address : str
-        The address of a scheduler, such as ``tcp://host:8786``; "" starts a cluster on this machine.
-    workers : int
-        How many workers to start without an address. Workers elsewhere need the same closecall and the data directory
-        under the same path.
+    Workers elsewhere need the same closecall and the data directory under the same path.
     """
 
-    address: str = ""
-    workers: int = 1
+    address: str = ""  # of a scheduler, such as ``tcp://host:8786``; without one a cluster is started here
+    workers: int = 1  # to start without an address
 
     def __call__(self, tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
         if not tasks:
@@ -250,10 +233,7 @@ class Dask:
             if todo:
                 barren = barren + 1 if len(todo) == before else 0
                 if not self.address and barren == ATTEMPTS:
-                    raise EngineError(
-                        f"no Dask worker stayed alive in {ATTEMPTS} clusters; ask for fewer --dask-workers, or use "
-                        "--workers; what is finished is kept, the same command resumes"
-                    )
+                    raise EngineError(f"no Dask worker stayed alive in {ATTEMPTS} clusters; {_FEWER}")
                 patience = PATIENCE
                 gone = f"with {len(todo)} cells to go; " + ("waiting for it" if self.address else "starting others")
                 what = "the Dask scheduler" if self.address else "the Dask workers"
@@ -265,21 +245,16 @@ class Dask:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with dask.config.set(_FORGETFUL):  # the scheduler runs in this process and reads what is set here
+                    # Nothing of a local run is for other machines; the workers read the settings that are given here.
                     return distributed.LocalCluster(
-                        n_workers=self.workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        host="127.0.0.1",  # nothing of a local run is for other machines
-                        dashboard_address="127.0.0.1:0",
-                        scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
-                        config=_FORGETFUL,  # and the workers what is given here
-                    )
+                        n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                        dashboard_address="127.0.0.1:0", scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
+                        config=_FORGETFUL,
+                    )  # fmt: skip
             except Exception as error:  # a worker or its nanny that dies while it starts raises many things
                 if attempt == ATTEMPTS:
-                    raise EngineError(
-                        f"the Dask workers did not start ({type(error).__name__}: {error}); ask for fewer "
-                        "--dask-workers, or use --workers; what is finished is kept, the same command resumes"
-                    ) from error
+                    why = f"the Dask workers did not start ({type(error).__name__}: {error})"
+                    raise EngineError(f"{why}; {_FEWER}") from error
 
 
 class _SchedulerGone(Exception):
@@ -293,10 +268,8 @@ def _connect(distributed: Any, where: Any, patience: float) -> Any:
             return distributed.Client(where, timeout=min(patience, 10))
         except OSError as error:
             if time.monotonic() > end:
-                raise EngineError(
-                    f"no Dask scheduler answers at {where} ({error}); start it, or leave --scheduler out; what is "
-                    "finished is kept, the same command resumes"
-                ) from error
+                why = f"no Dask scheduler answers at {where} ({error})"
+                raise EngineError(f"{why}; start it, or leave --scheduler out; {_RESUMES}") from error
             time.sleep(1)
 
 
@@ -335,9 +308,8 @@ def _submit(
                 batch = tasks[place : place + BATCH]
                 keys = [f"closecall-{run}-{task.cell.key}" for task in batch]
                 cells = [task.cell for task in batch]
-                given = client.map(
-                    functools.partial(_on_dask, work, closecall.__version__), cells, key=keys, priority=-place
-                )
+                on_dask = functools.partial(_on_dask, work, closecall.__version__)
+                given = client.map(on_dask, cells, key=keys, priority=-place)
                 futures.update(zip(given, batch, strict=True))
                 for future in given:
                     future.add_done_callback(ready.put)

@@ -10,10 +10,9 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from closecall._budget import Budget, BudgetError
 from closecall.report.text import write_whole
@@ -29,8 +28,7 @@ _LOCAL = ("--out", "--data-dir", "--scheduler")
 Run = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(NamedTuple):
     """The result of an import: cells added to the store, and cells already there."""
 
     added: int
@@ -148,13 +146,7 @@ def _packed(text: str) -> bytes:
 
 
 def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
-    """The finished cells, the runs, and why other cells failed (by key), of a folder.
-
-    Raises
-    ------
-    CompactError
-        If a file is missing, damaged, or not what an export writes.
-    """
+    """The finished cells, the runs, and why other cells failed (by key); ``CompactError`` for a damaged folder."""
     budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:
@@ -200,20 +192,11 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
     return [{**{name: run[name] for name in kept}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]]
 
 
-def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lambda line: None) -> Imported:
+def import_folder(folder: Path, store: Store) -> Imported:
     """Add the cells of a folder to a store as finished records, all of them or none.
 
     Cells already finished in the store are left alone, whether compact or complete; failed ones are replaced.
-
-    Parameters
-    ----------
-    folder : path
-    store : Store
-        Open for writing.
-    tell : callable
-        Receives a description of each step.
     """
-    tell(f"reading {folder}")
     lines, runs, _ = read_folder(folder)  # what failed elsewhere may work here
     done = store.done()
     new = [line for line in lines if line.cell.key not in done]
@@ -223,7 +206,6 @@ def import_folder(folder: Path, store: Store, tell: Callable[[str], None] = lamb
             mine = [line for line in new if line.run == place]
             if not mine and _identity(run) in known:
                 continue
-            tell(f"importing {len(mine)} cells")
             request = {"compact": True, **{name: run[name] for name in ("started", "finished", "arguments", "jobs")}}
             store.begin_run(request, run["environment"])
             for line in mine:

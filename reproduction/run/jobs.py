@@ -8,23 +8,8 @@ from typing import Any
 
 from closecall._names import lookup
 from closecall.table.read.dataset import DataError
-from reproduction.protocol import SUITES, load_dataset
-from reproduction.protocol.plan import (
-    FIGURE5_SET,
-    NETWORK_RATES,
-    NEW_STARTS,
-    Cell,
-    RunOptions,
-    Size,
-    Target,
-    Task,
-    cells_for,
-    from_plain,
-    get_targets,
-    models_of,
-    recipe_for,
-    steps_for,
-)
+from reproduction.protocol import SUITES, load_dataset, plan
+from reproduction.protocol.plan import Cell, RunOptions, Size, Target, Task
 from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.protocol.sources import resolve
 
@@ -35,18 +20,7 @@ LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for lev
 
 @dataclass(frozen=True)
 class Job:
-    """One target on the data sets available locally, with the missing ones named.
-
-    Parameters
-    ----------
-    target : Target
-    suites : tuple of str
-    options : RunOptions
-    sizes : tuple of Size
-        The data sets available locally.
-    holes : tuple of Hole
-        The others, and why.
-    """
+    """One target on the data sets available locally, with the missing ones named."""
 
     target: Target
     suites: tuple[str, ...]
@@ -61,7 +35,7 @@ class Job:
 
     def tasks(self) -> list[Task]:
         """Its cells, largest first."""
-        return cells_for(self.target, self.sizes, self.options, LEVELS)
+        return plan.cells_for(self.target, self.sizes, self.options, LEVELS)
 
     def cells(self) -> list[Cell]:
         """Its cells in the order of the suite."""
@@ -77,7 +51,7 @@ class Job:
     @property
     def models(self) -> tuple[str, ...]:
         """Those requested, or the target's own kind of cells."""
-        return models_of(self.target, self.options)
+        return plan.models_of(self.target, self.options)
 
     @property
     def splits(self) -> int:
@@ -87,11 +61,11 @@ class Job:
     def described(self) -> tuple[str, ...]:
         """Its options in words, in a fixed order."""
         given = self.options
-        steps = " and ".join(dict.fromkeys(str(steps_for(self.target, given, model)) for model in self.models))
+        steps = " and ".join(dict.fromkeys(str(plan.steps_for(self.target, given, model)) for model in self.models))
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
-        recipes = {recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols}
-        rate = f" of rate {NETWORK_RATES[given.recipe]:g}" if "network" in self.models else ""
-        rate += " from new starts" if "network" in self.models and max(recipes) >= NEW_STARTS else ""
+        recipes = {plan.recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols}
+        rate = f" of rate {plan.NETWORK_RATES[given.recipe]:g}" if "network" in self.models else ""
+        rate += " from new starts" if "network" in self.models and max(recipes) >= plan.NEW_STARTS else ""
         return (f"{self.splits} splits", f"{steps} steps{rate}", *words)
 
     def contains(self, other: Job) -> bool:
@@ -110,20 +84,25 @@ class Job:
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}
-        order = {name: place for suite in self.suites for place, name in enumerate(SUITES.get(suite, ()))}
-        sizes = tuple(sorted(sizes, key=lambda size: (self.suites.index(size.suite), order.get(size.name, len(order)))))
+        sizes = in_order(sizes, self.suites)
         holes = dict.fromkeys(hole for hole in (*self.holes, *other.holes) if hole.dataset not in names)
         return replace(self, sizes=sizes, holes=tuple(holes))
 
+    def unfinished(self, done: set[str]) -> set[str]:
+        """The data sets of which some cells are not among those done."""
+        return {cell.dataset for cell in self.cells() if cell.key not in done}
+
     def as_json(self) -> dict[str, Any]:
         """What :func:`from_json` needs; the report then needs no data."""
-        return {
-            "target": self.target.name,
-            "suites": self.suites,
-            "options": asdict(self.options),
-            "sizes": [asdict(size) for size in self.sizes],
-            "holes": [asdict(hole) for hole in self.holes],
-        }
+        sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
+        named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
+        return {**named, "sizes": sizes, "holes": holes}
+
+
+def in_order(sizes: Iterable[Size], suites: Sequence[str]) -> tuple[Size, ...]:
+    """The data sets in the order of their suites; those that are in none come last."""
+    order = {name: place for suite in suites for place, name in enumerate(SUITES.get(suite, ()))}
+    return tuple(sorted(sizes, key=lambda size: (suites.index(size.suite), order.get(size.name, len(order)))))
 
 
 def from_json(content: dict[str, Any]) -> Job:
@@ -134,40 +113,22 @@ def from_json(content: dict[str, Any]) -> Job:
     for suite in content["suites"]:  # they name a folder of the report
         lookup(SUITES, suite, "suite")
     return Job(
-        get_targets([content["target"]])[0],
+        plan.get_targets([content["target"]])[0],
         tuple(content["suites"]),
-        from_plain(RunOptions, options),
-        tuple(from_plain(Size, size) for size in content["sizes"]),
-        tuple(from_plain(Hole, hole) for hole in content["holes"]),
+        plan.from_plain(RunOptions, options),
+        tuple(plan.from_plain(Size, size) for size in content["sizes"]),
+        tuple(plan.from_plain(Hole, hole) for hole in content["holes"]),
     )
 
 
 def prepare(
-    targets: Iterable[str],
-    options: RunOptions,
-    *,
-    suite: str | None = None,
-    only: Sequence[str] = (),
-    data_dir: str | None = None,
-    download: bool = True,
-    tell: Callable[[str], None] = lambda name: None,
-) -> list[Job]:
-    """Find, fetch and checksum the data sets of the targets.
+    targets: Iterable[str], options: RunOptions, *, suite: str | None = None, only: Sequence[str] = (),
+    data_dir: str | None = None, download: bool = True, tell: Callable[[str], None] = lambda name: None,
+) -> list[Job]:  # fmt: skip
+    """Find the data sets of the targets, fetch the missing ones if ``download``, and checksum them.
 
-    Parameters
-    ----------
-    targets : iterable of str
-    options : RunOptions
-    suite : str, optional
-        The suite to use instead of the targets' own.
-    only : sequence of str
-        Restrict the suites to data sets with these names or titles; a name with a source, or a path, that is in no
-        suite is added.
-    data_dir : str, optional
-    download : bool
-        Whether missing sets may be fetched.
-    tell : callable
-        Receives the name of each data set before it is read.
+    ``suite`` is used instead of the targets' own. ``only`` restricts it to data sets with these names or titles; a name
+    with a source, or a path, that is in no suite is added. ``tell`` receives the name of each set before it is read.
 
     Examples
     --------
@@ -184,7 +145,7 @@ def prepare(
         return seen[name, suite_name]
 
     jobs = []
-    for target in get_targets(targets):
+    for target in plan.get_targets(targets):
         suites = (suite,) if suite is not None and target.suites else target.suites
         members = [(name, each) for each in suites for name in lookup(SUITES, each, "suite")]
         found = [look(*member) for member in _restrict(members, target, only)]
@@ -194,7 +155,7 @@ def prepare(
 
 
 def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str]) -> list[tuple[str, str]]:
-    wanted = [*only] or ([FIGURE5_SET] if target.simulations else [])
+    wanted = [*only] or ([plan.FIGURE5_SET] if target.simulations else [])
     if not wanted or not members:
         return members
     chosen = [member for member in members if member[0] in wanted or title(member[0]) in wanted]

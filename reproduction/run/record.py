@@ -18,39 +18,18 @@ from .schema import MAX_RECORD
 
 @dataclass(frozen=True)
 class Record:
-    """The outcome of one cell.
+    """The outcome of one cell."""
 
-    Parameters
-    ----------
-    key : str
-        The cell's content key.
-    status : str
-        ``"done"`` or ``"failed"``.
-    rows : array of dtype ROW
-        One for each (loss, method, k, alpha); empty if the cell failed.
-    sizes : tuple of int
-        Examples in the training, validation and test part.
-    features : int
-        Columns after encoding.
-    seconds : float
-        Time in the worker.
-    error : str
-        Why it failed.
-    notes : tuple of str
-        Notes for the reader, such as columns that were dropped.
-    compact : bool
-        Whether ``rows`` holds only the chosen rows, not the whole grid.
-    """
-
-    key: str
-    status: str
+    key: str  # the cell's content key
+    status: str  # "done" or "failed"
+    #: One for each (loss, method, k, alpha), of dtype ROW; empty if the cell failed.
     rows: Array = field(default_factory=lambda: np.empty(0, ROW), compare=False)
-    sizes: tuple[int, int, int] = (0, 0, 0)
-    features: int = 0
-    seconds: float = 0.0
+    sizes: tuple[int, int, int] = (0, 0, 0)  # examples in the training, validation and test part
+    features: int = 0  # columns after encoding
+    seconds: float = 0.0  # in the worker
     error: str = ""
-    notes: tuple[str, ...] = ()
-    compact: bool = False
+    notes: tuple[str, ...] = ()  # for the reader, such as columns that were dropped
+    compact: bool = False  # whether ``rows`` holds only the chosen rows, not the whole grid
 
 
 def pack(rows: Array) -> bytes:
@@ -76,15 +55,13 @@ def unpack(data: bytes) -> Array:
     budget = Budget(MAX_RECORD)
     columns = read_arrays(io.BytesIO(data), budget)
     names = ROW.names or ()
-    if not {*names} <= {*columns} or not all(_is_column(columns[name], name, len(columns["k"])) for name in names):
+    count = len(columns.get("k", ()))
+    if not {*names} <= {*columns} or any(
+        columns[name].shape != (count,) or columns[name].dtype.kind != ROW[name].kind for name in names
+    ):
         raise ArchiveError("it does not hold the columns of a record")
-    count = len(columns["k"])
     budget.spend(count * ROW.itemsize)
     rows = np.empty(count, ROW)
     for name in names:
         rows[name] = columns[name]
     return rows
-
-
-def _is_column(column: Array, name: str, count: int) -> bool:
-    return column.shape == (count,) and column.dtype.kind == ROW[name].kind

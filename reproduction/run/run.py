@@ -18,34 +18,17 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Event:
-    """What a driver reports.
+    """What a driver reports."""
 
-    Parameters
-    ----------
-    kind : str
-        ``planned``, ``started``, ``lost`` (a worker died, its cell runs again), ``done``, ``failed`` or ``finished``.
-    cell : Cell, optional
-    detail : str
-        Why it failed.
-    done, failed, total : int
-        Cells of this plan: finished (earlier runs included), failed in this run, all.
-    fraction : float
-        Share of the plan's predicted cost that is finished.
-    eta : float, optional
-        Seconds left by the cost and time of this run; None before the first cell.
-    seconds : float
-        Time the cell took in its worker.
-    """
-
-    kind: str
+    kind: str  # planned, started, lost (a worker died, its cell runs again), done, failed or finished
     cell: Cell | None
-    detail: str
-    done: int
-    failed: int
+    detail: str  # why it failed
+    done: int  # cells of this plan that are finished, earlier runs included
+    failed: int  # in this run
     total: int
-    fraction: float
-    eta: float | None
-    seconds: float = 0.0
+    fraction: float  # of the plan's predicted cost that is finished
+    eta: float | None  # seconds left by the cost and time of this run; None before the first cell
+    seconds: float = 0.0  # that the cell took in its worker
 
     def as_json(self) -> str:
         """One line of JSON.
@@ -87,17 +70,7 @@ def drive(
 
     Failed cells of earlier runs are tried again. Cells are unique by key: a cell requested twice runs once.
 
-    Parameters
-    ----------
-    tasks : sequence of Task
-    store : Store
-        Open for writing.
-    engine : callable
-        See :mod:`reproduction.run.engines`.
-    work : callable
-        ``cell -> Record``; picklable.
-    request : dict
-        The request, stored with the run.
+    The store is open for writing, ``work`` picklable, and the request is stored with the run.
     """
     unique = list({task.cell.key: task for task in tasks}.values())
     finished = store.done()

@@ -7,6 +7,7 @@ whole schema is therefore compared with the known ones before any other query.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 _TABLES = """
@@ -45,16 +46,7 @@ Objects = frozenset[tuple[str, str, str]]
 
 
 def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
-    """A connection to a file that is not trusted.
-
-    Parameters
-    ----------
-    path : path
-    mode : {"ro", "rwc", "immutable"}
-        To read, to read and write (created if necessary), or to read a file that nothing can write.
-    timeout : float
-        Seconds to wait for another writer.
-    """
+    """A connection to a file that is not trusted: ``ro``, ``rwc`` (created) or ``immutable`` (nothing can write it)."""
     how = "immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
     for what, most in _LIMITS.items():
@@ -79,14 +71,11 @@ def objects(connection: sqlite3.Connection) -> Objects:
 
 def _known() -> dict[Objects, int]:
     made = {}
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         for version, statements in _UPGRADES.items():
             for statement in statements:
                 connection.execute(statement)
             made[objects(connection)] = version + 1
-    finally:
-        connection.close()
     return made
 
 

@@ -83,28 +83,15 @@ class Hole:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The chosen rows of one (protocol, model), over the data sets with all their splits.
-
-    Parameters
-    ----------
-    protocol, model : str
-    datasets : tuple of str
-        Names as accepted by :func:`reproduction.protocol.load_dataset`.
-    sizes : array (datasets, 2)
-        Rows and encoded features.
-    methods : tuple of str
-        The paper's five, then the baselines that were run.
-    values : dict of arrays (losses, datasets, methods, splits)
-        ``train``, ``validation`` and ``test`` accuracies, ``k`` as a fraction of the training part, ``alpha``.
-    holes : tuple of Hole
-    max_iter : int
-    """
+    """The chosen rows of one (protocol, model), over the data sets with all their splits."""
 
     protocol: str
     model: str
     datasets: tuple[str, ...]
-    sizes: Array
-    methods: tuple[str, ...]
+    sizes: Array  # (datasets, 2): rows and encoded features
+    methods: tuple[str, ...]  # the paper's five, then the baselines that were run
+    #: (losses, datasets, methods, splits): train, validation and test accuracies, k as a fraction of the training part
+    #: and alpha.
     values: dict[str, Array]
     holes: tuple[Hole, ...]
     max_iter: int
@@ -164,14 +151,9 @@ class Archive:
         return [self._chosen[cell.key] for cell in cells]
 
     def gather(self, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
-        """Collect the chosen rows of the cells, one :class:`Scores` for each (protocol, model) among them.
+        """The chosen rows of cells of one start and contamination: :class:`Scores` for each (protocol, model).
 
-        Parameters
-        ----------
-        cells : sequence of Cell
-            Cells with the same start and contamination; data sets with a missing or failed cell become holes.
-        holes : sequence of Hole
-            Data sets that could not be planned.
+        Data sets with a missing or failed cell become holes, beside those given, which could not be planned.
         """
         key = tuple(cells), tuple(holes)
         if key not in self._gathered:
@@ -193,21 +175,12 @@ class Archive:
         return _scores(protocol, model, chosen, (*holes, *missing), max_iter)
 
 
-def gather(results: Results | Archive, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
-    """The scores of the cells; see :meth:`Archive.gather`."""
-    archive = results if isinstance(results, Archive) else Archive(results)
-    return archive.gather(cells, holes)
-
-
 def _hole(name: str, cells: list[Cell], done: set[str], failures: dict[str, str]) -> Hole:
     failed = [failures[cell.key] for cell in cells if cell.key in failures]
     left = sum(cell.key not in done for cell in cells)
-    why = (
-        f"{len(failed)} of {len(cells)} cells failed, e.g. {failed[0]}"
-        if failed
-        else f"{left} of {len(cells)} cells not run"
-    )
-    return Hole(name, why)
+    if failed:
+        return Hole(name, f"{len(failed)} of {len(cells)} cells failed, e.g. {failed[0]}")
+    return Hole(name, f"{left} of {len(cells)} cells not run")
 
 
 def _scores(

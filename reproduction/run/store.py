@@ -70,14 +70,7 @@ class StoreFault(StoreError, RunError):
 
 
 class Store:
-    """A result store on disk.
-
-    Parameters
-    ----------
-    path : path
-        The file; it and its directory are created when opened for writing.
-    write : bool
-        Whether this is the driver. A reader needs an existing store.
+    """A result store on disk: the driver's with ``write``, which creates it; a reader needs an existing one.
 
     Examples
     --------
@@ -102,15 +95,15 @@ class Store:
             self._connection = connect(self.path, "rwc" if write else "ro")
             self._prepare()
         except OSError as error:
-            self._release()
+            self.close()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
         except BROKEN as error:
             full = write and _is_full(error, self.path.parent)  # before what was begun makes room again
-            self._release()
+            self.close()
             kind = StoreFault if full else StoreError
             raise kind(f"cannot open the result store: {_explain(error, self.path)}") from error
         except BaseException:
-            self._release()
+            self.close()
             raise
 
     def __enter__(self) -> Store:
@@ -227,17 +220,11 @@ class Store:
         """Write one record in one transaction."""
         if self._run is None:
             raise StoreError("begin_run comes before the first record")
+        error = record.error.encode(errors="backslashreplace").decode()  # a file's name may hold bytes that are no text
         values = [
-            record.key,
-            json.dumps(asdict(cell), sort_keys=True),
-            record.status,
-            record.error.encode(errors="backslashreplace").decode(),  # a file's name may hold bytes that are no text
-            json.dumps(record.notes),
-            json.dumps(record.sizes),
-            int(record.features),
-            float(record.seconds),
-            pack(record.rows),
-        ]
+            record.key, json.dumps(asdict(cell), sort_keys=True), record.status, error, json.dumps(record.notes),
+            json.dumps(record.sizes), int(record.features), float(record.seconds), pack(record.rows),
+        ]  # fmt: skip
         with self.transaction():
             self._connection.execute(_WRITE, [*values, self._run, time.time(), digest(values)])
 
@@ -300,9 +287,6 @@ class Store:
 
     def close(self) -> None:
         """Close the file and give up the lock."""
-        self._release()
-
-    def _release(self) -> None:
         with contextlib.suppress(AttributeError):  # it may not have come to a connection
             self._connection.close()
         if self._lock is not None:

@@ -13,7 +13,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from .common import Experiment, Settings, read_csv, write_csv
 
-NAMES = ("classifiers", "referee", "network-starts", "level", "strength", "dirt", "check")
+NAMES = ("classifiers", "referee", "network-starts", "level", "strength", "dirt")
 
 
 def experiment(name: str) -> Experiment:

@@ -23,6 +23,7 @@ from reproduction.run.cell import divide
 from reproduction.run.engines import Engine, Local
 from reproduction.run.record import Record
 from reproduction.run.run import drive
+from reproduction.run.scores import title
 from reproduction.run.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -175,12 +176,11 @@ def division(name: str, split: int, protocol: str = "sound") -> Division:
 def at_hand(suites: Sequence[str], max_values: int, only: Sequence[str] | None = None) -> list[str]:
     """Names of the locally available data sets up to the given size, smallest first, without repeated titles."""
     sizes: dict[str, tuple[int, str]] = {}
-    for suite in suites:
-        for member in available(suite):
-            if member.at_hand and member.title not in sizes and (not only or member.title in only):
-                X = dataset(member.name).X
-                if X.size <= max_values:
-                    sizes[member.title] = X.size, member.name
+    for name in (name for suite in suites for name in available(suite)):
+        if title(name) not in sizes and (not only or title(name) in only):
+            X = dataset(name).X
+            if X.size <= max_values:
+                sizes[title(name)] = X.size, name
     return [name for _, name in sorted(sizes.values())]
 
 

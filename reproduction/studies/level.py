@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,16 @@ from sklearn.tree import DecisionTreeClassifier
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.paired import Gain, compare
+from closecall.model_selection.contest import Folding, RowContest
+from closecall.model_selection.folds import equal_rows, fold_pairs
+from closecall.paired import Gain, compare, units_of
 from reproduction.protocol.stats import fraction_interval
 
 from .common import Array, Experiment, Row, Settings, lines_of, made_by, markdown, mean_error, resume, signed
 
 #: Runs of one record: each takes a fraction of a second.
 BATCH = 50
-COMPARED = ("gain", "standard_error", "degrees_of_freedom", "units", "unit")
+COMPARED = ("gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance")
 REPEATED = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0)
 SHUFFLED = StratifiedShuffleSplit(20, random_state=0)
 Data = tuple[Array, Array, dict[str, Any]]
@@ -193,10 +195,27 @@ def run_one(key: Row) -> Row:
         X, y, params = case.data(rng, case.columns)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            report = case.judge().fit(X, y, **params).guard_report_
+            judge = case.judge()
+            if case.decides.endswith("rules") and judge.scoring is None:
+                found.append([judged(judge, X, y, params)])
+                continue
+            report = judge.fit(X, y, **params).guard_report_
         steps = report.get("comparisons") or [report.get("comparison") or report]
         found.append([[step[name] for name in COMPARED] for step in steps])
     return {"steps": found}
+
+
+def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> list[Any]:
+    """The gain that a referee of rules reports. Rules learn nothing: their outcomes are known without a single fit."""
+    groups, weights = params.get("groups"), params.get("sample_weight", np.ones(len(y)))
+    right = ((X > 0) == (y[:, None] == y.max())).T
+    divisions = []
+    for fresh in (False, True):
+        pairs = fold_pairs(judge.cv, X, y, groups, fresh=fresh)
+        seen = {(m, f): (0.0, right[m, test]) for m in range(len(right)) for f, (_, test) in enumerate(pairs)}
+        divisions.append(Folding(pairs, seen))
+    units = units_of(equal_rows(X), groups, divisions[0].pairs)
+    return list(asdict(RowContest(divisions, len(right), weights, units).gain()).values())
 
 
 def run(settings: Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from sklearn.model_selection import GridSearchCV
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import GuardedClassifierCV
-from closecall.paired import Gain, compare
+from closecall.model_selection.contest import Folding, RowContest
+from closecall.model_selection.folds import equal_rows, fold_pairs
+from closecall.paired import Gain, compare, units_of
 from reproduction.protocol.grid import ALPHAS
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
@@ -35,14 +38,15 @@ from .common import (
     save_chart,
     with_enough,
 )
-from .compare import FEWEST_ROWS, overall, overall_table, per_set_table, records_of, summarise
+from .compare import FEWEST_ROWS, overall, overall_table, per_set_table, summarise
+from .generated import generated
 
 SETS = 40
 NOISE = 200
 #: Rows and columns of the noise.
 SHAPE = 200, 10
 BASE, CHOICE = "baseline", "guarded"
-#: Other guards that are counted from the same comparisons; the name says how many standard errors.
+#: Other guards that are counted from the same fits; the name says how many standard errors.
 OTHERS = {"guarded_1.5": 1.5, "guarded_2.5": 2.5}
 GUARDS = {CHOICE: GuardedClassifierCV(None, None).guard, **OTHERS}
 LABELS = {
@@ -69,18 +73,28 @@ def out_of_bag(forest: Any, X: Any, y: Any) -> float:
     return float(forest.oob_score_)
 
 
-def contenders() -> tuple[Any, dict[str, Any]]:
-    """The baseline and the challengers; trees have four settings each, and are tuned inside the folds."""
-    forest = GridSearchCV(
+def logistic() -> Any:
+    return LogisticRegressionCV(Cs=1 / np.array(ALPHAS)[::-1], cv=5, solver="newton-cholesky")
+
+
+def forest() -> Any:
+    return GridSearchCV(
         RandomForestClassifier(30, oob_score=True, random_state=0),
         {"max_features": ["sqrt", None], "min_samples_leaf": [1, 5]}, cv=AllRows(), scoring=out_of_bag,
     )  # fmt: skip
-    boosting = GridSearchCV(
+
+
+def boosting() -> Any:
+    return GridSearchCV(
         HistGradientBoostingClassifier(max_iter=50, early_stopping=False, random_state=0),
         {"max_leaf_nodes": [4, 15], "learning_rate": [0.05, 0.2]}, cv=2,
     )  # fmt: skip
-    baseline = LogisticRegressionCV(Cs=1 / np.array(ALPHAS)[::-1], cv=5, solver="newton-cholesky")
-    return baseline, {"close_k": CloseKClassifierCV(), "forest": forest, "boosting": boosting}
+
+
+#: The baseline first; trees have four settings each, and everything is tuned inside the folds.
+MEMBERS: dict[str, Callable[[], Any]] = {
+    BASE: logistic, "close_k": CloseKClassifierCV, "forest": forest, "boosting": boosting,
+}  # fmt: skip
 
 
 def spread(names: list[str], count: int = SETS) -> list[str]:
@@ -95,71 +109,103 @@ def spread(names: list[str], count: int = SETS) -> list[str]:
     return [names[place] for place in places]
 
 
-def pmlb_keys(settings: Settings) -> list[Row]:
-    """The cells of the 40 sets."""
-    names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= FEWEST_ROWS]
-    return [{"name": name, "split": split} for split in range(settings.splits) for name in spread(names)]
-
-
 def noise(seed: int) -> tuple[Array, Array]:
     rng = np.random.default_rng([seed, *SHAPE])
     return rng.normal(size=SHAPE), rng.permutation(np.arange(SHAPE[0]) % 2)
 
 
-def run_one(key: Row) -> Row:
-    """Test accuracies of all methods, and the guard's comparison; for noise, only the comparison.
+def table_of(key: Row) -> tuple[Array, Array, Array, Array]:
+    """Training rows, their labels, test rows and theirs: a PMLB set, a generated table, or noise (no test rows)."""
+    if "noise" in key:
+        X, y = noise(key["noise"])
+        return X, y, X[:0], y[:0]
+    if "generated" in key:
+        return generated(key["generated"])
+    parts = division(key["name"], key["split"])
+    return np.concatenate(parts.X[:2]), np.concatenate(parts.y[:2]), parts.X[2], parts.y[2]
 
-    Every fit is repeatable, so the guarded choice is the contender of that name: it is not fitted once more.
+
+def run_one(key: Row) -> Row:
+    return outcomes(key["method"], *table_of(key))
+
+
+def outcomes(method: str, X: Array, y: Array, unseen: Array, truth: Array) -> Row:
+    """One contender: its test accuracy, and on which rows it is right in the referee's folds and in its fresh folds.
+
+    No guard is applied: the table applies any guard to the stored outcomes.
     """
-    baseline, challengers = contenders()
-    guarded = GuardedClassifierCV(baseline, challengers, refit=False)
+    model, right = MEMBERS[method](), np.zeros((2, len(y)), dtype=bool)
+    began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
-        if "noise" in key:
-            return _compared(guarded.fit(*noise(key["noise"])))
-        parts = division(key["name"], key["split"])
-        X, y = np.concatenate(parts.X[:2]), np.concatenate(parts.y[:2])
-        result: Row = {"accuracy": {}, "seconds": {}}
-        for method, model in {BASE: baseline, **challengers, CHOICE: guarded}.items():
-            began = time.process_time()
-            model.fit(X, y)
-            result["seconds"][method] = round(time.process_time() - began, 4)
-            if method != CHOICE:
-                result["accuracy"][method] = float(np.mean(model.predict(parts.X[2]) == parts.y[2]))
-        return result | _compared(guarded)
-
-
-def _compared(guarded: GuardedClassifierCV) -> Row:
-    found = guarded.guard_report_["comparison"]
-    return {
-        name: found[name] for name in ("challenger", "gain", "standard_error", "degrees_of_freedom", "units", "unit")
-    }
+        for fresh in (0, 1):
+            for train, test in fold_pairs(None, X, y, None, fresh=bool(fresh)):
+                right[fresh, test] = model.fit(X[train], y[train]).predict(X[test]) == y[test]
+        middle = time.process_time()
+        found: Row = {"right": np.packbits(right).tobytes().hex(), "rows": len(y), "judging": round(middle - began, 4)}
+        if len(truth):
+            found["accuracy"] = float(np.mean(model.fit(X, y).predict(unseen) == truth))
+            found["seconds"] = round(time.process_time() - middle, 4)
+    return found
 
 
 def run(settings: Settings) -> None:
-    resume(settings, "referee", pmlb_keys(settings), run_one)
+    names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= FEWEST_ROWS]
+    tables = [{"name": name, "split": split} for split in range(settings.splits) for name in spread(names)]
+    resume(settings, "referee", of_members(tables), run_one)
     if not settings.sets:
-        resume(settings, "referee-noise", [{"noise": seed} for seed in range(NOISE)], run_one)
+        resume(settings, "referee-noise", of_members([{"noise": seed} for seed in range(NOISE)]), run_one)
 
 
-def left(line: Row, guard: float) -> bool:
-    """Whether a stored comparison leaves the baseline under a guard."""
-    found = (line[name] for name in ("gain", "standard_error", "degrees_of_freedom", "units", "unit"))
-    return compare(line.get("challenger"), BASE, Gain(*found), guard).taken
+def of_members(tables: list[Row]) -> list[Row]:
+    """The keys of all contenders on these tables."""
+    return [table | {"method": method} for table in tables for method in MEMBERS]
+
+
+def tables_of(settings: Settings, store: str) -> list[Row]:
+    """Every table on which all contenders ran: its key, their results by method, the best challenger, and its gain."""
+    found: dict[str, Row] = {}
+    for line in lines_of(settings, store):
+        key = {name: line[name] for name in ("name", "split", "generated", "noise") if name in line}
+        found.setdefault(str(key), key | {"of": {}})["of"][line["method"]] = line
+    whole = [row for row in found.values() if set(MEMBERS) <= set(row["of"])]
+    return [row | dict(zip(("challenger", "gain"), judged(row), strict=True)) for row in whole]
+
+
+def judged(row: Row) -> tuple[str, Gain]:
+    """The challenger that a referee would choose, and the gain that it reports, of the stored outcomes."""
+    X, y = table_of(row)[:2]
+    bits = [np.frombuffer(bytes.fromhex(row["of"][name]["right"]), np.uint8) for name in MEMBERS]
+    right = np.array([np.unpackbits(each)[: 2 * len(y)].reshape(2, -1) for each in bits], dtype=bool)
+    divisions = []
+    for fresh in (0, 1):
+        pairs = fold_pairs(None, X, y, None, fresh=bool(fresh))
+        parts = {(m, f): right[m, fresh, test] for m in range(len(MEMBERS)) for f, (_, test) in enumerate(pairs)}
+        divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
+    contest = RowContest(divisions, len(MEMBERS), np.ones(len(y)), units_of(equal_rows(X), None, divisions[0].pairs))
+    best = int(np.argmax(divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
+    return [*MEMBERS][1 + best], contest.gain()
+
+
+def left(gain: Gain, guard: float) -> bool:
+    """Whether a gain leaves the baseline under a guard."""
+    return compare("", "", gain, guard).taken
 
 
 def table(settings: Settings) -> list[Row]:
     """One row for each (set, method), and one for each guard on noise."""
-    records = records_of(settings, "referee")
-    for line in lines_of(settings, "referee"):
+    records = list[Row]()
+    for row in tables_of(settings, "referee"):
+        place, of = {"set": title(row["name"]), "split": row["split"]}, row["of"]
+        records += [place | {"method": m, "accuracy": of[m]["accuracy"], "seconds": of[m]["seconds"]} for m in MEMBERS]
         for name, guard in GUARDS.items():
-            value = line["accuracy"][line["challenger"] if left(line, guard) else BASE]
-            records.append({"set": title(line["name"]), "split": line["split"], "method": name, "accuracy": value,
-                            "seconds": line["seconds"][CHOICE]})  # fmt: skip
+            chosen = row["challenger"] if left(row["gain"], guard) else BASE
+            seconds = sum(line["judging"] for line in of.values())
+            records.append(place | {"method": name, "accuracy": of[chosen]["accuracy"], "seconds": seconds})
     rows = summarise(with_enough(records, settings.splits), BASE, METHODS)
-    lines = lines_of(settings, "referee-noise")
+    noise = [row["gain"] for row in tables_of(settings, "referee-noise")]
     blank = dict.fromkeys(rows[0], "") if rows else {}
-    taken = {name: [left(line, guard) for line in lines] for name, guard in GUARDS.items()}
+    taken = {name: [left(gain, guard) for gain in noise] for name, guard in GUARDS.items()}
     return rows + [
         blank | {"set": "noise", "method": name, "splits": len(each),
                  "accuracy": float(np.mean(each)) if each else float("nan")}
@@ -188,7 +234,7 @@ def page(rows: list[Row], figure: Path) -> str:
             f"{_often(of_noise[CHOICE])}.\n",
             f"That is with the default guard of {default:g} standard errors. "
             + " ".join(
-                f"With {guard:g}, counted from the same comparisons, it is a point better on "
+                f"With {guard:g}, counted from the same fits, it is a point better on "
                 f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
                 f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it leaves the baseline in "
                 f"{_often(of_noise[name])}."

@@ -93,11 +93,6 @@ def test_breimans_error_rates() -> None:
     assert np.mean((narrow > wide) != (data.y == 1)) == pytest.approx(0.013, abs=3 * np.sqrt(0.013 / 2000))
 
 
-def test_unknown_name_lists_the_known() -> None:
-    with pytest.raises(ValueError, match=r"'monk4'.*monk1, monk2, monk3"):
-        embedded("monk4")
-
-
 @pytest.mark.shared_data
 @pytest.mark.parametrize("name", RULES)
 def test_same_construction_as_pmlb(name: str, shared_data: Path) -> None:

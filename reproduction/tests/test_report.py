@@ -12,26 +12,23 @@ from closecall.report.formats import to_markdown
 from closecall.report.html import Chart, read, to_json
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
+from closecall.theory import best_intercept
 from reproduction.pages.figure5 import simulation_gains
 from reproduction.pages.figures import simulations
 from reproduction.pages.findings import findings, judge, result_rows
 from reproduction.pages.report import FIRST, first_of
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.published import LOSSES, METHODS, get_table, table3_error
+from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error
 from reproduction.protocol.simulate import SIMULATIONS
-from reproduction.protocol.synthetic import FIGURE1, figure1
-from reproduction.run.scores import ALL_METHODS, Scores
-from reproduction.tests.walk import ALPHA, STEPS, figure1_walks, walk
+from reproduction.protocol.synthetic import figure1
+from reproduction.run.scores import Scores
+from reproduction.tests.helpers import made_scores
 
 
-def made(shift: float, count: int, splits: int = 25) -> Scores:
+def made(shift: float, count: int) -> Scores:
     """Close decay ahead of average by ``shift`` plus noise far smaller, on every data set."""
-    rng = np.random.default_rng(1)
-    shape = (len(LOSSES), count, len(ALL_METHODS), splits)
-    values = {name: 0.7 + 0.002 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
-    values["test"][:, :, METHODS.index("close_decay")] += shift
     names = ("pmlb:monk3", *(f"pmlb:set{i}" for i in range(1, count)))
-    return Scores("sound", "linear", names, np.tile([554, 6], (count, 1)), tuple(ALL_METHODS), values, (), 300)
+    return made_scores(names, shift, noise=0.002, base=0.7, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_the_first_picture_is_of_the_first_numbers() -> None:
 
 
 def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted() -> None:
-    scores, table = made(0.03, 8), get_table("table1")
+    scores, table = made(0.03, 8), PAIR_TABLES["table1"]
     parts = [("pmlb94", scores, [table]), ("pmlb94", scores, [table])]
     (finding,) = findings(parts)
     assert "8 data sets" in finding.heading
@@ -102,40 +99,25 @@ def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted(
     assert monk["gain"] == pytest.approx(monk["close decay"] - monk["average"])
 
 
-@pytest.mark.parametrize("name", FIGURE1)
-def test_the_walk_is_the_solvers(name: str) -> None:
-    """The slow walk ends within two errors of the reference solver, and its close calls number k."""
-    X, y = figure1(name, 0)
-    frames = walk(X[:, :1], y, 100)
-    solution = solve_one(X[:, :1], y, Problem("logistic", "close_decay", 100, ALPHA), max_iter=STEPS)
-    assert abs(frames[-1].errors - solution.errors) <= 2
-    assert -frames[-1].intercept / frames[-1].slope == pytest.approx(-solution.intercept / solution.coef[0], abs=0.02)
-    assert [frame.step for frame in frames] == list(range(STEPS + 1))
-    # Examples so far away that their losses are equal in floats share the last places: never fewer than k.
-    assert all(frame.close.sum() >= frame.k for frame in frames)
-    assert frames[-1].close.sum() == 100
-    average = solve_one(X[:, :1], y, Problem("logistic", "average", None, ALPHA))
-    assert frames[STEPS // 3].slope == pytest.approx(average.coef[0], rel=1e-3)
-
-
-def test_the_pages_walk_is_small_and_its_bits_are_the_close_calls() -> None:
-    content = figure1_walks()
-    kept = json.loads(read("walk.json", "reproduction.pages"))
-    for name, found in content["sets"].items():  # the page's file is this walk, save for the last bits of a boundary
-        mine = kept["sets"].pop(name)
-        assert mine["points"] == found["points"]
-        assert (mine["k"], mine["best"]) == (found["k"], found["best"])
-        assert [frame[:2] for frame in mine["frames"]] == [frame[:2] for frame in found["frames"]]
-        np.testing.assert_allclose([f[3] for f in mine["frames"]], [f[3] for f in found["frames"]], atol=2)
-    assert not kept.pop("sets")
-    assert kept == {"steps": STEPS, "alpha": ALPHA}
-    assert len(json.dumps(content)) < 150_000
-    for each in content["sets"].values():
+def test_the_pages_walk_ends_where_the_solver_does_and_its_bits_are_the_close_calls() -> None:
+    """The slider's file beside Algorithm 1's reference solver, every third of 300 steps on the sets of Figure 1."""
+    content = json.loads(read("walk.json", "reproduction.pages"))
+    steps, alpha = content["steps"], content["alpha"]
+    for name, each in content["sets"].items():
+        X, y = figure1(name, 0)
+        np.testing.assert_allclose(each["points"], np.column_stack([X, y]), atol=5.1e-4)
+        assert each["best"] == min(int(best_intercept(sign * X[:, 0], y)[1]) for sign in (1, -1))
+        assert [frame[0] for frame in each["frames"]] == list(range(0, steps + 1, 3))
         for _, k, _, errors, bits in each["frames"]:
             close = np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8)).sum()
-            assert k <= close <= len(each["points"])
+            assert k <= close <= len(y), "examples that tie share the last places: never fewer than k"
             assert errors >= each["best"]
         assert close == k == each["k"]
+        average = solve_one(X[:, :1], y, Problem("logistic", "average", None, alpha))
+        last = solve_one(X[:, :1], y, Problem("logistic", "close_decay", k, alpha), max_iter=steps)
+        assert abs(errors - last.errors) <= 2
+        assert each["frames"][-1][2] == pytest.approx(-last.intercept / last.coef[0], abs=0.02)
+        assert each["average"] == pytest.approx(-average.intercept / average.coef[0], abs=1e-3)
 
 
 def test_what_reaches_a_script_element_cannot_leave_it() -> None:

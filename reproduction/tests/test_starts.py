@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from closecall.network import train_grid
 from reproduction.protocol import load_dataset
@@ -13,7 +12,6 @@ from reproduction.protocol.plan import NETWORK_STEPS, TARGETS, Cell, RunOptions,
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.campaign import jobs_of, read_campaign
 from reproduction.run.cell import divide, grid, new_starts, run_cell
-from reproduction.run.compact import Line, from_text, in_files, to_text
 from reproduction.run.exchange import export_store, import_folder
 from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive
@@ -112,24 +110,6 @@ def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
     assert scores.methods == (*METHODS, EQUAL_STARTS)
     (before,) = Archive(campaign).gather(cells[:2])
     assert before.methods == METHODS
-
-
-def test_a_file_without_the_control_is_refused() -> None:
-    line = Line(cell(), run_cell(cell()), 0)
-    ((name, lines),) = in_files([line]).items()
-    assert name == "fan8-paper-network-starts.csv.gz"
-    text = to_text(lines)
-    (again,) = from_text(text, 1)
-    assert again.cell == line.cell
-    head, body = text.splitlines()
-    wanted = {f"{loss}.{EQUAL_STARTS}" for loss in LOSSES}
-    values = ["" if name.rpartition(".")[0] in wanted else value
-              for name, value in zip(head.split(","), body.split(","), strict=True)]  # fmt: skip
-    with pytest.raises(ValueError, match=f"no chosen row for logistic.{EQUAL_STARTS}"):
-        list(from_text(f"{head}\n{','.join(values)}\n", 1))
-    old = to_text([Line(cell(recipe=2), run_cell(cell(recipe=2)), 0)])
-    with pytest.raises(ValueError, match="unknown model"):
-        list(from_text(old.replace(",2,0,", ",3,0,", 1), 1))
 
 
 def test_published_cells_of_both_recipes_are_read() -> None:

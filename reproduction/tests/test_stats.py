@@ -39,14 +39,8 @@ DEMSAR = np.array(
 pairs = arrays(float, (2, 25), elements=st.integers(0, 40).map(lambda count: count / 40))
 
 
-def test_demsar_ranks_friedman_and_critical_difference() -> None:
+def test_demsar_ranks_and_critical_difference() -> None:
     np.testing.assert_allclose(stats.average_ranks(DEMSAR), [3.143, 2.000, 2.893, 1.964], atol=5e-4)
-    chi_square, p = stats.friedman(DEMSAR)
-    # The paper has 9.28 and F_F = 3.69 without the correction for equal scores.
-    plain = chi_square * _spread(DEMSAR)
-    assert plain == pytest.approx(9.28, abs=0.005)
-    assert 13 * plain / (14 * 3 - plain) == pytest.approx(3.69, abs=0.005)
-    assert reference.f.isf(p, 3, 39) == pytest.approx(13 * chi_square / (14 * 3 - chi_square))
     assert stats.critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
     assert stats.critical_difference(4, 14, level=0.10) == pytest.approx(1.12, abs=0.005)
     # Its conclusion at 0.10: C4.5 is worse than C4.5+m and C4.5+m+cf, the rest do not differ significantly.
@@ -70,21 +64,6 @@ def test_wilcoxon_is_scipys_with_ties_and_zeros(scores: np.ndarray) -> None:
     if (scores[0] != scores[1]).any():
         peer = reference.wilcoxon(scores[0] - scores[1], zero_method="zsplit", correction=False, method="approx").pvalue
         assert stats.wilcoxon(*scores) == pytest.approx(peer, rel=1e-9)
-
-
-def _spread(scores: np.ndarray) -> float:
-    """How much less the ranks vary because of ties; 1 without any."""
-    repeats = [scores.tolist()[i].count(value) for i in range(len(scores)) for value in set(scores[i].tolist())]
-    k = scores.shape[1]
-    return 1 - sum(t**3 - t for t in repeats) / (len(scores) * k * (k**2 - 1))
-
-
-@pytest.mark.parametrize("levels", [2, 3, 10, 10**6])
-def test_friedman_agrees_with_scipy_with_ties_and_without(levels: int) -> None:
-    scores = np.random.default_rng(levels).integers(0, levels, (12, 5)).astype(float)
-    assert stats.friedman(scores)[0] == pytest.approx(reference.friedmanchisquare(*scores.T).statistic)
-    assert stats.friedman(np.ones((4, 3))) == (0.0, 1.0)
-    assert stats.friedman(np.tile([1.0, 2.0, 3.0], (5, 1)))[1] == 0
 
 
 def test_nemenyi_agrees_with_scikit_posthocs() -> None:
@@ -174,14 +153,10 @@ def test_win_fractions_read_as_the_papers_tables() -> None:
 
 
 def test_intervals() -> None:
-    # Clopper & Pearson by the beta quantiles that define them; Wilson's by his formula.
+    # Clopper & Pearson by the beta quantiles that define them.
     low, high = stats.fraction_interval(7, 20)
     assert low == pytest.approx(reference.beta.ppf(0.025, 7, 14))
     assert high == pytest.approx(reference.beta.ppf(0.975, 8, 13))
-    z, p, n = reference.norm.ppf(0.975), 0.35, 20
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    assert stats.fraction_interval(7, 20, method="wilson") == pytest.approx((centre - half, centre + half))
     assert stats.fraction_interval(0, 0) == (0.0, 1.0)
 
 
@@ -218,3 +193,26 @@ def test_bad_scores_are_refused() -> None:
         stats.paper_test(np.array([0.5, np.nan]), np.zeros(2))
     with pytest.raises(ValueError, match=r"unknown criterion 'best'.*joint"):
         compare(np.zeros((1, 2, 3)), ("a", "b"), "paper")["a", "b"].wins("best")
+
+
+def test_the_sound_test_keeps_its_level_and_the_papers_does_not() -> None:
+    """Nearest class means on two blocks of features with one distribution: neither is better, every claim is false.
+
+    300 data sets: a 5 % rate has a standard error of 1.3 points, so 9 % is three of them away.
+    """
+    rng, scores = np.random.default_rng(7), np.empty((300, 2, 25))
+    for found in scores:
+        y = np.where(rng.random(100) < 0.5, 1.0, -1.0)
+        X = rng.standard_normal((100, 2, 5))
+        X[:, :, 0] += y[:, None] / 2
+        for split in range(25):
+            train, _, test = np.split(rng.permutation(100), [50, 75])
+            ends = [X[train][y[train] == label].mean(axis=0) for label in (1, -1)]
+            margins = y[test][:, None] * ((X[test] - (ends[0] + ends[1]) / 2) * (ends[0] - ends[1])).sum(axis=2)
+            found[:, split] = (margins > 0).mean(axis=0)
+    assert (stats.corrected_test(scores[:, 0], scores[:, 1]) < 0.05).mean() < 0.09
+    assert (stats.paper_test(scores[:, 0], scores[:, 1]) < 0.05).mean() > 0.30
+    assert (stats.corrected_test(scores[:, 0], scores[:, 1], test_over_train=0.0) < 0.05).mean() > 0.30
+    suites = scores.reshape(30, 10, 2, 25)
+    assert np.mean([(compare(each, ("a", "b"), "sound")["a", "b"].p < 0.05).any() for each in suites]) < 0.20
+    assert np.mean([stats.wilcoxon(*each.mean(axis=-1).T) < 0.05 for each in suites]) < 0.20

@@ -9,6 +9,7 @@ import pytest
 from reproduction.protocol import SUITES, available, load_dataset
 from reproduction.protocol.catalogue import FAN8, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
 from reproduction.protocol.sources import resolve
+from reproduction.run.scores import title
 
 
 def test_sizes_of_the_suites() -> None:
@@ -27,23 +28,16 @@ def test_sizes_of_the_suites() -> None:
     assert len({data_id for data_id, _ in OPENML100.values()}) == 54
 
 
-def test_an_empty_data_directory_has_the_embedded_suite_and_says_what_else_to_do(tmp_path: Path) -> None:
-    assert all(member.at_hand for member in available("embedded", tmp_path))
-    for suite in ("fan8", "pmlb94", "openml100"):
-        assert not any(member.at_hand for member in available(suite, tmp_path))
-    why = {member.title: member.why for member in available("pmlb94", tmp_path)}
-    assert {title for title, reason in why.items() if "not in today's PMLB" in reason} == set(PMLB_GONE)
-    assert "by hand" in {member.title: member.why for member in available("fan8", tmp_path)}["splice3175"]
+def test_what_is_there_is_found_in_both_spellings(tmp_path: Path) -> None:
+    assert available("embedded", tmp_path) == list(SUITES["embedded"])
+    assert not any(available(suite, tmp_path) for suite in ("fan8", "pmlb94", "openml100"))
     with pytest.raises(ValueError, match="unknown suite 'all'; choose one of: embedded, fan8"):
         available("all")
-
-
-def test_what_is_there_is_found_in_both_spellings(tmp_path: Path) -> None:
     for place in ("pmlb/heart_c/heart_c.tsv.gz", "pmlb/heart-h/heart-h.tsv.gz", "openml100/31_credit-g.csv.gz"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_bytes(gzip.compress(b"not read"))
     (tmp_path / "openml" / "44").mkdir(parents=True)
-    found = {m.name for suite in SUITES for m in available(suite, tmp_path) if m.at_hand and m.why != "generated"}
+    found = {name for suite in SUITES if suite != "embedded" for name in available(suite, tmp_path)}
     assert found == {"pmlb:heart-c", "pmlb:heart-h", "openml100:31", "openml100:43"}
 
 
@@ -60,21 +54,20 @@ def test_todays_pmlb_has_the_others() -> None:
 
 @pytest.mark.shared_data
 def test_pmlb94_is_the_edition_of_2017(shared_data: Path) -> None:
-    for member in available("pmlb94", shared_data):
-        data = load_dataset(member.name, shared_data, download=False)
-        assert data.version == "2017", member.name
+    for name in available("pmlb94", shared_data):
+        data = load_dataset(name, shared_data, download=False)
+        assert data.version == "2017", name
         assert set(np.unique(data.signs())) == {-1, 1}
         assert data.matrix_paper().shape == PMLB94[data.name][:2]
 
 
 @pytest.mark.shared_data
 def test_openml100_at_hand(shared_data: Path) -> None:
-    members = available("openml100", shared_data)
-    at_hand = [member for member in members if member.at_hand]
-    assert len(at_hand) == 42
-    for member in at_hand:
-        data = load_dataset(member.name, shared_data, download=False)
-        assert data.name == member.title
+    names = available("openml100", shared_data)
+    assert len(names) == 42
+    for name in names:
+        data = load_dataset(name, shared_data, download=False)
+        assert data.name == title(name)
         assert np.isfinite(data.matrix_paper()).all()
         half = np.arange(len(data.y)) % 2 == 0
         assert all(np.isfinite(part).all() for part in data.encode(half, ~half))

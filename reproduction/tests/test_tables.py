@@ -13,45 +13,41 @@ from closecall.report import charts
 from closecall.report.formats import WIDTH, Table, to_csv, to_markdown
 from closecall.report.text import visible
 from reproduction.pages import figure1 as synthetic, figures, tables
-from reproduction.pages.report import stored_jobs, write_report
+from reproduction.pages.report import write_report
 from reproduction.pages.sections import build
 from reproduction.protocol import stats
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.plan import TARGETS, RunOptions, Size
-from reproduction.protocol.published import LOSSES, METHODS, get_table, table3_error
+from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error
+from reproduction.run.campaign import stored_jobs
 from reproduction.run.jobs import Job, prepare
 from reproduction.run.record import Record
-from reproduction.run.scores import ALL_METHODS, Hole, Scores, gather
+from reproduction.run.scores import ALL_METHODS, Archive, Hole, Scores
 from reproduction.run.store import Store
+from reproduction.tests.helpers import made_scores
 
 HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
 
 
-def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare"), protocol: str = "sound") -> Scores:
+def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare")) -> Scores:
     """Scores in which close decay is ahead by 10 points on the first set and level on the others."""
-    rng = np.random.default_rng(0)
-    shape = (len(LOSSES), len(names), len(ALL_METHODS), 25)
-    values = {name: 0.7 + 0.02 * rng.standard_normal(shape) for name in ("train", "validation", "test", "k", "alpha")}
-    values["test"][:, 0, METHODS.index("close_decay")] += 0.1
-    sizes = np.tile([554, 6], (len(names), 1))
     holes = (Hole("openml100:3", "not at hand"), Hole(HOSTILE, "1 of 25 cells failed, e.g. ValueError: <b>"))
-    return Scores(protocol, "linear", names, sizes, tuple(ALL_METHODS), values, holes, 300)
+    return made_scores(names, np.where(np.arange(len(names)) == 0, 0.1, 0.0), base=0.7, holes=holes)
 
 
 def all_tables(scores: Scores) -> list[Table]:
-    published = [get_table("table1"), get_table("table4")]
-    starts = [tables.start_table(scores, scores, ("least_squares", "zeros"), loss) for loss in LOSSES]
+    published = [PAIR_TABLES["table1"], PAIR_TABLES["table4"]]
     thirds = [tables.error_table(scores, loss, published=True) for loss in LOSSES]
-    return [*tables.suite_tables(scores, published), *starts, *thirds]
+    return [*tables.suite_tables(scores, published), *thirds]
 
 
 def test_pair_table_is_beside_the_published_one() -> None:
     scores = made()
-    table = tables.pair_table(scores, "hinge", "significant", get_table("table1"))
+    table = tables.pair_table(scores, "hinge", "significant", PAIR_TABLES["table1"])
     place = METHODS.index("average"), METHODS.index("close_decay")
     ours = win_fractions(compare(scores.test("hinge"), METHODS, "sound"), METHODS, "significant")[place]
-    theirs = get_table("table1").fractions("linear", "hinge")[place]
+    theirs = PAIR_TABLES["table1"].fractions("linear", "hinge")[place]
     assert ours == pytest.approx(1 / 3)
     assert table.rows[place[0]][1 + place[1]] == f"{ours:.2f} ({theirs:.2f})"
     (record,) = [r for r in table.records if (r["beaten"], r["by"]) == ("average", "close_decay")]
@@ -200,7 +196,7 @@ def toy_store(
 def test_gather_takes_what_validation_chose_from_complete_sets(tmp_path: Path) -> None:
     store, job = toy_store(tmp_path / "s.sqlite", ("embedded:a", "embedded:b", "embedded:c"))
     with store:
-        found = gather(store, job.cells(), job.holes)
+        found = Archive(store).gather(job.cells(), job.holes)
         assert [(scores.protocol, scores.datasets) for scores in found] == [
             ("paper", ("embedded:a", "embedded:b")),
             ("sound", ("embedded:a", "embedded:b")),

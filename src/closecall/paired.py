@@ -1,20 +1,18 @@
-"""Paired gains: which rows judge which challenger, the mean gain, its standard error, and the verdict.
+"""Paired gains: the mean gain, its standard error over independent units, and the verdict.
 
 A gain is that of a challenger over a reference on one row: +1 where only the challenger is right, -1 where only the
-reference is. Three rules make its standard error honest, for every search and referee:
+reference is. Two rules make its standard
+error honest, for every search and referee; :mod:`closecall.panel` adds two about the choice among challengers:
 
-- **No row helps to choose what it judges.** Rows are visited block by block; each block judges the challenger that the
-  *earlier* blocks prefer (:func:`in_turn`). If there is nothing to gain, its gain has mean zero whatever was chosen
-  before, so gains add up without bias and without covariance, for one challenger or a hundred.
 - **The error is computed over independent units** (:class:`Units`): rows, equal rows counted once, groups, or blocks of
-  time. Few units, or few that differ, need more (:meth:`Gain.needed`): the quantile is Student's.
+  time. Few units, or few that differ, need more (:meth:`Gain.needed`): the quantile is at least Student's.
 - **The scale of the weights does not matter.** A weight is a share of the mean; multiplying all weights by 20 changes
   nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +25,8 @@ from ._names import Array
 FEWEST = 6
 #: Blocks of time: few and long, so that what is near in time is mostly in one (Ibragimov & Mueller 2010).
 BLOCKS = 6
-#: Blocks that begin before this share of the rows only choose: they have hardly anything to be chosen by.
-UNASKED = 0.15
-#: Into how many blocks the rows are dealt where folds do not give any.
-DEALT = 5
+#: Guards at whose levels the quantiles of chance are kept.
+GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
 FOLDS = "folds"
 _LARGEST = 8.0  # standard errors, beyond which a tail probability is below the rounding of 1
 
@@ -48,6 +44,9 @@ class Gain:
         Independent units.
     unit : str
         What the units are: rows, groups or blocks.
+    chance : tuple of floats
+        How many standard errors a chosen gain reaches by chance, at the levels of :data:`GUARDS`; empty if nothing was
+        chosen.
     """
 
     mean: float
@@ -55,6 +54,7 @@ class Gain:
     degrees: float
     count: int
     unit: str = "rows"
+    chance: tuple[float, ...] = ()
 
     @property
     def few(self) -> bool:
@@ -68,6 +68,8 @@ class Gain:
         --------
         >>> round(Gain(0.1, 0.1, 9, 10).needed(2.0), 3), round(Gain(0.1, 0.1, 1e9, 100).needed(2.0), 3)
         (0.232, 0.2)
+        >>> round(Gain(0.1, 0.1, 1e9, 100, chance=(1.0, 1.5, 2.0, 2.5, 3.0)).needed(2.0), 3)
+        0.25
         """
         if guard <= 0:
             return 0.0
@@ -77,6 +79,9 @@ class Gain:
             return 0.0
         at = min(float(guard), _LARGEST)
         factor = -float(special.stdtrit(self.degrees, special.ndtr(-at))) / at
+        if self.chance:
+            last = min(at, GUARDS[-1])
+            factor = max(factor, float(np.interp(last, (0.0, *GUARDS), (0.0, *self.chance))) / last)
         return guard * factor * self.standard_error
 
 
@@ -93,6 +98,7 @@ class Comparison:
     degrees_of_freedom: float = np.inf
     units: int = 0
     unit: str = "rows"
+    chance: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
@@ -116,7 +122,7 @@ def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Compar
     needed = gain.needed(guard)
     taken = bool(gain.mean > max(needed, 1e-12))
     return Comparison(challenger, reference, gain.mean, gain.standard_error, needed, taken,
-                      gain.degrees, gain.count, gain.unit)  # fmt: skip
+                      gain.degrees, gain.count, gain.unit, gain.chance)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,21 +148,11 @@ class Units:
 
     def among(self, rows: Array) -> list[Array]:
         """Units (rows,) of some rows as 0, 1, ..., in each way; for time, the given number of runs of equal length."""
-        ways = [_numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
+        ways = [numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
         if self.time:
             places = np.argsort(np.argsort(self.codes[rows], kind="stable"), kind="stable")
             ways[0] = places * min(BLOCKS, len(rows)) // max(1, len(rows))
         return ways
-
-    @property
-    def gap(self) -> int:
-        """How many blocks separate one that judges from those that choose for it: neighbours in time are dependent."""
-        return int(self.time)
-
-    @property
-    def sides(self) -> Array:
-        """The part (samples,) of the other groups that each row is in: rows of the same part do not choose for it."""
-        return np.zeros(len(self.codes), dtype=int) if self.other is None else _dealt(_numbered(self.other))
 
 
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
@@ -178,24 +174,18 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     >>> units_of(np.arange(4), None, [(np.array([0, 1]), np.array([2, 3]))]).name
     'blocks of time'
     """
-    columns = [] if groups is None else [_numbered(one) for one in np.asarray(groups).reshape(len(equal), -1).T]
+    columns = [] if groups is None else [numbered(one) for one in np.asarray(groups).reshape(len(equal), -1).T]
     if len(columns) > 2:
         raise ValueError(f"groups has {len(columns)} columns; one, or two that cross each other, are possible")
     first, other = (*columns, None, None)[:2]
     past = [len(train) > 0 and len(test) > 0 and train.max() < test.min() for train, test in pairs]
     if past and all(past):
         return Units(np.arange(len(equal)), "blocks of time", time=True, other=first)
-    return Units(_numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
+    return Units(numbered(equal), "distinct rows") if first is None else Units(first, "groups", other=other)
 
 
-def _numbered(values: Array) -> Array:
+def numbered(values: Array) -> Array:
     return np.unique(values, return_inverse=True)[1].ravel()
-
-
-def _dealt(codes: Array) -> Array:
-    """Parts (rows,) of about the same size that keep rows of one code together; the largest are assigned first."""
-    ranks = np.argsort(np.argsort(-np.bincount(codes), kind="stable"), kind="stable")
-    return ranks[codes] % DEALT
 
 
 def apart(samples: int) -> Units:
@@ -249,7 +239,7 @@ def _crossed(
     found: list[tuple[float, float]], ways: list[Array], parts: tuple[Array, Array, Array]
 ) -> tuple[float, float]:
     """The error of groups that cross, and its degrees of freedom; never below that of either kind alone."""
-    both = _numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
+    both = numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
     common = _error(*(np.bincount(both, part) for part in parts))[0]
     squares = sum(error**2 for error, _ in found) - common**2
     least = max(error for error, _ in found)
@@ -335,77 +325,3 @@ def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
         return Gain(mean, np.inf, 0.0, len(gains), FOLDS)
     error = float(np.std(gains, ddof=1) * np.sqrt(1 / len(gains) + share))
     return Gain(mean, error, len(gains) - 1.0, len(gains), FOLDS)
-
-
-def blocks_of(tests: Sequence[Array], units: Units) -> Array:
-    """The block (samples,) of each row: the first test set that contains it; -1 for rows in none.
-
-    A unit is in one block. If the test sets split a unit, or there is only one set, the units are assigned to blocks
-    instead.
-
-    Examples
-    --------
-    >>> blocks_of([np.array([0, 1]), np.array([1, 2])], apart(4)).tolist()
-    [0, 0, 1, -1]
-    >>> blocks_of([np.arange(6)], Units(np.array([0, 0, 1, 1, 2, 2]))).tolist()
-    [0, 0, 1, 1, 2, 2]
-    """
-    block = np.full(len(units.codes), -1)
-    for number, test in reversed(list(enumerate(tests))):
-        block[test] = number
-    rows = np.flatnonzero(block >= 0)
-    codes = _numbered(units.codes[rows])
-    first, last = np.full((2, codes.max() + 1), len(tests))
-    np.minimum.at(first, codes, block[rows])
-    np.minimum.at(last, codes, -block[rows])
-    if len(tests) > 1 and (units.time or (first == -last).all()):
-        return block
-    block[rows] = np.arange(len(rows)) * DEALT // len(rows) if units.time else _dealt(codes)
-    return block
-
-
-def _before(values: Array, gap: int) -> Array:
-    """Sums over the blocks (..., blocks) before each, except the given number just before it."""
-    sums = np.concatenate([np.zeros((*values.shape[:-1], 1 + gap)), np.cumsum(values, axis=-1)], axis=-1)
-    return sums[..., : values.shape[-1]]
-
-
-def asked(sizes: Array, gap: int = 0) -> Array:
-    """Whether each block (blocks,) with the given weight judges: the first ones only choose.
-
-    Examples
-    --------
-    >>> asked(np.full(5, 10.0)).tolist()
-    [False, True, True, True, True]
-    >>> asked(np.full(5, 10.0), gap=1).tolist()
-    [False, False, True, True, True]
-    """
-    before = _before(sizes, gap)
-    return (before >= UNASKED * sizes.sum()) & (before > 0)
-
-
-def in_turn(sums: Array, sizes: Array, choose: Callable[[Array], int] = np.argmax, gap: int = 0) -> Array:
-    """For each block (blocks,) the candidate that did best on the blocks before it; -1 for blocks that only choose.
-
-    Parameters
-    ----------
-    sums : array (candidates, blocks)
-        Sums of the scores of the rows, times their weights.
-    sizes : array (blocks,)
-        Sums of the weights.
-    choose : callable
-        Means (candidates,) -> position of the best; default: the first of several equal ones.
-    gap : int
-        How many blocks just before one take no part in its choice.
-
-    Examples
-    --------
-    >>> in_turn(np.array([[9.0, 1.0, 1.0], [3.0, 8.0, 8.0]]), np.full(3, 10.0)).tolist()
-    [-1, 0, 1]
-    """
-    if len(sums) == 1:
-        return np.zeros(len(sizes), dtype=int)
-    found, before, earlier = np.full(len(sizes), -1), _before(sizes, gap), _before(sums, gap)
-    for block in np.flatnonzero(asked(sizes, gap)):
-        found[block] = choose(np.round(earlier[:, block] / before[block], 12))
-    return found

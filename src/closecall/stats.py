@@ -4,8 +4,8 @@ Scores are accuracies, higher is better. On one data set a test compares the acc
 splits; across data sets it uses one mean accuracy for each set and method.
 
 The paper tests 25 overlapping random splits as if they were independent samples. They are not: the splits share
-examples, and both methods see the same ones. The study
-``reproduction.studies.false_positives`` measures what that does.
+examples, and both methods see the same ones. The page
+``docs/statistics.md`` shows what that does.
 """
 
 from __future__ import annotations

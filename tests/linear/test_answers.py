@@ -55,31 +55,48 @@ def test_no_model_starts_from_one_that_saw_its_test_rows(aggregate: str, monkeyp
     assert (warm > 0) == (aggregate in ("close_decay", "atk"))  # what depends on its start is always cold
 
 
-def test_the_guard_asks_each_block_about_what_the_blocks_before_it_prefer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings that compete on a fold are the best of the folds before it, recomputed from the scores."""
-    asked: list[tuple[Any, Any]] = []
+def test_each_fold_judges_what_the_other_folds_prefer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gain of the guard, recomputed in plain loops from the outcomes of the folds."""
+    seen: list[Any] = []
 
-    def spied(self: Any, group: Any) -> Any:
-        found = real(self, group)
-        asked.append((group, found))
+    def spied(self: Any, groups: Any) -> Any:
+        found = real(self, groups)
+        seen.append((self, groups, found))
         return found
 
-    real = race.Race._in_turn
-    monkeypatch.setattr(race.Race, "_in_turn", spied)
+    real = race.Race._gain_of_rows
+    monkeypatch.setattr(race.Race, "_gain_of_rows", spied)
     rng, y = np.random.default_rng(0), np.arange(80) % 2
-    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30, cv=folds_of(y))
+    model = CloseKClassifierCV(alphas=(0.01, 1.0, 100.0), ks=(0.1, 0.4), max_iter=30, cv=folds_of(y), n_starts=1)
     model.fit(rng.normal(size=(80, 6)), y)
-    scores = np.stack([model.cv_results_[f"split{fold}_test_score"] for fold in range(3)], axis=1)
-    assert len(asked) == 3
-    own = 0
-    for group, plan in asked:
-        assert list(plan) == [1, 2]  # the first only chooses
-        group = group[~np.isnan(scores[group]).any(axis=1)]
-        for fold, place in plan.items():
-            before = scores[group, :fold] @ [len(test) for _, test in folds_of(y)[:fold]]
-            assert before[list(group).index(place)] == pytest.approx(before.max())
-            own += scores[place].mean() < scores[group].mean(axis=1).max() - 1e-9
-    assert own > 0  # on noise some folds must have chosen otherwise than all of them together
+    ((run, (averages, *others), gain),) = seen
+    rest = {0: (1, 2), 1: (0, 2), 2: (0, 1)}
+
+    def right(place: int, fold: int) -> np.ndarray:
+        return run.right[int(place), fold] * run.judging[folds_of(y)[fold][1]]  # extreme rows do not judge
+
+    def of_settings(place: int) -> tuple[float, ...]:  # the order in which equally good settings are preferred
+        setting = run.settings[place]
+        return -(1.0 if setting.k is None else setting.k), -setting.alpha
+
+    held = [
+        max(averages, key=lambda place: (sum(right(place, f).sum() for f in rest[fold]), run.settings[place].alpha))
+        for fold in range(3)
+    ]
+    places = [place for group in others for place in sorted(group, key=of_settings) if (place, 0) in run.right]
+    wins = {(place, fold): right(place, fold) - right(held[fold], fold) for place in places for fold in range(3)}
+    total, mixed = 0.0, 0
+    for fold in range(3):
+        pooled = {place: np.concatenate([wins[place, f] for f in rest[fold]]) for place in places}
+        scores = {p: v.sum() / np.sqrt((v**2).sum()) if v.any() else 0.0 for p, v in pooled.items()}
+        best = sorted(places, key=lambda place: -round(scores[place], 9))[:3]
+        shares = np.exp([3 * (scores[place] - scores[best[0]]) for place in best])
+        shares[shares < 0.05] = 0
+        total += sum(s * wins[place, fold].sum() for s, place in zip(shares / shares.sum(), best, strict=True))
+        mixed += (shares > 0).sum() > 1
+    assert gain.mean == pytest.approx(total / run.judging.sum())
+    assert mixed > 0
+    assert model.guard_report_["comparisons"][0]["gain"] == gain.mean
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -34,11 +34,9 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
     assert model.score(X, y) > AggregateLossClassifier().fit(X, y).score(X, y) + 0.2
     last = model.guard_report_["comparisons"][-1]
     assert last["taken"]
-    assert (
-        last["gain"]
-        > last["needed"]
-        == pytest.approx(stats.t.isf(stats.norm.sf(model.guard), last["degrees_of_freedom"]) * last["standard_error"])
-    )
+    student = stats.t.isf(stats.norm.sf(model.guard), last["degrees_of_freedom"])
+    chance = np.interp(model.guard, (0.5, 1.0, 1.5, 2.0, 2.5), last["chance"])  # what a chosen gain reaches by chance
+    assert last["gain"] > last["needed"] == pytest.approx(max(student, chance) * last["standard_error"])
     assert "close_decay" in model.guard_report_["reason"]
     assert "is chosen" in model.guard_report_["reason"]
 
@@ -187,7 +185,8 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
     assert CloseKClassifierCV(ks=(0.4,)).fit(X, y).aggregate_ == "close_decay"
     counts = CloseKClassifierCV(ks=(5, 50)).fit(X, y)  # k as numbers of examples, cut down for the part
     close = counts.cv_results_["param_aggregate"] == "close_decay"
-    assert sorted(counts.cv_results_["n_folds"][close])[-3:] == [0, 1, 5]  # two finalists on one fold, one on all
+    ran = sorted(counts.cv_results_["n_folds"][close])[-3:]
+    assert ran in ([0, 1, 5], [0, 5, 5])  # two finalists on one fold, and on all where they are as good
     assert counts.guard_report_["comparisons"][-1]["challenger"]["k"] in (5, 50)
     assert counts.guard_report_["fresh_folds"] == 0  # the heat saw one fold: the others are as good as fresh
 

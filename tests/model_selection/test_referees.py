@@ -64,16 +64,21 @@ def test_the_gain_is_paired_over_both_divisions() -> None:
     )
 
 
-def test_each_fold_judges_the_challenger_of_the_folds_before() -> None:
+def test_each_fold_judges_a_blend_of_what_the_other_folds_prefer() -> None:
     random = np.random.default_rng(7)
     X, y = random.normal(size=(90, 4)), random.integers(0, 2, 90)
     folds = list(StratifiedKFold(3, shuffle=True, random_state=3).split(X, y))
     members = [LogisticRegression(), GaussianNB(), KNeighborsClassifier(3), DecisionTreeClassifier(random_state=0)]
     right = np.array([[(m.fit(X[a], y[a]).predict(X[b]) == y[b]) for a, b in folds] for m in members], dtype=object)
     gains = np.full(90, np.nan)
-    for fold, (_, test) in enumerate(folds[1:], start=1):
-        means = [np.concatenate(right[m, :fold]).mean() for m in (1, 2, 3)]
-        gains[test] = right[1 + int(np.argmax(means)), fold].astype(float) - right[0, fold]
+    for fold, (_, test) in enumerate(folds):
+        others = [other for other in range(3) if other != fold]
+        rest = [np.concatenate([right[m, o].astype(float) - right[0, o] for o in others]) for m in (1, 2, 3)]
+        scores = np.array([each.sum() / np.sqrt((each**2).sum()) for each in rest])
+        shares = np.exp(3 * (scores - scores.max()))
+        shares[shares < 0.05] = 0
+        own = np.array([right[m, fold].astype(float) - right[0, fold] for m in (1, 2, 3)])
+        gains[test] = shares / shares.sum() @ own
     named = dict(zip("abc", members[1:], strict=True))
     model = GuardedClassifierCV(members[0], named, cv=folds, refit=False).fit(X, y)
     assert model.guard_report_["comparison"]["gain"] == pytest.approx(np.nanmean(gains))

@@ -83,7 +83,7 @@ import numpy as np
 from reproduction.protocol import available, load_dataset
 data = load_dataset("majority7")
 assert data.X.shape == (128, 7) and (data.y == (data.X.sum(axis=1) >= 4)).all()
-assert "majority7" in [member.title for member in available("embedded")]
+assert "embedded:majority7" in available("embedded")
 from closecall.cli import main
 import sys
 sys.argv = ["closecall", "reproduce", "--dry-run", "--datasets", "majority7"]

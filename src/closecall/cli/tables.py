@@ -209,16 +209,15 @@ def _print_ranking(found: Any, splits: int) -> None:
     from closecall.table.content import ends, label
 
     ranking, metric = RichTable(box=None, pad_edge=False), found.metric
-    digits = 1 if metric.factor == 100 else 3
     for name in ("", "method", metric.label, "95 % interval", "k", "alpha"):
         ranking.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for rank, result in enumerate(found.results, 1):
         low, high = ends(result, found)
         k, alpha = ("" if math.isnan(value) else f"{value:{form}}" for value, form in zip(
             (result.k, result.alpha), (".0f", "g"), strict=True))  # fmt: skip
-        value, interval = f"{metric.shown(result.mean):.{digits}f}", f"{low:.{digits}f} - {high:.{digits}f}"
+        value, *interval = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), low, high))
         name = f"{label(result)}: {found.majority}" if result.family == "majority" else label(result)
-        ranking.add_row(str(rank), plain(name[:40]), value, interval, k, alpha)
+        ranking.add_row(str(rank), plain(name[:40]), value, " - ".join(interval), k, alpha)
     out.print(ranking)
     out.print(
         f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as "

@@ -1,9 +1,9 @@
 """The race: which settings are solved on which folds, and how the guard judges the winners.
 
 Among hundreds of settings the best one always looks better than it is. Therefore no row helps to choose what it judges:
-each block of rows judges the settings that the earlier blocks prefer, of the baseline as well as of the challengers.
-The most extreme rows neither choose nor judge: logistic regression may get outliers right at the expense of all others.
-Which rows these are depends on X alone.
+each part of the rows judges the settings that the other parts prefer, of the baseline as well as of the challengers;
+all challengers are one family (:mod:`closecall.panel`). The most extreme rows neither choose nor judge: logistic
+regression may get outliers right at the expense of all others. Which rows these are depends on X alone.
 
 `average` runs on every fold. The others first run a heat: every second alpha, each k, one start, the fewest folds with
 five hundred test rows in all, and at most a few thousand training rows. The best of each kind then run, from all
@@ -28,7 +28,8 @@ from scipy.sparse import diags_array, issparse
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from ..paired import Comparison, Gain, Units, apart, blocks_of, compare, in_turn, over_folds, over_tests, paired
+from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_tests, paired
+from ..panel import panel_of
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
 from .guard import MULTINOMIAL, Setting, order
@@ -104,10 +105,7 @@ class Race:
         self.judging = np.where(central(self.training.X, weight), weight, 0.0) if self.guard > 0 else weight
         fresh = range(self.folds, len(self.tests))
         self.judges = [*range(self.finals), *fresh]
-        self.block = blocks_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units)
-        self.sides = self.units.sides
-        self.part = np.where(self.block < 0, -1, (self.sides.max() + 1) * self.block + self.sides)
-        self.times = np.bincount(np.concatenate(self.tests[: self.folds]), minlength=len(group))
+        self.panel = panel_of([self.tests[fold] for fold in fresh or range(self.finals)], self.units, self.judging)
 
     def run(self, baselines: Sequence[Sequence[Setting]], challengers: Sequence[Setting]) -> int:
         """Race the settings and return the position of the one chosen."""
@@ -280,83 +278,79 @@ class Race:
         return order(chosen, means, np.array([get_aggregate(s.aggregate).counts(s.k, s.m, total)[0] for s in chosen]))
 
     def _guarded(self, groups: list[Array]) -> int:
-        """The winner of the first group, unless that of a later one gains enough."""
-        winners = [int(self._ranked(group)[0]) for group in groups]
-        plans = [self._in_turn(group) if self.scorer is None else self._crossed(group) for group in groups]
-        self.solve([(plan[part], fold) for plan in plans for part in plan for fold in self._folds_of(part)])
-        held = 0
-        for challenger in range(1, len(groups)):
-            first, second = self.settings[winners[challenger]], self.settings[winners[held]]
-            gain_of = self._gain_of_rows if self.scorer is None else self._gain_of_folds
-            outcome = compare(first, second, gain_of(plans[challenger], plans[held]), self.guard)
-            self.comparisons.append(outcome)
-            held = challenger if outcome.taken else held
-        return winners[held]
+        """The winner of the first group, unless the best of the others gains enough."""
+        base = int(self._ranked(groups[0])[0])
+        if len(groups) == 1:
+            return base
+        best = int(self._ranked(np.concatenate(groups[1:]))[0])
+        gain = (self._gain_of_rows if self.scorer is None else self._gain_of_folds)(groups)
+        self.comparisons.append(compare(self.settings[best], self.settings[base], gain, self.guard))
+        return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
         """Settings of the group that have run, and the number of first folds on which all of them ran.
 
-        Settings dropped after the heat count as well, because the rows of these folds chose which ones continued.
+        Settings dropped after the heat count as well, because the rows of these folds chose which ones continued. The
+        preferred ones of equal scores come first.
         """
-        table = self.scores()[group]
-        ran = group[~np.isnan(table[:, 0])]
-        return ran, min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
+        ran = group[~np.isnan(self.scores()[group, 0])]
+        folds = min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
+        return ran[self._order(ran, np.zeros(len(ran)))], folds
 
-    def _in_turn(self, group: Array) -> dict[int, int]:
-        """For each part of the rows that judges, the setting of the group that the earlier blocks prefer."""
-        ran, folds = self._heats(group)
-        rows = np.concatenate(self.tests[:folds])
-        right = [np.concatenate([self.right[int(setting), fold] for fold in range(folds)]) for setting in ran]
-        share, block, sides = self.judging[rows] / self.times[rows], self.block[rows], self.sides[rows]
-        plan: dict[int, int] = {}
-        count, ways = self.block.max() + 1, int(self.sides.max()) + 1
-        for side in range(ways):
-            known = (sides != side) | (ways == 1)
-            sums = np.array([np.bincount(block[known], (share * each)[known], count) for each in right])
-            sizes = np.bincount(block[known], share[known], count)
-            chosen = in_turn(sums, sizes, lambda means: int(self._order(ran, means)[0]), self.units.gap)
-            plan |= {ways * number + side: int(ran[place]) for number, place in enumerate(chosen) if place >= 0}
-        return plan
+    def _outcomes(self, places: Array, folds: int) -> Array:
+        """Shares of right answers (settings, samples) over the tests of the first folds; NaN for rows without any."""
+        times = np.zeros(len(self.panel.part), dtype=np.float32)
+        total = np.zeros((len(places), len(times)), dtype=np.float32)
+        for fold in range(folds):
+            total[:, self.tests[fold]] += [self.right[int(place), fold] for place in places]
+            times[self.tests[fold]] += 1
+        return total / np.where(times > 0, times, np.nan)
 
-    def _crossed(self, group: Array) -> dict[int, int]:
-        """For each fold, the setting of the group preferred by the folds that share no test row with it."""
-        ran, folds = self._heats(group)
-        table, plan = self.scores()[ran, :folds], {}
+    def _gain_of_rows(self, groups: list[Array]) -> Gain:
+        """The mean gain of what each part of the rows judges, each row being the mean over its tests."""
+        panel, parts = self.panel, self.panel.part
+        averages, folds = self._heats(groups[0])
+        known, right = np.flatnonzero(parts >= 0), self._outcomes(averages, folds)
+        known = known[np.isfinite(right[0, known])]
+        sums = np.stack([np.bincount(parts[known], (panel.weights * row)[known], len(panel.may)) for row in right])
+        # Rounded, because rounding errors must not decide between equally good settings.
+        held = np.argmax(np.round(sums @ panel.may.T / panel.weights[known].sum(), 12), axis=0)
+        runs = [self._heats(group) for group in groups[1:]]
+        ran, folds = np.concatenate([each for each, _ in runs]), min(folds for _, folds in runs)
+        places = np.where(parts >= 0, held[parts], 0)
+        gains = self._outcomes(ran, folds) - self._outcomes(averages, folds)[places, np.arange(len(parts))]
+        shares = panel.shares(gains)
+        asked = [(part, fold) for fold in self.judges for part in np.unique(parts[self.tests[fold]]) if part >= 0]
+        asked = [(part, fold) for part, fold in asked if shares[part].any()]
+        wanted = [(int(averages[held[part]]), fold) for part, fold in asked]
+        wanted += [(int(place), fold) for part, fold in asked for place in ran[shares[part] > 0]]
+        self.solve(wanted)
+        total, squares, times = np.zeros((3, len(parts)))
+        for part, fold in asked:
+            mine = parts[self.tests[fold]] == part
+            right = np.array([self.right[int(place), fold][mine] for place in ran[shares[part] > 0]])
+            blend = shares[part][shares[part] > 0] @ right - self.right[int(averages[held[part]]), fold][mine]
+            for values, power in ((total, blend), (squares, blend**2), (times, 1)):
+                values[self.tests[fold][mine]] += power
+        mean, spread = over_tests(total, squares, times)
+        return replace(paired(mean, panel.weights, self.units, spread), chance=panel.chance(gains))
+
+    def _gain_of_folds(self, groups: list[Array]) -> Gain:
+        """The mean gain over the folds, each between what the folds without its test rows prefer."""
+        gains, shares = list[float](), list[float]()
+        kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
         for fold in range(self.finals):
-            others = [other for other in range(folds) if not np.isin(self.tests[fold], self.tests[other]).any()]
-            if others:
-                plan[fold] = int(ran[self._order(ran, table[:, others].mean(axis=1))[0]])
-        return plan
-
-    def _folds_of(self, part: int) -> list[int]:
-        """The folds on which a part of the rows is judged (or the fold itself, if scores belong to folds)."""
-        if self.scorer is not None:
-            return [part]
-        return [fold for fold in self.judges if (self.part[self.tests[fold]] == part).any()]
-
-    def _gain_of_rows(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
-        """The mean gain over the rows whose part judges both, each row being the mean over its tests."""
-        total, squares, seen = np.zeros((3, len(self.part)))
-        for fold in self.judges:
-            rows = self.tests[fold]
-            for part in np.intersect1d(self.part[rows], [*(challenger.keys() & held.keys())]).tolist():
-                mine = self.part[rows] == part
-                first, second = self.right[challenger[part], fold], self.right[held[part], fold]
-                total[rows[mine]] += first[mine].astype(float) - second[mine]
-                squares[rows[mine]] += first[mine] != second[mine]
-                seen[rows[mine]] += 1
-        gains, spread = over_tests(total, squares, seen)
-        return paired(gains, self.judging, self.units, spread)
-
-    def _gain_of_folds(self, challenger: dict[int, int], held: dict[int, int]) -> Gain:
-        """The mean gain over the folds that judge both; a fold's score has no rows to pair."""
-        folds = sorted(challenger.keys() & held.keys())
-        gains = [self.points[challenger[fold], fold] - self.points[held[fold], fold] for fold in folds]
-        trained = [int(self.parts.masks[fold][self.parts.group].sum()) for fold in folds]
-        share = (
-            np.mean([len(self.tests[fold]) / count for fold, count in zip(folds, trained, strict=True)]) if folds else 0
-        )
-        return over_folds(np.array(gains), float(share), self.units)
+            others = [other for other in range(kinds[1][1]) if not np.isin(self.tests[fold], self.tests[other]).any()]
+            if not others:
+                continue
+            means = [self.scores()[ran][:, others].mean(axis=1) for ran, _ in kinds]
+            held, chosen = (
+                (int(ran[self._order(ran, mean)[0]]), fold) for (ran, _), mean in zip(kinds, means, strict=True)
+            )
+            self.solve([held, chosen])
+            gains.append(self.points[chosen] - self.points[held])
+            shares.append(len(self.tests[fold]) / int(self.parts.masks[fold][self.parts.group].sum()))
+        return over_folds(np.array(gains), float(np.mean(shares)) if shares else 0.0, self.units)
 
 
 def hits(X: Array, codes: Array, coef: Array, intercept: Array) -> Array:

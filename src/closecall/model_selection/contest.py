@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .._names import Array
-from ..paired import Gain, Units, blocks_of, in_turn, over_folds, over_tests, paired
+from ..paired import Gain, Units, over_folds, over_tests, paired
+from ..panel import panel_of
 from .folds import Pair
 
-#: For each division and fold the members that its test rows (rows,), or the fold (1,), are asked about; 0 is none.
-Asked = list[list[Array]]
+Todo = list[tuple[int, int]]
 
 
 @dataclass
@@ -26,65 +26,93 @@ class Folding:
         """Scores (members, folds)."""
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
-    def wanted(self, asked: Sequence[Array]) -> list[tuple[int, int]]:
-        """The (member, fold) pairs needed for the folds' rows to judge these members."""
-        found = [(fold, np.unique(places[places > 0]).tolist()) for fold, places in enumerate(asked)]
-        return [(member, fold) for fold, members in found if members for member in (0, *members)]
 
+class RowContest:
+    """Each part of the rows judges a blend of the challengers that the other parts prefer in the first division.
 
-def asked_rows(divisions: list[Folding], members: int, weights: Array, units: Units) -> Asked:
-    """The challenger that each test row judges: the best on the blocks of rows before its own.
-
-    Rows in the same part of crossing groups do not take part in that choice.
+    Parameters
+    ----------
+    divisions : list of Folding
+        The first chooses, and all of them judge.
+    members : int
+    weights : array (samples,)
+    units : Units
     """
-    first, last = divisions[0], next(each for each in reversed(divisions) if each.pairs)
-    block, sides = blocks_of([test for _, test in last.pairs], units), units.sides
-    right, times = np.zeros((members - 1, len(weights))), np.zeros(len(weights))
-    for fold, (_, test) in enumerate(first.pairs):
-        right[:, test] += [first.seen[member, fold][1] for member in range(1, members)]
+
+    def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
+        last = next(each for each in reversed(divisions) if each.pairs)
+        self.divisions, self.panel = divisions, panel_of([test for _, test in last.pairs], units, weights)
+        self.gains = row_gains(divisions[0], range(1, members), len(weights))
+        self.shares = self.panel.shares(self.gains)
+
+    def _asked(self, test: Array) -> list[int]:
+        """The challengers that some of these rows judge."""
+        part = np.unique(self.panel.part[test])
+        return (1 + np.flatnonzero(self.shares[part[part >= 0]].any(axis=0))).tolist()
+
+    def todo(self, division: int) -> Todo:
+        """The (member, fold) pairs of a division that judging needs."""
+        found = [(fold, self._asked(test)) for fold, (_, test) in enumerate(self.divisions[division].pairs)]
+        return [(member, fold) for fold, asked in found if asked for member in (0, *asked)]
+
+    def gain(self) -> Gain:
+        """The mean gain over the rows, each the mean over its tests."""
+        panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
+        for division in self.divisions:
+            for fold, (_, test) in enumerate(division.pairs):
+                asked, shares = self._asked(test), self.shares[panel.part[test]]
+                if asked:
+                    mine = (panel.part[test] >= 0) & shares.any(axis=1)
+                    blend = (shares.T[np.array(asked) - 1] * _fold_gains(division, fold, asked)).sum(axis=0)[mine]
+                    total[test[mine]] += blend
+                    squares[test[mine]] += blend**2
+                    times[test[mine]] += 1
+        mean, spread = over_tests(total, squares, times)
+        return replace(paired(mean, panel.weights, panel.units, spread), chance=panel.chance(self.gains))
+
+
+def row_gains(division: Folding, members: Iterable[int], samples: int) -> Array:
+    """Gains (members, samples) over the baseline, means over the tests of a row; NaN for rows without any."""
+    members = list(members)
+    total, times = np.zeros((len(members), samples)), np.zeros(samples)
+    for fold, (_, test) in enumerate(division.pairs):
+        total[:, test] += _fold_gains(division, fold, members)
         times[test] += 1
-    place, count = np.zeros(len(weights), dtype=int), block.max() + 1
-    for side in np.unique(sides):
-        known = np.flatnonzero((block >= 0) & (times > 0) & ((sides != side) | (sides.max() == 0)))
-        share = weights[known] / times[known]
-        sums = np.array([np.bincount(block[known], each[known] * share, count) for each in right])
-        chosen = 1 + in_turn(sums, np.bincount(block[known], weights[known], count), gap=units.gap)
-        mine = (sides == side) & (block >= 0)
-        place[mine] = chosen[block[mine]]
-    return [[place[test] for _, test in each.pairs] for each in divisions]
+    return total / np.where(times > 0, times, np.nan)
 
 
-def asked_folds(divisions: list[Folding], scores: Array) -> Asked:
-    """The challenger that each fold judges: the best on the folds that share no test row with it."""
-    tests = [test for _, test in divisions[0].pairs]
-    if len(scores) == 2:
-        return [[np.ones(1, dtype=int) for _ in each.pairs] for each in divisions]
-    apart = [[not np.isin(test, other).any() for other in tests] for test in tests]
-    chosen = [1 + scores[1:, each].mean(axis=1).argmax() if any(each) else 0 for each in apart]
-    return [[np.array([place]) for place in chosen], *([np.zeros(1, dtype=int)] * len(d.pairs) for d in divisions[1:])]
+def _fold_gains(division: Folding, fold: int, members: list[int]) -> Array:
+    right = np.array([division.seen[member, fold][1] for member in (0, *members)], dtype=float)
+    return right[1:] - right[0]
 
 
-def gain_of_rows(divisions: list[Folding], asked: Asked, weights: Array, units: Units) -> Gain:
-    """The mean gain over the rows, each the mean over its tests."""
-    total, squares, times = np.zeros((3, len(weights)))
-    for each, folds in zip(divisions, asked, strict=True):
-        for fold, ((_, test), places) in enumerate(zip(each.pairs, folds, strict=True)):
-            for member in np.unique(places[places > 0]):
-                mine = places == member
-                gains = each.seen[int(member), fold][1].astype(float) - each.seen[0, fold][1]
-                total[test[mine]] += gains[mine]
-                squares[test[mine]] += gains[mine] ** 2
-                times[test[mine]] += 1
-    gain, spread = over_tests(total, squares, times)
-    return paired(gain, weights, units, spread)
+class FoldContest:
+    """Each fold judges the challenger that is best on the folds that share no test row with it.
 
+    A single challenger is judged by the folds of all divisions.
+    """
 
-def gain_of_folds(divisions: list[Folding], asked: Asked, weights: Array, units: Units) -> Gain:
-    """The mean gain over the folds."""
-    gains, shares = [], []
-    for each, folds in zip(divisions, asked, strict=True):
-        for fold, ((train, test), (member,)) in enumerate(zip(each.pairs, folds, strict=True)):
-            if member:
-                gains.append(each.seen[int(member), fold][0] - each.seen[0, fold][0])
-                shares.append(len(test) / len(train))
-    return over_folds(np.array(gains), float(np.mean(shares)) if shares else 0.0, units)
+    def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
+        self.divisions, self.units = divisions, units
+        tests = [test for _, test in divisions[0].pairs]
+        if members == 2:
+            self.chosen = [[1] * len(each.pairs) for each in divisions]
+            return
+        scores = divisions[0].scores(members)[1:]
+        apart = [[not np.isin(test, other).any() for other in tests] for test in tests]
+        first = [1 + int(scores[:, each].mean(axis=1).argmax()) if any(each) else 0 for each in apart]
+        self.chosen = [first, *([0] * len(each.pairs) for each in divisions[1:])]
+
+    def todo(self, division: int) -> Todo:
+        chosen = enumerate(self.chosen[division])
+        return [(member, fold) for fold, place in chosen if place for member in (0, place)]
+
+    def gain(self) -> Gain:
+        """The mean gain over the folds."""
+        gains, shares = [], []
+        for number, each in enumerate(self.divisions):
+            for fold, ((train, test), member) in enumerate(zip(each.pairs, self.chosen[number], strict=True)):
+                if member:
+                    gains.append(each.seen[member, fold][0] - each.seen[0, fold][0])
+                    shares.append(len(test) / len(train))
+        return over_folds(np.array(gains), float(np.mean(shares)) if shares else 0.0, self.units)

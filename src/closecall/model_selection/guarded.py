@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
 from ..paired import Comparison, compare, units_of
-from .contest import Folding, asked_folds, asked_rows, gain_of_folds, gain_of_rows
+from .contest import FoldContest, Folding, RowContest
 from .folds import (
     GUARD,
     Pair,
@@ -35,11 +35,12 @@ BASELINE = "baseline"
 class GuardedClassifierCV(Referee):
     """A cross-validated choice: the best of several classifiers if it is really better, otherwise the baseline.
 
-    All classifiers are cross-validated on the same folds. Then the rows are visited block by block, in fresh folds:
-    each block judges the challenger that the earlier blocks prefer, so no row helps to choose what it judges. The best
-    challenger is chosen only if its paired gain exceeds ``guard`` standard errors. These are computed over groups if
-    ``groups`` are given, over blocks of time if ``cv`` trains only on the past, and otherwise over distinct rows; see
-    :mod:`closecall.paired`. Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
+    All classifiers are cross-validated on the same folds. Then each part of the rows judges, in fresh folds too, a
+    blend of the challengers that the other parts prefer, so no row helps to choose what it judges. The best challenger
+    is chosen only if that paired gain exceeds what the same choice among chance gains exceeds as rarely as a normal
+    number exceeds ``guard``. Standard errors are computed over groups if ``groups`` are given, over blocks of time if
+    ``cv`` trains only on the past, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches
+    such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
     Parameters
     ----------
@@ -133,13 +134,11 @@ class GuardedClassifierCV(Referee):
         if self.guard > 0:
             challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
             divisions.append(Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
-            by_rows = self.scoring in (None, "accuracy")
-            asked = asked_rows(divisions, len(members), weights, units) if by_rows else asked_folds(divisions, scores)
-            for each, folds in zip(divisions, asked, strict=True):
-                self._look(each.wanted(folds), each, members, X, y, weights, kwargs)
-            gain_of = gain_of_rows if by_rows else gain_of_folds
-            gain = gain_of(divisions, asked, weights, units)
-            outcome = compare(members[challenger][0], BASELINE, gain, float(self.guard))
+            kind = RowContest if self.scoring in (None, "accuracy") else FoldContest
+            contest = kind(divisions, len(members), weights, units)
+            for number, each in enumerate(divisions):
+                self._look(contest.todo(number), each, members, X, y, weights, kwargs)
+            outcome = compare(members[challenger][0], BASELINE, contest.gain(), float(self.guard))
             best = challenger if outcome.taken else 0
         self._report(members, divisions, best, outcome)
         if self.refit:

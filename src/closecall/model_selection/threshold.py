@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,15 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from ..paired import Gain, Units, asked, blocks_of, compare, paired, units_of
+from ..paired import Gain, compare, paired, units_of
+from ..panel import Panel, panel_of
 from ..theory.intercept import best_cuts
 from .folds import GUARD, Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough
 _OTHERS = 0.1  # share of predictions that may differ from the largest score, as an SVC's do at its ties
+_PLACES = np.arange(1, 20) / 20  # thresholds among which chance chooses; more change nothing, being alike
 _BLOCK = 1 << 22  # entries of a block of resampled weights: 32 MB
 
 
@@ -26,8 +28,8 @@ class ExactThresholdClassifier(Referee):
     """Moves the decision threshold of any classifier with scores to its exact optimum, if the gain is real.
 
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 places for the
-    threshold, and a running sum finds the best of them all in O(n log n), without a grid. The move is judged block by
-    block, with thresholds from the earlier blocks, over two splits; if the gain is below ``guard`` standard errors, the
+    threshold, and a running sum finds the best of them all in O(n log n), without a grid. The move is judged part by
+    part, with thresholds from the other parts, over two splits; if the gain is below ``guard`` standard errors, the
     threshold stays where it is. With more than two classes each class has an offset, moved in turn to its exact
     optimum.
 
@@ -120,7 +122,7 @@ class ExactThresholdClassifier(Referee):
         divisions = [pairs for pairs in found if pairs]
         scores = [self._cross_fit(X, y, pairs, kwargs) for pairs in divisions]
         units = units_of(equal_rows(X), groups, divisions[0])
-        gain = self._gain(scores, blocks_of([test for _, test in divisions[-1]], units), costs, weights, units)
+        gain = self._gain(scores, panel_of([test for _, test in divisions[-1]], units, weights), costs)
         self._settle(scores, gain, costs, weights)
         return self
 
@@ -180,21 +182,26 @@ class ExactThresholdClassifier(Referee):
             scores -= self.default_threshold_
         return scores
 
-    def _gain(self, scores: list[Array], block: Array, costs: Array, weights: Array, units: Units) -> Gain:
-        """The gain on each row of the threshold chosen by the rows before its block, without its own groups."""
-        gains, sides = np.full((len(scores), len(weights)), np.nan), units.sides
-        for number in np.flatnonzero(asked(np.bincount(block[block >= 0], weights[block >= 0]), units.gap)):
-            for side in np.unique(sides[block == number]):
-                earlier = (block >= 0) & (block < number - units.gap) & ((sides != side) | (sides.max() == 0))
-                told = np.concatenate([table[earlier] for table in scores])
-                kept, times = np.isfinite(told).all(axis=1), len(scores)
-                price, heavy = np.tile(costs[earlier], (times, 1))[kept], np.tile(weights[earlier], times)[kept]
-                offsets = best_offsets(told[kept], price, heavy)
-                rows = np.flatnonzero((block == number) & (sides == side))
-                for table, gain in zip(scores, gains, strict=True):
-                    before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
-                    gain[rows] = costs[rows, before] - costs[rows, after]
-        return paired(gains.mean(axis=0), weights, units, gains.var(axis=0))
+    def _gain(self, scores: list[Array], panel: Panel, costs: Array) -> Gain:
+        """The gain on each row of the threshold that the other parts of the rows choose."""
+        gains, part, times = np.full((len(scores), len(panel.part)), np.nan), panel.part, len(scores)
+        for number, may in enumerate(panel.may):
+            others, rows = np.flatnonzero((part >= 0) & may[part]), np.flatnonzero(part == number)
+            told = np.concatenate([table[others] for table in scores])
+            kept = np.isfinite(told).all(axis=1)
+            if not kept.any():
+                continue
+            price, heavy = np.tile(costs[others], (times, 1))[kept], np.tile(panel.weights[others], times)[kept]
+            offsets = best_offsets(told[kept], price, heavy)
+            for table, gain in zip(scores, gains, strict=True):
+                before, after = predicted(table[rows], np.zeros_like(offsets)), predicted(table[rows], offsets)
+                gain[rows] = costs[rows, before] - costs[rows, after]
+        table, rows = scores[0], np.arange(len(part))
+        usual = costs[rows, predicted(table, np.zeros(table.shape[1]))]
+        moves = np.array([usual - costs[rows, predicted(table, offsets)] for offsets in _moves(table)])
+        moves[:, ~np.isfinite(table).all(axis=1)] = np.nan
+        found = paired(gains.mean(axis=0), panel.weights, panel.units, gains.var(axis=0))
+        return replace(found, chance=panel.chance(moves))
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
         """95 % bootstrap interval of the optimum, (2,) or (2, classes); an example is resampled with all its scores."""
@@ -360,6 +367,17 @@ def best_offsets(
         if lowest >= before:
             break
     return offsets - offsets.mean()
+
+
+def _moves(scores: Array) -> Array:
+    """Offsets (moves, scores) that stand for all when chance is asked: each score moved to its quantiles."""
+    seen = scores[np.isfinite(scores).all(axis=1)]
+    if scores.shape[1] == 1:
+        return -np.quantile(seen, _PLACES, axis=0)
+    leads = [seen[:, code] - np.delete(seen, code, axis=1).max(axis=1) for code in range(seen.shape[1])]
+    return np.concatenate(
+        [-np.quantile(lead, _PLACES)[:, None] * np.eye(len(leads))[c] for c, lead in enumerate(leads)]
+    )
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:

@@ -8,6 +8,8 @@ except ImportError as error:
 from closecall.network import NetworkGrid, ResidualMLPClassifier, ResidualMLPClassifierCV
 
 from . import functional
+from .base import Reducer
+from .close import CloseK
 from .layers import ResidualMLP
 from .losses import logit_losses, margins
 from .modules import (
@@ -27,11 +29,9 @@ from .network import train_grid
 from .reducers import (
     Average,
     AverageTopK,
-    CloseK,
     HardNegatives,
     Maximal,
     RankedRange,
-    Reducer,
     Spectrum,
     Tilted,
     TopK,

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from . import reducers
+from .base import Reducer
+from .close import CloseK
 from .forms import LossOptions
 from .losses import arranged, weighted_losses
 from .selection import require
@@ -45,7 +47,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
 
     def __init__(
         self,
-        reducer: reducers.Reducer,
+        reducer: Reducer,
         loss: str = "log_loss",
         *,
         ignore_index: int | None = None,
@@ -129,7 +131,7 @@ def _as_factors(name: str, given: Any) -> Tensor:
 
 
 class _NamedLoss(AggregateLoss):
-    reducer_class: ClassVar[type[reducers.Reducer]]
+    reducer_class: ClassVar[type[Reducer]]
 
     def __init__(self, loss: str = "log_loss", **settings: Any) -> None:
         own = {name: settings.pop(name) for name in ("ignore_index", *LossOptions._fields) if name in settings}
@@ -147,7 +149,7 @@ class CloseKLoss(_NamedLoss):
     0.6445
     """
 
-    reducer_class = reducers.CloseK
+    reducer_class = CloseK
 
 
 class AverageTopKLoss(_NamedLoss):

@@ -16,26 +16,11 @@ from closecall.aggregates import Count, get_aggregate, resolve_count
 
 from . import functional
 from .base import Reducer
-from .close import CloseK
 from .distributed import GroupSelector, gather
 from .general import RankedRows, mass_of
 from .plan import Batch, Plan, layout_of
 from .selection import Selector
 from .soft import Chosen, tilt
-
-__all__ = [
-    "Average",
-    "AverageTopK",
-    "CloseK",
-    "HardNegatives",
-    "Maximal",
-    "RankedRange",
-    "Reducer",
-    "Spectrum",
-    "Tilted",
-    "TopK",
-    "Trimmed",
-]
 
 
 class Average(Reducer):

@@ -314,8 +314,7 @@ def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
 
 
 def _points(each: Difference, metric: Metric) -> str:
-    digits = 1 if metric.factor == 100 else 3
-    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), digits) for sign in (0, -1, 1))
+    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), metric.rough) for sign in (0, -1, 1))
     return f"{mean} {metric.unit} ({low} to {high})"
 
 

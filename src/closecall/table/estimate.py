@@ -38,19 +38,14 @@ class Estimate:
         words = [f"{self._shown(self.model)} {self.model.label}"]
         if self.plain.method != self.model.method and self.plain.label != self.model.label:
             words.append(f"{self._shown(self.plain)} {self.plain.label}")
-        words.append(f"{metric.shown(self.majority.mean):.{self._digits}f} always {self.conclusion.majority!r}")
+        words.append(f"{metric.shown(self.majority.mean):.{metric.rough}f} always {self.conclusion.majority!r}")
         return [f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"]
-
-    @property
-    def _digits(self) -> int:
-        return 1 if self.conclusion.metric.factor == 100 else 3
 
     def _shown(self, result: Result) -> str:
         from .content import ends
 
-        low, high = ends(result, self.conclusion)
-        mean = self.conclusion.metric.shown(result.mean)
-        return f"{mean:.{self._digits}f} ({low:.{self._digits}f} to {high:.{self._digits}f})"
+        (low, high), metric = ends(result, self.conclusion), self.conclusion.metric
+        return f"{metric.shown(result.mean):.{metric.rough}f} ({low:.{metric.rough}f} to {high:.{metric.rough}f})"
 
     def record(self) -> Row:
         """The estimate for programs."""
@@ -111,9 +106,8 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     won = [step for step in steps if step["taken"]]
     step = won[-1] if won else max(steps, key=lambda each: each["gain"])
     rival, held = (_kind(step[side]) for side in ("challenger", "reference"))
-    digits = 1 if metric.factor == 100 else 3
     found, needed = (metric.gain(step[name]) for name in ("gain", "needed"))
-    gain = f"{found:+.{digits}f} {metric.unit}, where {needed:.{digits}f} are needed for a clear gain"
+    gain = f"{found:+.{metric.rough}f} {metric.unit}, where {needed:.{metric.rough}f} are needed for a clear gain"
     if won:
         reason = f"it gains over {held}: {gain}"
     else:

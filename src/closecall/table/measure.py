@@ -100,6 +100,11 @@ class Metric:
         """The smallest probability used: log loss stays finite, and AUC still ranks small ones."""
         return 1e-6 if self.probabilities else 1e-300
 
+    @property
+    def rough(self) -> int:
+        """Digits in a sentence."""
+        return 1 if self.factor == 100 else 3
+
     def shown(self, value: float) -> float:
         """A value in the units shown to the reader."""
         return self.factor * value

@@ -1,0 +1,21 @@
+"""The sentences of tables, captions and pages: ``words.toml``, by name, with places for their numbers."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+_WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+
+
+def said(name: str, /, **values: Any) -> str:
+    """The sentence of that name with the values in their places.
+
+    Examples
+    --------
+    >>> said("answer.ranges", pairs=8, named="atk on 3")
+    'The lowest test error, over 8 pairs of a set and a loss: atk on 3.'
+    """
+    section, _, key = name.partition(".")
+    return " ".join(_WORDS[section][key].split()).format_map(values)

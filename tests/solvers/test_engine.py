@@ -80,7 +80,7 @@ def test_held_values_and_gaps_are_their_definitions(seed, free, ramp):
     """The gap of weights is their objective less the bound of their tangents, as a share of it."""
     X, y, rng = table(seed, 40)
     mass, c, cut = rng.exponential(size=40), 0.5 * rng.standard_normal(4), 0.4
-    rows = closed(X, y, mass, penalize_intercept=not free)._rows(slice(None))
+    rows = closed(X, y, mass, penalize_intercept=not free).rows(slice(None))
     walk = Walk(rows.margins("logistic", mass), 2.0 * rows.penalized)
     mean, gap = judge_spot(walk, Spot(c, cut), LossCut(CLOSE, 9.0, 9.0, False), ramp)
     coef, intercept = rows.to_parameters(c)
@@ -278,7 +278,7 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
 def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
     """At an average, whose own weights have no gap: a ramp that was not reached, or a cut that has grown on the way."""
     X, y, _ = table(4, 40)
-    rows = closed(X, y)._rows(slice(None))
+    rows = closed(X, y).rows(slice(None))
     walk = Walk(rows.margins("logistic", np.ones(40)), rows.penalized)
     best = walk.settle(np.zeros(4), np.inf).c
     cut = LossCut(CLOSE, 40.0, 40.0, False)
@@ -292,7 +292,7 @@ def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
 
 def test_nothing_inside_is_no_certificate():
     X, y, _ = table(2, 20)
-    rows = closed(X.astype(np.float32), y)._rows(slice(None))
+    rows = closed(X.astype(np.float32), y).rows(slice(None))
     walk = Walk(rows.margins("logistic", np.ones(20)), rows.penalized)
     assert judge_spot(walk, Spot(np.full(4, 3.0), 1e-9), LossCut(CLOSE, 5.0, 5.0, False), 1.5) == (np.log(2), 1.0)
 

@@ -13,7 +13,7 @@ from closecall.solvers import path
 from closecall.solvers.cuts import ABOVE, ALL, CLOSE, LookSums, LossCut
 from closecall.solvers.path import Sharpening, Tasks, follow, sharpen
 from closecall.solvers.rows import DenseRows
-from closecall.solvers.stages import HALVINGS, LOWEST, NEAR, Walk
+from closecall.solvers.stages import LOWEST, NEAR, SHORTENINGS, Walk
 
 RAMP, KINK = 1.5, 0.1  # of this judge
 compiled = pytest.mark.skipif(path.LIBRARY is None, reason="the package was installed without a C compiler")
@@ -117,6 +117,25 @@ def test_the_mass_inside_is_k(loss, seed, shares, noisy):
     spots = follow(rows, tasks_of(loss, mass, k, 1.0, 4, rng.exponential(size=150) if noisy else None))
     assert (np.abs(spots.inside[0] - k) <= NEAR * k * (1 + 1e-9)).mean() >= 0.5  # a minimum may cease to be one
     assert abs(spots.inside[0, 0] - k[0]) <= NEAR * k[0] * (1 + 1e-9)
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(6))
+def test_kept_factors_are_those_of_the_twin(seed, monkeypatch):
+    """Loose stages of many columns keep a factor and correct it; both take the same steps, and end downhill."""
+    X, y, _ = table(seed, 400, 12)
+    mass = np.ones(400)
+    rows = DenseRows(X, y, mass, True, False)
+    tasks = tasks_of("logistic", mass, np.array([0.6, 0.3]) * 400, [0.1, 1.0, 10.0], 13)
+    fast = follow(rows, tasks, tol=1e-3)
+    monkeypatch.setattr(path, "LIBRARY", None)
+    slow = follow(rows, tasks, tol=1e-3)
+    np.testing.assert_allclose(fast.looks, slow.looks, atol=4)  # C looks again where a factor was too old
+    for name in ("coordinates", "cut", "inside", "value"):
+        np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-6, atol=1e-8)
+    exact = follow(rows, replace(tasks, k=np.full((3, 1), np.inf)))  # the average is convex: loose steps end near it
+    loose = follow(rows, replace(tasks, k=np.full((3, 1), np.inf)), tol=1e-3)
+    assert (loose.value <= exact.value * 1.001).all()
 
 
 @compiled
@@ -297,7 +316,7 @@ def test_a_value_that_no_longer_falls_ends_a_stage():
 
     walk = Flat(None, np.zeros(2), 50, 1e-9)
     walk.settle(np.zeros(2), 0.1)
-    assert walk.looks <= 2 + HALVINGS
+    assert walk.looks <= 2 + SHORTENINGS
 
 
 def test_no_path_ends_below_the_lowest_cut():

@@ -166,13 +166,13 @@ Fitted = tuple[Array, Array, Array, Array, Array]
 def _fit_one(training: Training, problems: Sequence[Problem], options: Options, parts: Parts, number: int) -> Fitted:
     """One class against the rest: by paths of cuts if possible, otherwise by steps."""
     sign, rows = _oriented(training, parts, number)
-    masses = parts.masses(rows)
+    masses, known = parts.masses(rows), parts.prepared.setdefault((number, "path"), {})
     path = np.zeros(len(problems), dtype=bool)
     own_start = options.hint or (isinstance(options.init, str) and options.init == "least_squares")
     if options.solver == "path" and own_start:
         path[:] = [serves(rows.X, problem, masses[fold]) for problem, fold in zip(problems, parts.fold_of, strict=True)]
     if path.all():
-        return _by_paths(rows, sign, problems, options, masses, parts.fold_of)
+        return _by_paths(rows, sign, problems, options, masses, parts.fold_of, known)
     if not path.any():
         return _by_steps(training, problems, options, parts, number)
     mine, others = np.flatnonzero(path).tolist(), np.flatnonzero(~path).tolist()
@@ -181,18 +181,19 @@ def _fit_one(training: Training, problems: Sequence[Problem], options: Options, 
         training, [problems[place] for place in others], replace(options, init=init),
         parts.of(parts.fold_of[others]), number,
     )  # fmt: skip
-    first = _by_paths(rows, sign, [problems[place] for place in mine], options, masses, parts.fold_of[mine])
+    first = _by_paths(rows, sign, [problems[place] for place in mine], options, masses, parts.fold_of[mine], known)
     order = np.argsort([*mine, *others])
     pieces = [np.concatenate(pair)[order] for pair in zip(first, rest, strict=True)]
     return pieces[0], pieces[1], pieces[2], pieces[3], pieces[4]
 
 
 def _by_paths(
-    rows: Arranged, sign: int, problems: Sequence[Problem], options: Options, masses: Array, fold_of: Array
-) -> Fitted:
+    rows: Arranged, sign: int, problems: Sequence[Problem], options: Options, masses: Array, fold_of: Array,
+    known: dict[Any, Any],
+) -> Fitted:  # fmt: skip
     engine = Engine(
         rows.X, rows.labels.astype(np.float64), masses, rows.hashes, options.fit_intercept, options.penalize_intercept,
-        options.n_starts, options.max_iter, options.threads, options.rough,
+        options.n_starts, options.max_iter, options.threads, options.rough, known,
     )  # fmt: skip
     ends = engine.solve(problems, fold_of, options.tol if options.certify else None)
     gap = np.minimum(ends.gap, 1.0)

@@ -9,7 +9,7 @@ the bound is that of the minimum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from .hold import hold
 from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
 from .rows import DenseRows
-from .stages import COARSE, KINK, NEAR, RAMP, ROUGHEST, ROUGHLY, STAGE, Spot, Walk
+from .stages import COARSE, EXACT, KINK, NEAR, RAMP, ROUGHEST, ROUGHLY, STAGE, TOL, Spot, Walk
 from .starts import STREAM, start_masses, starts_for
 
 #: From how many rows on paths begin on a sample, and how many it has.
@@ -93,6 +93,8 @@ class Engine:
     stage, threads : int
     rough : bool
         Whether rough ends suffice, as in a heat.
+    known : dict
+        Standardised rows and the masses of starts, which the calls of a search share; filled in when needed.
     """
 
     X: Array
@@ -105,6 +107,7 @@ class Engine:
     stage: int = STAGE
     threads: int = 1
     rough: bool = False
+    known: dict[Any, Any] = field(default_factory=dict)
 
     def solve(self, problems: Sequence[Problem], fold_of: Array, tol: float | None = None) -> Ends:
         """Follow the paths of all problems, and certify their ends if a ``tol`` is given.
@@ -132,7 +135,7 @@ class Engine:
 
     def paths(self, problems: Sequence[Problem], fold_of: Array, tol: float | None) -> Ends:
         """Follow paths, from a sample of many rows."""
-        rows, problems = self._rows(slice(None)), list(problems)
+        rows, problems = self.rows(slice(None)), list(problems)
         c, gap = np.empty((len(problems), len(rows.across))), np.full(len(problems), np.nan)
         looks, errors = np.zeros(len(problems), dtype=int), np.empty(len(problems))
         cuts: list[Any] = [cut_of(problem, self.masses[fold]) for problem, fold in zip(problems, fold_of, strict=True)]
@@ -146,9 +149,20 @@ class Engine:
         coef, intercept = rows.to_parameters(c)
         return Ends(coef, intercept, looks, errors, gap)
 
-    def _rows(self, some: Any) -> DenseRows:
-        mass = self.masses.max(axis=0)[some]
-        return DenseRows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
+    def rows(self, some: Any) -> DenseRows:
+        """All rows, or those of the sample."""
+        key = isinstance(some, slice)
+        if key not in self.known:
+            mass = self.masses.max(axis=0)[some]
+            self.known[key] = DenseRows(self.X[some], self.y[some], mass, self.fit_intercept, self.penalize_intercept)
+        return self.known[key]
+
+    def start_masses(self, some: Any, fold: int, starts: int) -> Array:
+        """The masses of the starts of a fold (starts, samples), on all rows or the sample."""
+        key = isinstance(some, slice), fold, starts
+        if key not in self.known:
+            self.known[key] = start_masses(self.X[some], self.masses[fold][some], self.words[some], starts)
+        return self.known[key]
 
 
 Found = tuple[Array, Array, Array, Array]  # coordinates, gaps, errors and looks of problems
@@ -174,7 +188,7 @@ class AlikeProblems:
         task, of, looks = self._begin(CANDIDATES if certifies and len(self.engine.y) <= FEW else 1)
         gaps = np.full(len(of), np.nan if tol is None else np.inf)
         if not certifies and not self.engine.rough:  # otherwise its ramps place it
-            task, more = self._sharpened(task, np.full((len(of), 1), RAMP), np.array([NEAR]))
+            task, more = self._sharpened(task, np.full((len(of), 1), RAMP), np.array([NEAR]), EXACT)
             looks += more
         found, wrong = task.coordinates, self._errors(task)
         if tol is not None:  # a narrow ramp may cost errors, which count first
@@ -196,7 +210,8 @@ class AlikeProblems:
         for place, problem in enumerate(self.problems):
             mass, cut = self.engine.masses[self.fold_of[place]], self.cuts[place]
             starts = self.engine.n_starts or starts_for(len(mass), len(self.rows.across))
-            kinds = start_masses(self.engine.X, mass, self.engine.words, 1 if cut.convex and not cut.m else starts)
+            starts = 1 if cut.convex and not cut.m else starts
+            kinds = self.engine.start_masses(slice(None), int(self.fold_of[place]), starts)
             ends = averages(self.rows, self.loss, kinds, problem.alpha)
             if len(ends) > 1:
                 tried = [self.finished(place, each, ROUGH) for each in ends]
@@ -262,11 +277,10 @@ class AlikeProblems:
         if len(engine.y) > FROM_ROWS:
             chance = spread_out(engine.words * np.uint64(STREAM))
             some = np.sort(np.argsort(chance, kind="stable")[:SAMPLED])
-        masses, words = engine.masses[:, some], engine.words[some]
-        shares = masses.sum(axis=1) / engine.masses.sum(axis=1)
-        rows = whole if len(words) == len(engine.y) else engine._rows(some)
-        starts = engine.n_starts or starts_for(len(words), len(whole.across))
-        kinds = {fold: start_masses(engine.X[some], masses[fold], words, starts) for fold in set(fold_of.tolist())}
+        shares = engine.masses[:, some].sum(axis=1) / engine.masses.sum(axis=1)
+        rows = engine.rows(some)
+        starts = engine.n_starts or starts_for(rows.samples, len(whole.across))
+        kinds = {fold: engine.start_masses(some, fold, starts) for fold in set(fold_of.tolist())}
         k, size = np.array([cut.k for cut in self.cuts]), len(self.problems)
         keep, looks = min(keep, starts), np.zeros(size, dtype=int)
         c, cut = np.empty((size, keep, whole.across.shape[0])), np.empty((size, keep))
@@ -290,9 +304,9 @@ class AlikeProblems:
         )  # fmt: skip
         return task, of, looks
 
-    def _sharpened(self, task: Sharpening, ramps: Array, near: Array) -> tuple[Sharpening, Array]:
+    def _sharpened(self, task: Sharpening, ramps: Array, near: Array, tol: float = TOL) -> tuple[Sharpening, Array]:
         """The task at the end of its ramps, the ramps reached (ends, 1), and the evaluations (ends,)."""
-        spots, reached = sharpen(self.rows, replace(task, ramps=ramps, near=near), stage=self.engine.stage)
+        spots, reached = sharpen(self.rows, replace(task, ramps=ramps, near=near), stage=self.engine.stage, tol=tol)
         done = reached > 0
         c = np.where(done[:, None], spots.coordinates[:, 0], task.coordinates)
         cut = np.where(done, spots.cut[:, 0], task.cut)
@@ -373,7 +387,7 @@ def _first(among: Array, *keys: Array) -> int:
 
 def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array, intercept: Array, tol: float) -> Array:
     """Move ends of other runs to certified points, in place; returns their gaps, infinite without a certificate."""
-    rows, gaps = engine._rows(slice(None)), np.full(len(problems), np.inf)
+    rows, gaps = engine.rows(slice(None)), np.full(len(problems), np.inf)
     ends = rows.to_coordinates(coef, intercept)
     for place, (problem, fold) in enumerate(zip(problems, fold_of, strict=True)):
         mass, c = engine.masses[fold], ends[place]
@@ -384,7 +398,9 @@ def polish(engine: Engine, problems: list[Problem], fold_of: Array, coef: Array,
             c, gaps[place] = hold(rows.margins(problem.loss, mass), problem, problem.alpha * rows.penalized, c, tol)
         else:
             number = np.zeros(1, dtype=int)
-            batch = AlikeProblems(replace(engine, masses=mass[None]), rows, problem.loss, [problem], [cut], number)
+            batch = AlikeProblems(
+                replace(engine, masses=mass[None], known={}), rows, problem.loss, [problem], [cut], number
+            )
             before = c if cut.kind == CLOSE else batch.lowest(c)
             c, gaps[place], _ = batch.finished(0, before, tol)
             if cut.kind != CLOSE and batch.value(0, c) > (1 + WORSE) * batch.value(0, before):

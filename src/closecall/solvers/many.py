@@ -778,7 +778,7 @@ def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: floa
     total = float(mass.sum())
 
     def path(few: Sample, smaller: Problem) -> tuple[Array, float]:
-        own = {"X": few.X, "y": few.signs, "masses": few.mass[None], "words": few.words}
+        own = {"X": few.X, "y": few.signs, "masses": few.mass[None], "words": few.words, "known": {}}
         ends = replace(engine, n_starts=engine.n_starts or 1, **own).paths([smaller], np.zeros(1, dtype=int), None)
         return ends.coef[0], float(ends.intercept[0])
 

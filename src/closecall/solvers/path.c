@@ -33,7 +33,7 @@ EXPORT int64_t paths(
         const double *running = masses + run[number] * rows, *truly = masses + own[number] * rows;
         for (int64_t j = 0; j < size; j++) penalty[j] = alpha[number] * penalized[j];
         task.mass = running, task.steps = steps, task.looks = 0;
-        settle(&task, &here, starts + number * size, INFINITY);
+        settle(&task, &here, starts + number * size, INFINITY, 0);
         double cut = fmax(distance(&task, here.c, begin), LOWEST * threshold); /* losses may all be T */
         int64_t target = 0;
         for (; target < targets && isinf(k[number * targets + target]); target++) /* all of it: the average */
@@ -41,12 +41,15 @@ EXPORT int64_t paths(
         here.cut = cut;
         for (; target < targets; cut *= factor) {
             int last = !(cut > LOWEST * threshold) || task.steps <= 0;
-            if (!last) settle(&task, &here, here.c, cut);
+            if (!last) settle(&task, &here, here.c, cut, 0);
+            keep_factor(&task, 0);
             for (; target < targets && (last || here.inside <= k[number * targets + target]); target++) {
                 int64_t at = number * targets + target;
                 copy(&task, &found, &here);
                 task.mass = truly;
-                if (!last || truly != running) place(&task, &found, &high, &low, k[at], slack[at], factor);
+                keep_factor(&task, 1);
+                if (!last || truly != running)
+                    place(&task, &found, &high, &low, k[at], slack[at], factor, truly == running);
                 task.mass = running;
                 write_spot(&task, &found, spots + at * (size + 4));
             }
@@ -80,7 +83,7 @@ EXPORT int64_t sharpen(
         for (int64_t level = 0; level < levels; level++) {
             task.kind = kind, task.ramp = ramp[number * levels + level], enough = near[level] * slack[number];
             task.kink = fmin(kink, task.ramp * (kind == CLOSE ? found.cut : threshold));
-            place(&task, &found, &high, &low, k[number], enough, factor);
+            place(&task, &found, &high, &low, k[number], enough, factor, 0);
             if (!(fabs(found.inside - k[number]) <= enough)) break;
             write_spot(&task, &found, spot);
             reached[number] = task.ramp;

@@ -1,282 +1,100 @@
-/* One stage of a path: looks at the rows at a cut, Newton's steps, and cuts that hold a mass; included by path.c.
- *
- * Sums are made of eight partial sums in a fixed order and nothing is fused, whatever vectors the processor has: the same
- * numbers come out everywhere.
- */
-enum { LOGISTIC = 0, HINGE = 1 };
-enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
-#define LANES 8       /* rows come in multiples of it; the last ones may have no mass */
-#define BLOCK 256     /* rows of a weighted block: they stay in cache */
+/* One stage of a path: Newton's steps at a cut, and cuts that hold a mass; included by path.c. */
+#include "looks.h"
+
 #define ARMIJO 1e-4
-#define SHORTEST 40   /* halvings of a step */
+#define SHORTEST 40   /* shortenings of a step */
 #define FIRST_DAMPING 0.1
 #define DAMPINGS 60   /* tries to make a matrix positive definite */
 #define STALLED 1e-4  /* of the tolerance: what falls less is rounding */
 #define FLAT 1e-11    /* of a direction's size: no curvature */
+#define EXACT 1e-5    /* a tolerance: looser stages keep factors, and shorten steps by damping too */
+#define WIDE 8        /* coordinates from which a factor costs more than a few looks, and is kept ... */
+#define KEPT 0.5      /* ... while a step leaves at most this share of what the last one left */
+#define CURVED 0.01   /* of the curvature that a factor predicts: steps with less do not correct it */
 #define MOVES 60      /* of a cut, until it counts k */
 #define NARROWEST 1e-13 /* as a share of the cuts: between such two what is counted jumps */
 #define LOWEST 1e-7   /* cuts end at this share of T: all that is left ties */
 
-typedef struct {
-    int64_t rows, size;      /* rows are a multiple of LANES */
-    const double *across;    /* (size, rows): minus signed rows, so that products with c are minus margins */
-    int loss;
-    double threshold, kink;  /* T, and the width over which a kink is rounded */
-    const double *mass;      /* (rows,) */
-    const double *penalty;   /* (size,) */
-    int kind;                /* which losses a cut leaves: CLOSE to T, ABOVE minus the cut, or ALL */
-    double tol, ramp;        /* decrement as a share of the value; width of a ramp as a share of the cut, or of T */
-    int64_t steps, stage;    /* Newton steps that are left, and those of one stage */
-    int64_t looks;           /* at the rows, so far */
-    double *v, *dv, *first, *second, *size_of, *pairs;       /* (rows,), the last (rows, 2) */
-    double *packed;                                          /* (size + 3, BLOCK) */
-    double *gradient, *matrix, *factor, *diagonal, *step;    /* (size,) and (size, size) */
-    double *drift;                                           /* (size,): how a minimum moves with its cut */
-    int factored;            /* whether there is a factor of the last stage */
-} Task;
-
-typedef struct {
-    double value, inside, errors;
-} Sums;
-
-typedef struct {
-    int kind;
-    double low, high, width, spread;
-} Window;
-
-INLINE double total(const double *lane) {
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-}
-
-/* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so that it vectorises. */
-INLINE double log_one_and(double t) {
-    double z = t / (2.0 + t), s = z * z, p = 1.0 / 35;
-    p = p * s + 1.0 / 33;
-    p = p * s + 1.0 / 31;
-    p = p * s + 1.0 / 29;
-    p = p * s + 1.0 / 27;
-    p = p * s + 1.0 / 25;
-    p = p * s + 1.0 / 23;
-    p = p * s + 1.0 / 21;
-    p = p * s + 1.0 / 19;
-    p = p * s + 1.0 / 17;
-    p = p * s + 1.0 / 15;
-    p = p * s + 1.0 / 13;
-    p = p * s + 1.0 / 11;
-    p = p * s + 1.0 / 9;
-    p = p * s + 1.0 / 7;
-    p = p * s + 1.0 / 5;
-    p = p * s + 1.0 / 3;
-    return 2.0 * z * (1.0 + s * p);
-}
-
-/* Loss, slope and bend of a minus margin. */
-INLINE void loss_at(int loss, double kink, double v, double *l, double *p, double *b) {
-    if (loss == LOGISTIC) {
-        double t = exp_f64(v < 0 ? v : -v), q = 1.0 / (1.0 + t);
-        *l = (v > 0 ? v : 0) + log_one_and(t);
-        *p = v > 0 ? q : t * q;
-        *b = t * q * q;
-    } else {
-        double rest = 1.0 + v + 0.5 * kink, part = rest < 0 ? 0 : rest; /* a parabola around the kink */
-        part = part > kink ? kink : part;
-        *p = part / kink;
-        *l = (rest - 0.5 * part) * *p;
-        *b = (rest > 0 ? 1.0 / kink : 0.0) * (rest < kink ? 1.0 : 0.0);
-    }
-}
-
-INLINE double dot(const double *a, const double *b, int64_t rows) {
-    double lane[LANES] = {0};
-    for (int64_t i = 0; i < rows; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] += a[i + j] * b[i + j];
-    return total(lane);
-}
-
-/* What is charged for some rows at their minus margins, their shares, and their first and second derivatives. The charge is
- * the integral of the share: a ramp up at the low edge less one at the high edge. */
-INLINE void charge_rows(
-    int loss, double kink, Window window, int64_t count, const double *restrict x, const double *restrict mass,
-    double *restrict charge, double *restrict share, double *restrict first, double *restrict second,
-    double *restrict size_of) {
-    const double half = window.width / 2, steep = 1 / window.width;
-    for (int64_t i = 0; i < count; i++) {
-        double l, p, b, m = mass[i], s = 1.0, up = 0.0, down = 0.0;
-        loss_at(loss, kink, x[i], &l, &p, &b);
-        if (window.kind != ALL) {
-            double u = l - window.low + half, part = u < 0 ? 0 : u;
-            part = part > window.width ? window.width : part;
-            up = (u > 0 ? steep : 0.0) * (u < window.width ? 1.0 : 0.0);
-            s = part * steep;
-            double high = l - window.high + half;
-            l = (u - 0.5 * part) * s;
-            if (window.kind == CLOSE) {
-                part = high < 0 ? 0 : high;
-                part = part > window.width ? window.width : part;
-                down = (high > 0 ? steep : 0.0) * (high < window.width ? 1.0 : 0.0);
-                s -= part * steep;
-                l -= (high - 0.5 * part) * (part * steep);
-            }
+/* Cholesky's factor of matrix + damping * diagonal, transposed, into `factor`; 0 if it is not positive definite. A
+ * coordinate of size 0 has no pull either: any factor leaves it where it is. */
+CLONES static int factorise(Task *task, double damping) {
+    const int64_t d = task->size, wide = task->padded;
+    for (int64_t j = 0; j < d; j++) {
+        double *restrict f = task->factor + j * wide;
+        for (int64_t i = j; i < d; i++) f[i] = task->matrix[i * wide + j];
+        for (int64_t k = 0; k < j; k++) {
+            const double *g = task->factor + k * wide, by = g[j];
+            for (int64_t i = j; i < d; i++) f[i] -= g[i] * by;
         }
-        charge[i] = l;
-        share[i] = s;
-        first[i] = m * s * p;
-        second[i] = m * (s * b + (up - down) * p * p);
-        size_of[i] = m * (s * (b + p) + (up + down) * p * p); /* a kinked loss has slopes alone */
-    }
-}
-
-/* Sums at the minus margins v + t * dv, and the derivatives of every row. */
-INLINE Sums look_as(int loss, Window window, Task *task, double t) {
-    double x[BLOCK], charge[BLOCK], share[BLOCK], wrong[BLOCK];
-    Sums sums = {0, 0, 0};
-    task->looks++;
-    for (int64_t begin = 0; begin < task->rows; begin += BLOCK) {
-        const int64_t count = task->rows - begin < BLOCK ? task->rows - begin : BLOCK;
-        const double *mass = task->mass + begin, *v = task->v + begin, *dv = task->dv + begin;
-        for (int64_t i = 0; i < count; i++) x[i] = v[i] + t * dv[i];
-        for (int64_t i = 0; i < count; i++) wrong[i] = x[i] >= 0 ? 1.0 : 0.0;
-        charge_rows(
-            loss, task->kink, window, count, x, mass, charge, share, task->first + begin, task->second + begin,
-            task->size_of + begin);
-        sums.value += dot(mass, charge, count);
-        sums.inside += dot(mass, share, count);
-        sums.errors += dot(mass, wrong, count);
-    }
-    return sums;
-}
-
-/* The window of a cut: around T, or above minus the cut, so that it holds more where the cut is larger. */
-INLINE Window window_at(const Task *task, double cut) {
-    int kind = isfinite(cut) ? task->kind : ALL;
-    double width = kind == ALL ? 1 : task->ramp * (kind == CLOSE ? cut : task->threshold);
-    Window window = {kind, kind == CLOSE ? task->threshold - cut : -cut, task->threshold + cut, width, 0};
-    window.spread = kind == CLOSE ? task->ramp : 0; /* its ramp widens with the cut */
-    return window;
-}
-
-#define LOOK(KIND) \
-    window.kind = KIND; \
-    return task->loss == LOGISTIC ? look_as(LOGISTIC, window, task, t) : look_as(HINGE, window, task, t)
-
-CLONES static Sums look(Task *task, double cut, double t) {
-    Window window = window_at(task, cut); /* kinds are constants below: each has a loop of its own */
-    if (window.kind == CLOSE) { LOOK(CLOSE); }
-    if (window.kind == ABOVE) { LOOK(ABOVE); }
-    LOOK(ALL);
-}
-
-CLONES static void margins(const Task *task, const double *c, double *out) {
-    memset(out, 0, sizeof(double) * (size_t)task->rows);
-    for (int64_t k = 0; k < task->size; k++) {
-        const double *column = task->across + k * task->rows;
-        double factor = c[k];
-        for (int64_t i = 0; i < task->rows; i++) out[i] += factor * column[i];
-    }
-}
-
-/* Products of two weighted columns with four others at once, added to two rows of a matrix. */
-INLINE void dots(const double *a, int64_t astride, const double *b, int64_t stride, int64_t rows, double *out, int64_t next) {
-    double lane[2][4][LANES] = {{{0}}};
-    for (int64_t i = 0; i < rows; i += LANES)
-        for (int q = 0; q < 4; q++)
-            for (int j = 0; j < LANES; j++) {
-                double x = b[q * stride + i + j];
-                lane[0][q][j] += a[i + j] * x;
-                lane[1][q][j] += a[astride + i + j] * x;
-            }
-    for (int q = 0; q < 4; q++) out[q] += total(lane[0][q]), out[next + q] += total(lane[1][q]);
-}
-
-/* Rows of a block that pull or bend, packed: columns (size, BLOCK), their derivatives behind. Returns how many, filled up. */
-static int64_t pack(const Task *task, int64_t begin, int64_t count) {
-    int64_t chosen[BLOCK], few = 0;
-    for (int64_t i = 0; i < count; i++) {
-        chosen[few] = i;
-        few += task->size_of[begin + i] > 0;
-    }
-    int64_t filled = (few + LANES - 1) / LANES * LANES;
-    for (int64_t k = 0; k < task->size; k++) {
-        const double *column = task->across + k * task->rows + begin;
-        double *to = task->packed + k * BLOCK;
-        for (int64_t i = 0; i < few; i++) to[i] = column[chosen[i]];
-        for (int64_t i = few; i < filled; i++) to[i] = 0;
-    }
-    const double *from[3] = {task->first + begin, task->second + begin, task->size_of + begin};
-    for (int part = 0; part < 3; part++) {
-        double *to = task->packed + (task->size + part) * BLOCK;
-        for (int64_t i = 0; i < few; i++) to[i] = from[part][chosen[i]];
-        for (int64_t i = few; i < filled; i++) to[i] = 0;
-    }
-    return filled;
-}
-
-/* Gradient, Hessian (lower triangle) and the sizes by which it is damped, of the rows alone. */
-CLONES static void assemble(Task *task) {
-    const int64_t n = task->rows, d = task->size;
-    double room[2 * BLOCK], squared[BLOCK];
-    memset(task->gradient, 0, sizeof(double) * (size_t)d);
-    memset(task->diagonal, 0, sizeof(double) * (size_t)d);
-    memset(task->matrix, 0, sizeof(double) * (size_t)(d * d));
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        int64_t count = pack(task, begin, n - begin < BLOCK ? n - begin : BLOCK);
-        const double *first = task->packed + d * BLOCK, *second = first + BLOCK, *size_of = second + BLOCK;
-        for (int64_t k = 0; k < d; k += 2) {
-            int64_t both = k + 1 < d ? 2 : 1;
-            for (int64_t q = 0; q < both; q++) {
-                const double *column = task->packed + (k + q) * BLOCK;
-                task->gradient[k + q] += dot(first, column, count);
-                for (int64_t i = 0; i < count; i++) {
-                    room[q * BLOCK + i] = second[i] * column[i];
-                    squared[i] = column[i] * column[i];
-                }
-                task->diagonal[k + q] += dot(size_of, squared, count);
-            }
-            int64_t other = 0;
-            for (; both == 2 && other + 3 <= k; other += 4)
-                dots(room, BLOCK, task->packed + other * BLOCK, BLOCK, count, task->matrix + k * d + other, d);
-            for (int64_t q = 0; q < both; q++)
-                for (int64_t left = other; left <= k + q; left++)
-                    task->matrix[(k + q) * d + left] += dot(room + q * BLOCK, task->packed + left * BLOCK, count);
-        }
-    }
-}
-
-/* Cholesky's factor of matrix + damping * diagonal into `factor`; 0 if it is not positive definite. A coordinate of size 0
- * has no pull either: any factor leaves it where it is. */
-static int factorise(Task *task, double damping) {
-    const int64_t d = task->size;
-    double *f = task->factor;
-    for (int64_t i = 0; i < d; i++) {
-        for (int64_t j = 0; j <= i; j++) {
-            double sum = task->matrix[i * d + j];
-            for (int64_t k = 0; k < j; k++) sum -= f[i * d + k] * f[j * d + k];
-            if (i == j) {
-                sum += damping * task->diagonal[i];
-                if (task->diagonal[i] == 0) sum = 1;
-                if (!(sum > FLAT * task->diagonal[i])) return 0;
-                f[i * d + i] = sqrt(sum);
-            } else {
-                f[i * d + j] = sum / f[j * d + j];
-            }
-        }
+        double pivot = task->diagonal[j] == 0 ? 1 : f[j] + damping * task->diagonal[j];
+        if (!(pivot > FLAT * task->diagonal[j])) return 0;
+        f[j] = sqrt(pivot);
+        for (int64_t i = j + 1; i < d; i++) f[i] /= f[j];
     }
     return 1;
 }
 
+static double product(const double *a, const double *b, int64_t size) {
+    double sum = 0;
+    for (int64_t k = 0; k < size; k++) sum += a[k] * b[k];
+    return sum;
+}
+
+/* The step against the gradient by the factor, corrected by the steps since it was made (two loops, as in L-BFGS). */
 static void newton_step(Task *task) {
-    const int64_t d = task->size;
-    double *f = task->factor, *x = task->step;
-    for (int64_t i = 0; i < d; i++) {
-        double sum = -task->gradient[i];
-        for (int64_t k = 0; k < i; k++) sum -= f[i * d + k] * x[k];
-        x[i] = sum / f[i * d + i];
+    const int64_t d = task->size, wide = task->padded;
+    double *x = task->step, by[MEMORY];
+    for (int64_t i = 0; i < d; i++) x[i] = -task->gradient[i];
+    for (int j = task->known - 1; j >= 0; j--) {
+        by[j] = task->inverse[j] * product(task->moved + j * d, x, d);
+        for (int64_t i = 0; i < d; i++) x[i] -= by[j] * task->turned[j * d + i];
+    }
+    for (int64_t k = 0; k < d; k++) {
+        const double *f = task->factor + k * wide;
+        x[k] /= f[k];
+        for (int64_t i = k + 1; i < d; i++) x[i] -= f[i] * x[k];
     }
     for (int64_t i = d - 1; i >= 0; i--) {
-        double sum = x[i];
-        for (int64_t k = i + 1; k < d; k++) sum -= f[k * d + i] * x[k];
-        x[i] = sum / f[i * d + i];
+        const double *f = task->factor + i * wide;
+        x[i] = (x[i] - product(f + i + 1, x + i + 1, d - i - 1)) / f[i];
     }
+    for (int j = 0; j < task->known; j++) {
+        double back = by[j] - task->inverse[j] * product(task->turned + j * d, x, d);
+        for (int64_t i = 0; i < d; i++) x[i] += back * task->moved[j * d + i];
+    }
+}
+
+/* The Hessian where the last look was, damped until it is positive definite, and its factor; 0 if there is none. */
+static int refresh(Task *task, double *damping) {
+    assemble(task);
+    for (int64_t k = 0; k < task->size; k++) {
+        task->matrix[k * task->padded + k] += task->penalty[k];
+        task->diagonal[k] += task->penalty[k];
+    }
+    task->known = 0, task->factored = 0;
+    for (int tries = 0; tries < DAMPINGS && !task->factored; tries++) {
+        task->factored = factorise(task, *damping);
+        if (!task->factored) *damping = *damping > 0 ? 2 * *damping : FIRST_DAMPING;
+    }
+    return task->factored;
+}
+
+/* Remember how a step of length t along `step` changed the gradient; 0 where the factor is of no more use. */
+static int remember(Task *task, double t, double fall) {
+    const int64_t d = task->size;
+    if (task->known == MEMORY) return 0;
+    double *moved = task->moved + task->known * d, *turned = task->turned + task->known * d;
+    for (int64_t k = 0; k < d; k++) moved[k] = t * task->step[k], turned[k] = task->gradient[k] - task->before[k];
+    double curvature = product(moved, turned, d);
+    if (!(curvature > CURVED * t * t * -fall)) return 0;
+    task->inverse[task->known++] = 1 / curvature;
+    return 1;
+}
+
+/* The gradient where the last look was. */
+static void turn(Task *task, const double *c) {
+    pull(task, task->first, task->gradient);
+    for (int64_t k = 0; k < task->size; k++) task->gradient[k] += task->penalty[k] * c[k];
 }
 
 static double penalised(const Task *task, const double *c, double t) {
@@ -288,74 +106,112 @@ static double penalised(const Task *task, const double *c, double t) {
     return 0.5 * sum;
 }
 
-/* Damped Newton steps from c at one cut, always downhill; the sums where they end, and the value with its penalty. */
-static Sums descend(Task *task, double *c, double cut, double *value) {
+/* Damped Newton steps from c at one cut, always downhill; the sums where they end, and the value with its penalty. A factor
+ * is kept while what is left falls fast enough, those of earlier stages included if `kept`. */
+static Sums descend(Task *task, double *c, double cut, double *value, int kept) {
     const int64_t d = task->size;
-    double damping = 0;
+    const int loose = task->tol >= EXACT, keeps = loose && d >= WIDE;
+    const double shorter = loose ? 0.25 : 0.5; /* of a step that does not descend */
+    double damping = 0, last = INFINITY;
     int64_t left = task->stage;
-    task->factored = 0;
+    if (!kept || !keeps) task->factored = 0;
     margins(task, c, task->v);
     memset(task->dv, 0, sizeof(double) * (size_t)task->rows);
     memset(task->step, 0, sizeof(double) * (size_t)d);
     Sums sums = look(task, cut, 0);
     *value = sums.value + penalised(task, c, 0);
+    turn(task, c);
     while (sums.inside > 0 && left-- > 0 && task->steps-- > 0) { /* where nothing is inside, the cut is too low */
-        assemble(task);
-        for (int64_t k = 0; k < d; k++) {
-            task->gradient[k] += task->penalty[k] * c[k];
-            task->matrix[k * d + k] += task->penalty[k];
-            task->diagonal[k] += task->penalty[k];
-        }
-        int tries = 0;
-        task->factored = 0;
-        for (; tries < DAMPINGS && !factorise(task, damping); tries++) damping = damping > 0 ? 2 * damping : FIRST_DAMPING;
-        if (tries == DAMPINGS) break;
-        task->factored = 1;
-        newton_step(task);
         double fall = 0;
-        for (int64_t k = 0; k < d; k++) fall += task->gradient[k] * task->step[k];
+        int fresh = 0;
+        if (task->factored && last > 0) {
+            newton_step(task);
+            fall = product(task->gradient, task->step, d);
+        }
+        if (!task->factored || last == 0 || (!(-fall <= KEPT * last) && -fall > task->tol * *value)) {
+            if (!refresh(task, &damping)) break;
+            newton_step(task);
+            fall = product(task->gradient, task->step, d), fresh = 1;
+        }
         if (!(-fall > task->tol * *value)) break;
         margins(task, task->step, task->dv);
         double t = 1, there = 0;
-        int halvings = 0;
+        int shortened = 0;
         Sums trial = sums;
-        for (; halvings < SHORTEST; halvings++, t *= 0.5) {
+        for (; shortened < SHORTEST; shortened++, t *= shorter) {
             trial = look(task, cut, t); /* mostly the first is good: its derivatives serve the next step */
             there = trial.value + penalised(task, c, t);
             if (there <= *value + ARMIJO * t * fall) break;
+            if (!fresh) break;
         }
-        if (halvings == SHORTEST) break;
-        for (int64_t k = 0; k < d; k++) c[k] += t * task->step[k];
+        if (shortened == SHORTEST) break;
+        if (!(there <= *value + ARMIJO * t * fall)) { /* the factor is too old: look again where it was */
+            look(task, cut, 0);
+            task->factored = 0;
+            continue;
+        }
+        for (int64_t k = 0; k < d; k++) c[k] += t * task->step[k], task->before[k] = task->gradient[k];
         for (int64_t i = 0; i < task->rows; i++) task->v[i] += t * task->dv[i];
         int stalled = !(*value - there > STALLED * task->tol * *value);
         sums = trial, *value = there;
         if (stalled) break;
-        damping = damping < 0.8 * FIRST_DAMPING ? 0 : halvings ? damping : damping / 4;
+        turn(task, c);
+        last = -fall;
+        if (shortened || !keeps || !remember(task, t, fall)) last = 0; /* its factor would not serve */
+        if (shortened && loose) damping = damping > 0 ? 2 * damping : FIRST_DAMPING;
+        else damping = damping < 0.8 * FIRST_DAMPING ? 0 : shortened ? damping : damping / 4;
     }
     return sums;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = ((const double *)a)[0], y = ((const double *)b)[0];
-    return (x > y) - (x < y);
+INLINE void swap(double *pairs, int64_t i, int64_t j) {
+    double key = pairs[2 * i], mass = pairs[2 * i + 1];
+    pairs[2 * i] = pairs[2 * j], pairs[2 * i + 1] = pairs[2 * j + 1];
+    pairs[2 * j] = key, pairs[2 * j + 1] = mass;
+}
+
+/* The smallest key of (rows, 2) pairs of keys and masses up to which a mass lies: parts below, at and above a pivot. */
+static double reach(double *pairs, int64_t rows, double wanted) {
+    int64_t begin = 0, end = rows;
+    double below = 0, pivot = 0;
+    while (begin < end) {
+        int64_t less = begin, i = begin, more = end;
+        double under = 0, at = 0;
+        pivot = pairs[2 * (begin + (end - begin) / 2)];
+        while (i < more) {
+            if (pairs[2 * i] < pivot) under += pairs[2 * i + 1], swap(pairs, less++, i++);
+            else if (pairs[2 * i] > pivot) swap(pairs, i, --more);
+            else at += pairs[2 * i + 1], i++;
+        }
+        if (below + under >= wanted && less > begin) end = less;
+        else if (below + under + at >= wanted || more == end) break;
+        else below += under + at, begin = more;
+    }
+    return pivot;
+}
+
+INLINE void losses_as(int loss, const Task *task, double *out) {
+    for (int64_t i = 0; i < task->rows; i++) {
+        double p, b;
+        loss_at(loss, task->kink, task->v[i], out + i, &p, &b);
+    }
+}
+
+CLONES static void plain_losses(const Task *task, double *out) {
+    if (task->loss == LOGISTIC) losses_as(LOGISTIC, task, out);
+    else losses_as(HINGE, task, out);
 }
 
 /* The distance from T within which a share of the mass lies, at c. */
 static double distance(Task *task, const double *c, double share) {
-    double *pairs = task->pairs, all = 0, reached = 0, found = 0;
+    double *pairs = task->pairs, *losses = task->first, all = 0;
     margins(task, c, task->v);
+    plain_losses(task, losses);
     for (int64_t i = 0; i < task->rows; i++) {
-        double l, p, b;
-        loss_at(task->loss, task->kink, task->v[i], &l, &p, &b);
-        pairs[2 * i] = fabs(l - task->threshold), pairs[2 * i + 1] = task->mass[i];
+        pairs[2 * i] = fabs(losses[i] - task->threshold), pairs[2 * i + 1] = task->mass[i];
         all += task->mass[i];
     }
-    qsort(pairs, (size_t)task->rows, 2 * sizeof(double), ascending);
-    for (int64_t i = 0; i < task->rows; i++) {
-        found = pairs[2 * i];
-        if ((reached += pairs[2 * i + 1]) >= share * all) break;
-    }
-    return found;
+    return reach(pairs, task->rows, share * all);
 }
 
 typedef struct {
@@ -363,10 +219,10 @@ typedef struct {
     double *c;
 } Spot;
 
-static void settle(Task *task, Spot *spot, const double *from, double cut) {
+static void settle(Task *task, Spot *spot, const double *from, double cut, int kept) {
     if (from != spot->c) memcpy(spot->c, from, sizeof(double) * (size_t)task->size);
     spot->cut = cut;
-    Sums sums = descend(task, spot->c, cut, &spot->value);
+    Sums sums = descend(task, spot->c, cut, &spot->value, kept);
     spot->inside = sums.inside, spot->errors = sums.errors;
 }
 
@@ -377,31 +233,38 @@ static void copy(const Task *task, Spot *to, const Spot *from) {
     to->c = c;
 }
 
+/* For every row: how its share grows with the cut, times its mass, into `size_of`, times its slope into `first`; and how
+ * its share grows with its minus margin, times its mass, into `second`. */
+INLINE void edges_as(int loss, Window window, Task *task) {
+    const double half = window.width / 2, steep = 1 / window.width, falls = window.kind == CLOSE ? steep : 0.0;
+    const double *mass = task->mass, *v = task->v;
+    double *restrict first = task->first, *restrict second = task->second, *restrict grows = task->size_of;
+    for (int64_t i = 0; i < task->rows; i++) {
+        double l, p, b;
+        loss_at(loss, task->kink, v[i], &l, &p, &b);
+        double low = l - window.low, high = l - window.high, up = fabs(low) < half ? steep : 0.0;
+        double down = fabs(high) < half ? falls : 0.0, beyond = down > 0 ? high : up > 0 ? -low : 0.0;
+        double moved = mass[i] * (up + down) * (1 + window.spread * steep * beyond);
+        grows[i] = moved;
+        first[i] = moved * p;
+        second[i] = mass[i] * (up - down) * p;
+    }
+}
+
 /* How what a cut counts changes with it at the minimum where a stage has just ended; the minimum's own change is `drift`.
  * The factor is that of the stage's last step. */
 CLONES static double slope_at(Task *task, double cut) {
     const Window window = window_at(task, cut);
-    const double half = window.width / 2, steep = 1 / window.width;
-    const int64_t d = task->size, n = task->rows;
+    const int64_t n = task->rows;
     if (!task->factored) return 0;
-    double grown = 0, *by_cut = task->first, *by_loss = task->second;
-    for (int64_t i = 0; i < n; i++) {
-        double l, p, b, up = 0, down = 0, share = 0.5;
-        loss_at(task->loss, task->kink, task->v[i], &l, &p, &b);
-        if (fabs(l - window.low) < half) up = steep, share = (l - window.low + half) * steep;
-        if (window.kind == CLOSE && fabs(l - window.high) < half) down = steep, share = (window.high + half - l) * steep;
-        double moved = task->mass[i] * (up + down) * (1 + window.spread * (0.5 - share));
-        grown += moved;
-        by_cut[i] = moved * p;
-        by_loss[i] = task->mass[i] * (up - down) * p;
-    }
-    for (int64_t k = 0; k < d; k++) task->gradient[k] = dot(by_cut, task->across + k * n, n);
+    if (task->loss == LOGISTIC) edges_as(LOGISTIC, window, task);
+    else edges_as(HINGE, window, task);
+    pull(task, task->first, task->gradient);
     newton_step(task);
-    for (int64_t k = 0; k < d; k++) {
-        task->drift[k] = task->step[k];
-        grown += task->step[k] * dot(by_loss, task->across + k * n, n);
-    }
-    return grown;
+    memcpy(task->drift, task->step, sizeof(double) * (size_t)task->size);
+    margins(task, task->drift, task->dv);
+    for (int64_t i = 0; i < n; i++) task->first[i] = 1;
+    return dot(task->size_of, task->first, n) + dot(task->second, task->dv, n);
 }
 
 /* A cut by one move further in or out. */
@@ -417,12 +280,14 @@ static double between(const Task *task, const Spot *high, const Spot *low, doubl
 }
 
 /* A spot whose cut counts k, to a tolerance: Newton's steps in the cut, the minimum following, held between the nearest cuts
- * that count more and less once both are known. Where none counts k, the nearest; `high` and `low` are overwritten. */
-static int place(Task *task, Spot *spot, Spot *high, Spot *low, double k, double slack, double factor) {
-    int above = 0, below = 0, moves = 0, tries = 0;
+ * that count more and less once both are known. Where none counts k, the nearest; `high` and `low` are overwritten. `here`
+ * says that the last stage ended at this spot: its factor serves. */
+static void place(Task *task, Spot *spot, Spot *high, Spot *low, double k, double slack, double factor, int here) {
+    int above = 0, below = 0, moves = 0;
     double before = INFINITY;
-    settle(task, spot, spot->c, spot->cut);
-    for (; tries < MOVES && task->steps > 0 && fabs(spot->inside - k) > slack; tries++) {
+    if (here) margins(task, spot->c, task->v);
+    else settle(task, spot, spot->c, spot->cut, 0);
+    for (int tries = 0; tries < MOVES && task->steps > 0 && fabs(spot->inside - k) > slack; tries++) {
         int inside = spot->inside > k;
         copy(task, inside ? high : low, spot);
         above |= inside, below |= !inside;
@@ -444,23 +309,35 @@ static int place(Task *task, Spot *spot, Spot *high, Spot *low, double k, double
             for (int64_t j = 0; j < task->size; j++) spot->c[j] += change * task->drift[j];
         else if (above && !inside)
             memcpy(spot->c, high->c, sizeof(double) * (size_t)task->size);
-        settle(task, spot, spot->c, next);
+        settle(task, spot, spot->c, next, newton);
     }
     if (above && fabs(high->inside - k) < fabs(spot->inside - k)) copy(task, spot, high);
     if (below && fabs(low->inside - k) < fabs(spot->inside - k)) copy(task, spot, low);
-    return tries;
+}
+
+/* The factor with its corrections as it was, or as it will be: a stage's end is where several cuts begin. */
+static void keep_factor(Task *task, int back) {
+    const size_t size = sizeof(double) * (size_t)(task->padded * task->padded + 2 * MEMORY * task->size);
+    memcpy(back ? task->factor : task->saved, back ? task->saved : task->factor, size);
+    memcpy(back ? task->inverse : task->saved_inverse, back ? task->saved_inverse : task->inverse, sizeof task->inverse);
+    if (back) task->known = task->saved_known, task->factored = task->saved_factored;
+    else task->saved_known = task->known, task->saved_factored = task->factored;
 }
 
 /* Room for a task and its spots, all in one piece; NULL where memory was lacking. */
 static double *prepare(Task *task, Spot *spots, int count, double **penalty) {
     size_t d = (size_t)task->size, n = (size_t)task->rows;
-    double *room = malloc(sizeof(double) * (7 * n + 2 * d * d + (5 + (size_t)count) * d + (d + 3) * BLOCK)), *next = room;
+    const size_t wide = (d + 3) / 4 * 4, vectors = 6 + 4 * MEMORY + (size_t)count;
+    double *room = calloc(7 * n + 3 * wide * wide + vectors * d + (wide + 2) * BLOCK, sizeof(double)), *next = room;
     if (!room) return NULL;
 #define TAKE(count) (next += (count), next - (count))
+    task->padded = (int64_t)wide;
     task->v = TAKE(n), task->dv = TAKE(n), task->first = TAKE(n), task->second = TAKE(n), task->size_of = TAKE(n);
-    task->pairs = TAKE(2 * n), task->matrix = TAKE(d * d), task->factor = TAKE(d * d);
-    task->packed = TAKE((d + 3) * BLOCK);
-    task->gradient = TAKE(d), task->diagonal = TAKE(d), task->step = TAKE(d), task->drift = TAKE(d);
+    task->pairs = TAKE(2 * n), task->matrix = TAKE(wide * wide), task->factor = TAKE(wide * wide);
+    task->moved = TAKE(MEMORY * d), task->turned = TAKE(MEMORY * d); /* behind the factor */
+    task->saved = TAKE(wide * wide + 2 * MEMORY * d);
+    task->packed = TAKE((wide + 2) * BLOCK);
+    task->gradient = TAKE(d), task->before = TAKE(d), task->diagonal = TAKE(d), task->step = TAKE(d), task->drift = TAKE(d);
     task->penalty = *penalty = TAKE(d);
     for (int spot = 0; spot < count; spot++) spots[spot].c = TAKE(d);
     return room;

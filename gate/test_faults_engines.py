@@ -47,7 +47,7 @@ def test_a_signal_ends_the_driver_at_once_with_its_workers_and_loses_nothing(
     assert took < 10, (driver.returncode, said)
     if number != signal.SIGKILL:
         assert driver.returncode == 2, said
-        assert said == "interrupted; what is finished is kept, the same command resumes\n"
+        assert said == "interrupted; finished work is kept; the same command resumes\n"
     while any(map(alive, workers)) and time.monotonic() < began + 20:
         time.sleep(0.05)
     assert not any(map(alive, workers))
@@ -160,7 +160,7 @@ def test_a_machine_without_room_for_processes(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(execute, "_Worker", Worker)
     with Store(tmp_path / "s.sqlite", write=True) as store:
         assert list(drive(tasks(4), store, Local(3), toy, {}))[-1].done == 4
-        with pytest.raises(EngineError, match=r"cannot start a worker .*; ask for fewer --workers"):
+        with pytest.raises(EngineError, match=r"cannot start a worker .*; use fewer --workers"):
             list(drive(tasks(6), store, Local(3), toy, {}))
 
 

@@ -73,7 +73,7 @@ def reproduce(
     asked = targets or ["overview"]
     suites = [suite] if suite else [name for target in plan.get_targets(asked) for name in target.suites]
     if splits is None and (splits := plan.usual_splits(suites)) < SPLITS and not as_json:
-        err.print(f"{splits} splits of each data set; the paper's {SPLITS}: --splits {SPLITS}", soft_wrap=True)
+        err.print(f"{splits} splits of each data set; for the paper's {SPLITS}, use --splits {SPLITS}", soft_wrap=True)
     options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")

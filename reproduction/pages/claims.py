@@ -56,7 +56,7 @@ def _filled(text: str, claim: dict[str, Any], folder: Path, name: str) -> str:
     found = list(re.finditer(_NUMBER.join(pieces), text))
     if len(found) != 1 or len(pieces) != len(claim["cells"]) + 1:
         raise ValueError(
-            f"{name}: {claim['text']!r} is there {len(found)} times, with {len(claim['cells'])} cells: {CLAIMS} must "
+            f"{name}: {claim['text']!r} occurs {len(found)} times, with {len(claim['cells'])} cells: {CLAIMS} must "
             "name text that is on the page once, and a cell for every {}"
         )
     for place in range(len(claim["cells"]), 0, -1):

@@ -1,4 +1,4 @@
-"""Figure 1 and Examples 1 and 2: solved at once, no cells needed (some twenty seconds)."""
+"""Figure 1 and Examples 1 and 2: solved at once, no cells needed (about twenty seconds)."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
 def solve_examples(max_iter: int = MAX_ITER) -> Content:
     """Training errors on Examples 1 and 2, from the least-squares start and from the right side of the problem.
 
-    In Example 1 the theory speaks of minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
+    In Example 1 the theory is about minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
     average top-k with k > 2n; average top-k with k <= 2n has the zero function, which decides nothing. The two outliers
     reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
     """

@@ -19,7 +19,7 @@ from .words import said
 
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
-    """One record for each (contamination, level, loss, method) whose cells are all there, and the levels left out."""
+    """One record for each (contamination, level, loss, method) whose cells are complete, and the levels left out."""
     records: list[Row] = []
     holes: list[Hole] = []
     for name, simulation in SIMULATIONS.items():
@@ -45,7 +45,7 @@ def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row
 
 
 def standard_error(values: Array) -> float:
-    """Of a mean over splits of one data set; given the data, splits are independent draws. NaN for one split."""
+    """The error of a mean over splits of one data set, independent draws given the data; NaN for one split."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 

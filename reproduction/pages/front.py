@@ -56,7 +56,7 @@ def index_page(
     campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
 ) -> list[Block]:  # fmt: skip
-    """The page: ``first`` are the headline's rows, ``pages`` the others as (file, title, generated), by hand first."""
+    """The page: ``first`` has the headline's rows, ``pages`` the others as (file, title, generated), generated last."""
     blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}

@@ -36,7 +36,7 @@ Found = Mapping[str, Sequence[Record]]
 
 
 def sorr_records(found: Found) -> list[Row]:
-    """A record for each (set, loss, method): mean test error with its interval, and the published one if there is."""
+    """A record for each (set, loss, method): mean test error with its interval, and the published one, if any."""
     return [
         _record(name, place, [_error(record, place) for record in records])
         for name, records in found.items()
@@ -85,12 +85,12 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """The numbers as a text."""
+    """The numbers as text."""
     return ", ".join(f"{number:g}" for number in numbers)
 
 
 def _sentences(records: Sequence[Row]) -> Iterator[str]:
-    """One for each cell that differs by more than two standard errors, and how many there are."""
+    """One sentence for each cell that differs by more than two standard errors, and how many there are."""
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:

@@ -1,4 +1,4 @@
-"""Cells: what there is to compute, each with a content key; targets -> cells.
+"""Cells: the units of computation, each with a content key; targets -> cells.
 
 A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that
 determines its result, so resuming is a set difference, and a changed data file, step count or recipe makes a different
@@ -54,7 +54,7 @@ def from_plain(kind: type[T], content: Any) -> T:
     TypeError: rows of a Size is '5', not int
     """
     if not isinstance(content, dict):
-        raise TypeError(f"{content!r} is no {kind.__name__}")
+        raise TypeError(f"{content!r} is not a {kind.__name__}")
     hints = get_type_hints(kind)
     for name, value in content.items():
         if hints.get(name) in (str, int) and type(value) is not hints[name]:
@@ -87,7 +87,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of everything that decides the result."""
+        """SHA-256 of everything that determines the result."""
         content = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "suite"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

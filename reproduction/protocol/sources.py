@@ -105,7 +105,7 @@ def load_dataset(
     A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
     (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
     Parquet file (also ``.gz``), whose target column is found by its name (target, class, label, y) or is the last one
-    unless it is given. ``DataError``, a ``ValueError``, says why a set cannot be used; ``NotAtHandError``, one of them,
+    unless it is given. ``DataError``, a ``ValueError``, says why a set cannot be used; ``NotAtHandError``, a subclass,
     that it is not on this machine and cannot be fetched.
 
     Examples

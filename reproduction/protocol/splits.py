@@ -13,7 +13,7 @@ PARTS = ("train", "validation", "test")
 class Division:
     """A data set divided and ready to be solved: three matrices and three vectors of labels in {-1, +1}.
 
-    ``rows`` are the places of the examples in the data set, part by part, if nothing was added to it.
+    ``rows`` are the positions of the examples in the data set, part by part, if nothing was added to it.
     """
 
     X: tuple[Array, ...]

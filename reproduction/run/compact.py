@@ -103,7 +103,7 @@ def unspell(text: str) -> str:
     """
     found = text[1:].encode("ascii").decode("unicode_escape") if text.startswith("'") else text
     if spell(found) != text:
-        raise ValueError(f"{text!r} is not how a text is spelt here")
+        raise ValueError(f"{text!r} is not a valid spelling of a text")
     return found
 
 

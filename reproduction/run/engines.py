@@ -49,8 +49,8 @@ _FORGETFUL = {
     "distributed.admin.low-level-log-length": 100,
 }
 
-_RESUMES = "what is finished is kept, the same command resumes"
-_FEWER = f"ask for fewer --workers, or leave --scheduler out; {_RESUMES}"
+_RESUMES = "finished work is kept; the same command resumes"
+_FEWER = f"use fewer --workers, or leave --scheduler out; {_RESUMES}"
 
 Work = Callable[[Cell], Record]
 
@@ -138,7 +138,7 @@ class _Worker:
         self.task: Task | None = None
 
     def give(self, task: Task) -> None:
-        """Send a task; a dead worker shows itself when we listen to it."""
+        """Send a task; a dead worker is noticed when its reply is read."""
         self.task = task
         with contextlib.suppress(OSError):
             self.connection.send(task.cell)
@@ -172,7 +172,7 @@ class Local:
                         pool.append(_Worker(work))
                     except OSError as error:  # no more processes, files or memory: go on with those that are there
                         if not pool:
-                            raise EngineError(f"cannot start a worker ({error}); ask for fewer --workers") from error
+                            raise EngineError(f"cannot start a worker ({error}); use fewer --workers") from error
                         break
                 for worker in pool:
                     if worker.task is None and todo:
@@ -190,7 +190,7 @@ class Local:
     def _hear(worker: _Worker, pool: list[_Worker], todo: deque[Task], losses: Counter[str]) -> Happening:
         task, record = worker.task, worker.take()
         if task is None:
-            raise RuntimeError("a worker without a task spoke")
+            raise RuntimeError("a worker without a task sent a message")
         if record is not None:
             worker.task = None
             return Happening("finished", task, record)

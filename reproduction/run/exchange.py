@@ -155,7 +155,7 @@ def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
         if not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
             raise ValueError("files are not named as an export names them")
     except FileNotFoundError:
-        raise CompactError(f"{folder} has no {RUNS}: it is no folder that `closecall export` wrote") from None
+        raise CompactError(f"{folder} has no {RUNS}: it is not a folder that `closecall export` wrote") from None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise CompactError(f"{folder / RUNS}: {type(error).__name__}: {error}") from None
     lines: dict[str, Line] = {}

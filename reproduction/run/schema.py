@@ -84,7 +84,7 @@ KNOWN = _known()
 
 
 def version_of(connection: sqlite3.Connection) -> int | str:
-    """The schema of a file that closecall wrote (0: it is empty), or in words what it is instead.
+    """The schema of a file that closecall wrote (0: it is empty), or a description of what it is instead.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class StoreError(ValueError):
 
 
 class StoreFault(StoreError, RunError):
-    """The store stopped working during a run: what is finished is kept, the same command resumes."""
+    """The store stopped working during a run: finished work is kept; the same command resumes."""
 
 
 class Store:
@@ -178,8 +178,8 @@ class Store:
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             detail = " ".join(str(error).split())[:200]
             raise StoreError(
-                f"{self.path} holds what closecall does not write ({detail}); it was changed or forged: use another "
-                "store, or run `closecall reproduce` with another --out"
+                f"{self.path} holds data that closecall does not write ({detail}); it was changed or forged: use "
+                "another store, or run `closecall reproduce` with another --out"
             ) from error
 
     @contextlib.contextmanager
@@ -198,7 +198,7 @@ class Store:
                     self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and self.write:
                 how = _explain(error, self.path)
-                raise StoreFault(f"{how}; what is finished is kept, the same command resumes") from error
+                raise StoreFault(f"{how}; finished work is kept; the same command resumes") from error
             raise
 
     def begin_run(self, request: dict[str, Any], environment: dict[str, Any]) -> None:

@@ -42,9 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--splits", type=int, help="default: the experiment's own number")
     parser.add_argument("--sets", "--datasets", nargs="*", help="only these data sets")
     parser.add_argument("--max-values", type=int, default=Settings.max_values, help="largest rows x columns")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; run again to go on")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; rerun to continue")
     parser.add_argument("--page", action="store_true", help="make the page from the existing table")
-    parser.add_argument("--table", action="store_true", help="make table and page from what was run")
+    parser.add_argument("--table", action="store_true", help="make table and page from the stored results")
     parser.add_argument("--workers", type=int, default=Settings.workers, help="processes")
     given = parser.parse_args(arguments)
     for name in NAMES if "all" in given.names else given.names:

@@ -1,8 +1,8 @@
 """``CloseKClassifierCV`` with its defaults against LogisticRegressionCV.
 
-The PMLB sets of at most 60,000 values. A split is a stratified 75/25 one with its number as seed. A StandardScaler,
-fitted on the training part, stands in front of both models, and both search the same eleven strengths with five folds.
-Its table is quoted by the page on how to read the results; it has no page of its own.
+The data are the PMLB sets with at most 60,000 values. A split is a stratified 75/25 one with its number as seed. A
+StandardScaler, fitted on the training part, precedes both models, and both search the same eleven strengths with five
+folds. Its table is quoted by the page on how to read the results; it has no page of its own.
 """
 
 from __future__ import annotations

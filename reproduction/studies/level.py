@@ -111,7 +111,7 @@ def panel(rng: np.random.Generator, columns: int) -> Data:
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Twenty users by twenty items, or members by times with common shocks: both have effects and are passed on."""
+    """Twenty users by twenty items, or members by times with common shocks: both have effects and are groups."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
@@ -237,7 +237,7 @@ def passed(runs: Runs, guard: float) -> list[bool]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """One row for each case that was run, with the guard that is the default."""
+    """One row for each case that was run, with the default guard."""
     found = list[Row]()
     for name, runs in runs_of(settings).items():
         case, default = CASES[name], CASES[name].judge().guard

@@ -58,7 +58,7 @@ METHODS = tuple(LABELS)
 
 
 class AllRows:
-    """A single split that trains on every row and tests on the same: for forests, which are judged out of bag."""
+    """A single split that trains and tests on every row: for forests, which are judged out of bag."""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> list[tuple[Array, Array]]:
         rows = np.arange(len(X))

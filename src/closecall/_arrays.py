@@ -69,7 +69,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
 
 
 class _Counted:
-    """A member of the archive; NumPy requests as much as the header claims, and gets it in pieces."""
+    """A member of the archive, read in pieces, because NumPy requests as much as the header claims."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -110,7 +110,7 @@ def read_member(
 
 
 def _check_text(flat: Array, name: str) -> None:
-    """Numbers above the last code point raise when they are read as text."""
+    """Reject numbers above the last code point, which raise when they are read as text."""
     if flat.dtype.kind == "U" and flat.size:
         codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if codes.max() > sys.maxunicode:

@@ -1,7 +1,7 @@
 """A memory budget for untrusted files, counted during unpacking, before anything is kept.
 
-A small file can unpack to all the memory there is, and a few bytes of text can become large objects. Every reader
-therefore has one budget per call, for the bytes that come out of an archive and for what is built from them.
+A small file can fill all available memory when unpacked, and a few bytes of text can become large objects. Every reader
+therefore has one budget per call, for the unpacked bytes and for the objects built from them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Budget:
     Parameters
     ----------
     limit : int
-        Bytes in all.
+        Total number of bytes.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class Budget:
 
 
 def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def address_space() -> int | None:

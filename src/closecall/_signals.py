@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the same response from the first line of the program on; standard library only."""
+"""Uniform handling of Ctrl-C, SIGTERM and SIGHUP from the program's first line; standard library only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RunError(RuntimeError):
 
 #: Commands that keep each finished part; of all others nothing is kept.
 RESUMABLE = ("reproduce",)
-KEPT = "what is finished is kept, the same command resumes"
+KEPT = "finished work is kept; the same command resumes"
 AGAIN = "the same command starts over"
 
 

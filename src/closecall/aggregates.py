@@ -164,7 +164,7 @@ class Aggregate:
     decays : bool
         Whether its k falls over the run as in Algorithm 1.
     convex : bool
-        Whether it keeps a convex loss convex: then ``weights . losses`` at any losses is at most its value there.
+        Whether it keeps a convex loss convex; ``weights . losses`` is then a lower bound of its value at any losses.
     full : bool
         Whether its weights equal the masses, whatever the losses, if k is the total mass and m is 0 (`average`).
     sums_to : float, optional

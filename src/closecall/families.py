@@ -1,6 +1,6 @@
 """Families of aggregates: members have parameters and are named with them, such as ``tilted(-2)``.
 
-Their weights sum to the mass, so alpha means the same as for `average`, but may exceed an example's mass. If the value
+Their weights sum to the mass (alpha means the same as for `average`) but may exceed an example's mass. If the value
 is not ``weights . losses``, the ``excess`` is the difference, and the weights are the gradient of the value.
 
 - ``tilted(t)``: n / t * log(mean(exp(t * loss))). t > 0 moves towards the largest loss and is convex; t < 0 moves away
@@ -9,7 +9,7 @@ is not ``weights . losses``, the ``excess`` is the difference, and the weights a
   smoothing it is `atk` with k = 1 - level, a fraction.
 - ``human(turn, least)``: both ends of the losses count more than the middle.
 
-All shapes are (problems, samples). :func:`closecall.aggregates.spectrum` makes an aggregate of any weights over the
+All shapes are (problems, samples). :func:`closecall.aggregates.spectrum` makes an aggregate from any weights over the
 sorted losses.
 """
 

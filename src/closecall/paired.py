@@ -5,7 +5,7 @@ reference is. Two rules make its standard
 error honest, for every search and referee; :mod:`closecall.panel` adds two about the choice among challengers:
 
 - **The error is computed over independent units** (:class:`Units`): rows, equal rows counted once, groups, or blocks of
-  time. Few units, or few that differ, need more (:meth:`Gain.needed`): the quantile is at least Student's.
+  time. Few units, or few that differ, require a larger gain (:meth:`Gain.needed`): the quantile is at least Student's.
 - **The scale of the weights does not matter.** A weight is a share of the mean; multiplying all weights by 20 changes
   nothing.
 """
@@ -158,7 +158,7 @@ class Units:
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
     """Which rows depend on each other: those of a group, those close in time, or equal rows.
 
-    Time divides the rows where every pair trains on rows that come before those it tests; groups then cross it.
+    Rows are divided by time if every pair trains on rows that precede those it tests; groups then cross it.
 
     Parameters
     ----------

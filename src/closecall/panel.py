@@ -76,12 +76,12 @@ class Panel:
     may: Array
 
     def shares(self, gains: Array) -> Array:
-        """The blend (parts, candidates) that each part judges; zeros where nobody may choose for a part.
+        """The blend (parts, candidates) that each part judges; zeros where no part may choose for it.
 
         Parameters
         ----------
         gains : array (candidates, samples)
-            Each candidate's gains; NaN in rows where they are not known. Of equally good ones the first count.
+            Each candidate's gains; NaN in rows where they are not known. Ties go to the first.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class Panel:
         """How many standard errors a chosen gain reaches by chance, at the levels of :data:`GUARDS`.
 
         The sign of every unit's gains over all candidates is flipped at random, and the choice is made again; with few
-        units every flip is tried. Of groups that cross, the larger result of the two counts.
+        units every flip is tried. For groups that cross, the larger of the two results counts.
         """
         rows = self._known(gains)
         if len(gains) < 2 or not len(rows):
@@ -165,8 +165,8 @@ def _flips(units: int) -> Array:
 def panel_of(tests: Sequence[Array], units: Units, weights: Array) -> Panel:
     """The panel whose parts are the blocks of :func:`blocks_of`.
 
-    In time, neighbours of a block have no say in what it judges; of groups that cross, rows of the same other groups
-    have none, and the blocks are divided by these.
+    In time, neighbours of a block have no say in what it judges; for groups that cross, neither do rows of the same
+    other groups, and the blocks are divided by these.
 
     Examples
     --------

@@ -108,7 +108,8 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     center_ : array (features,)
         The medians.
     scale_ : array (features,)
-        The robust deviations; see :func:`robust_scale` for columns of which half is one value, and of two values.
+        The robust deviations; see :func:`robust_scale` for columns in which half of the cells are equal, and for
+        columns of two values.
     n_features_in_ : int
     feature_names_in_ : array (features,)
         If ``fit`` was given a data frame.

@@ -46,7 +46,7 @@ def first_final_step(steps: int) -> int:
 
 
 def decay(k_star: float, n: float, steps: int) -> Schedule:
-    """Algorithm 1: k = n for a third of the steps, falls linearly to k* over the second third, and stays.
+    """Algorithm 1: k = n for a third of the steps, falls linearly to k* over the second third, and stays there.
 
     Parameters
     ----------

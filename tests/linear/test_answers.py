@@ -186,7 +186,7 @@ def _iris() -> Any:
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_the_baseline_of_many_classes_is_multinomial_logistic_regression(multiclass: str, loss: str) -> None:
     if (multiclass, loss) == ("softmax", "hinge"):
-        with pytest.raises(ValueError, match="goes with multiclass='top_two' or 'ovr'"):
+        with pytest.raises(ValueError, match="needs multiclass='top_two' or 'ovr'"):
             AggregateLossClassifierCV(multiclass=multiclass, loss=loss, aggregate="average", **QUICK).fit(*_iris())
         return
     X, y = make_blobs(150, centers=4, cluster_std=4.0, random_state=3)

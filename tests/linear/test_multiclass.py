@@ -123,7 +123,7 @@ def test_top_two_in_a_search_and_with_other_losses() -> None:
     search = CloseKClassifierCV(multiclass="top_two", alphas=(0.1, 1.0), ks=(0.3,), max_iter=45).fit(X, y)
     assert search.score(X, y) > 0.6
     assert AggregateLossClassifier(multiclass="top_two", loss="hinge", max_iter=300).fit(X, y).score(X, y) > 0.6
-    with pytest.raises(ValueError, match="goes with multiclass='top_two' or 'ovr'"):
+    with pytest.raises(ValueError, match="needs multiclass='top_two' or 'ovr'"):
         AggregateLossClassifier(multiclass="softmax", loss="hinge").fit(X, y)
 
 

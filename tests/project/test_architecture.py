@@ -86,4 +86,4 @@ def test_the_installed_command_says_how_to_get_the_reproduction(tmp_path: Path) 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
-    assert "git clone https://github.com/closecall/closecall, and there make demo" in done.stderr
+    assert "git clone https://github.com/closecall/closecall, then run make demo there" in done.stderr

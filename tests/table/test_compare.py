@@ -281,7 +281,7 @@ def test_columns_are_read_as_asked(run: Run) -> None:
     assert run.records()[0]["columns"] == {"nominal": 2}
     assert by_method(run)["logistic_regression"]["accuracy"] == 1 > plain, "the middle number needs a column of its own"
     assert run("compare", "t.txt", *latin, "--numeric", "gewicht") == cli.BAD_REQUEST
-    assert "'gewicht' has no number" in run.err
+    assert "'gewicht' contains no numbers" in run.err
     assert run("compare", "t.txt", *latin, "--numeric", "gewihct") == cli.BAD_REQUEST
     assert "did you mean 'gewicht'?" in run.err
 

@@ -29,7 +29,7 @@ class Console(RichConsole):
         super().__init__(stderr=stderr, highlight=False, emoji=False)
 
     def on_broken_pipe(self) -> None:
-        """Let the command handle it; Rich would exit with code 1."""
+        """Let the command handle a closed pipe; Rich would exit with code 1."""
         raise BrokenPipeError
 
 

@@ -19,7 +19,7 @@ from .console import err, plain
 REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
 app = typer.Typer(
     help="Classifiers trained on the close calls, for your own table.",
-    epilog=f"In a clone of the project, the reproduction of the paper as well: {', '.join(REPRODUCTION)}.",
+    epilog=f"A clone of the project also has the commands that reproduce the paper: {', '.join(REPRODUCTION)}.",
     add_completion=False,
 )
 for _command in (tables.compare, tables.check, models.fit, models.predict, models.explain):
@@ -56,7 +56,7 @@ def command_of(arguments: list[str]) -> Any:
                 raise
             raise ValueError(
                 f"{arguments[0]} is a command of the reproduction of the paper, which is not installed: "
-                "git clone https://github.com/closecall/closecall, and there make demo"
+                "git clone https://github.com/closecall/closecall, then run make demo there"
             ) from None
     return built()
 

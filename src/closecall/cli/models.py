@@ -43,8 +43,8 @@ def fit(
     drop: t.Drop = None, keep: t.Keep = None, numeric: t.Numeric = None, nominal: t.Nominal = None,
     no_squash: t.NoSquash = False, sep: t.Sep = "", encoding: t.Encoding = "", seed: t.Seed = 0,
     onnx: Annotated[Path | None, typer.Option(help="Also write the model as ONNX.", show_default=False)] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; so are several, "
-                                         "a folder, and what is too large for memory.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Fit Parquet files in passes over all rows; automatic for "
+                                         "several files, a folder, or a table too large for memory.")] = False,
     cluster: Annotated[str | None, typer.Option(metavar="[ADDRESS]", help="Fit Parquet files on this Dask scheduler; "
                                                 "without an address, on Dask workers started here.",
                                                 show_default=False)] = None,

@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"(\w+://\S+|[\w.\-\[\]]+:\d+)$")
 
 
 def with_values(arguments: Sequence[str]) -> list[str]:
-    """Arguments in which ``--cluster`` has a value, an empty one where no address follows.
+    """Arguments in which ``--cluster`` always has a value, which is empty if no address follows.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
-    """Whether files are fitted in passes: on request, or if there are several, a folder, or too much for the budget."""
+    """Whether files are fitted in passes: on request, for several files or a folder, or if they exceed the budget."""
     from closecall.table.streamed import is_large
 
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]

@@ -1,4 +1,4 @@
-"""The commands ``compare`` and ``check``: arguments -> calls, results -> text or JSON; what table commands share."""
+"""The commands ``compare`` and ``check``: arguments -> calls, results -> text or JSON; their shared options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Nominal = Annotated[list[str] | None, typer.Option(help="Read this column as nam
 Sep = Annotated[str, typer.Option(help="The character between columns; detected by default.")]
 Encoding = Annotated[str, typer.Option(help="Encoding of a text file that is not UTF-8, such as latin-1.")]
 Groups = Annotated[str, typer.Option(help="Keep rows with the same value in this column together.")]
-Time = Annotated[str, typer.Option(help="Train only on rows that are earlier by this column.")]
+Time = Annotated[str, typer.Option(help="Train only on earlier rows, ordered by this column.")]
 Multiclass = Annotated[str, typer.Option(help="More than two classes: ovr, top_two or softmax.")]
 Metric = Annotated[str, typer.Option(help="accuracy, balanced_accuracy, f1, log_loss or auc.")]
 NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells as they are.")]
@@ -117,7 +117,7 @@ def check(
     target: Target = "",
     rows: Annotated[int, typer.Option(help="Use at most this many rows, drawn by class; 0 for all.", min=0)] = 50_000,
     top: Annotated[int, typer.Option(help="Rows of each kind to print.", min=1)] = 10,
-    output: Annotated[Path | None, typer.Option("--out", help="Write all of them to this CSV file.",
+    output: Annotated[Path | None, typer.Option("--out", help="Write all rows to check to this CSV file.",
                                                 show_default=False)] = None,
     drop: Drop = None, keep: Keep = None, numeric: Numeric = None, nominal: Nominal = None,
     sep: Sep = "", encoding: Encoding = "", seed: Seed = 0,
@@ -200,7 +200,7 @@ def print_facts(table: Any, console: Console) -> None:
     console.print(f"{plain(table.name)}: {len(table.labels)} rows, columns: {kinds}", style="bold")
     console.print(f"target {plain(table.target)}: {plain(', '.join(classes[:6]))}{more}")
     if facts["rows_with_missing_values"]:
-        console.print(f"missing values are filled in, in {counted(facts['rows_with_missing_values'], 'row')}")
+        console.print(f"missing values in {counted(facts['rows_with_missing_values'], 'row')} are filled in")
     print_notes(table.notes, console)
     console.print()
 

@@ -71,7 +71,7 @@ def own_form(model: Any) -> str | None:
 
 
 def has_probabilities(estimator: Any) -> bool:
-    """Whether the model is calibrated or logistic regression; otherwise an error that says what to do."""
+    """True if the model is calibrated or is logistic regression; otherwise an error says what to do."""
     if getattr(estimator, "calibration", None) is None and own_form(estimator) is None:
         raise AttributeError(
             f"this {type(estimator).__name__} is not logistic regression and has no probabilities of its own; set "

@@ -44,7 +44,7 @@ def fit_sigmoid(scores: Array, positive: Array, mass: Array) -> Array:
 
 
 def fit_isotonic(scores: Array, positive: Array, mass: Array) -> Array:
-    """Knots and values (2, knots) of the best rising step function, joined linearly."""
+    """Knots and values (2, knots) of the best increasing step function, interpolated linearly."""
     rising = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     rising.fit(scores, positive.astype(float), sample_weight=mass)
     return np.stack([rising.X_thresholds_, rising.y_thresholds_]).astype(float)

@@ -17,7 +17,7 @@ from .training import Training, check_training
 
 
 class _OneSetting(LinearClassifier):
-    """Fits one (loss, aggregate, k, alpha); subclasses only decide what is a parameter."""
+    """Fits one (loss, aggregate, k, alpha); subclasses only decide which settings are parameters."""
 
     loss: str
     aggregate: str
@@ -49,7 +49,7 @@ class _OneSetting(LinearClassifier):
         y : array (samples,)
             Labels of any kind, two classes or more.
         sample_weight : array (samples,), optional
-            Masses: weight 2 equals two copies, weight 0 equals no row.
+            Masses: weight 2 is equivalent to two copies, weight 0 to leaving the row out.
 
         Returns
         -------
@@ -146,9 +146,9 @@ class AggregateLossClassifier(_OneSetting):
         How many of the largest losses ``ranked_range`` and ``trimmed`` leave out; required by these two and not used by
         others.
     max_iter : int
-        With ``solver="path"``, the most Newton steps at one cut of a close aggregate; it rarely needs fifty. Otherwise
-        the number of steps of a run, of which a decay run uses the thirds; a fit that has not converged then continues
-        until it has a certificate, for at most about as many steps again.
+        With ``solver="path"``, the maximum number of Newton steps at one cut of a close aggregate; it rarely needs
+        fifty. Otherwise the number of steps of a run, which a decay run divides into thirds; a fit that has not
+        converged then continues until it has a certificate, for at most about as many steps again.
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}

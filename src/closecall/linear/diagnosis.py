@@ -3,7 +3,7 @@
 The cases: *imbalance* of the classes, a mass of *easy* examples, *outliers* far on the wrong side, and *ambiguity*,
 that is, overlapping classes. Easiness is measured by the losses of logistic regression, which have a scale of their
 own; outliers and ambiguity by the margins of close-k, because outliers tilt an average's boundary towards themselves
-and so hide.
+and so escape notice.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Diagnosis:
     ambiguity : Finding
         The error of close-k without the outliers: the overlap near the boundary.
     gain : float
-        Cross-validated accuracy of close-k (k = 0.1, or whatever was tried) minus that of logistic regression, both
+        Cross-validated accuracy of close-k (k = 0.1, or what was tried instead) minus that of logistic regression, both
         untuned.
     standard_error : float
         Standard error of the gain, paired by examples.
     likely_to_help : bool
         Whether the gain exceeds 1.5 standard errors.
     tried : str
-        What was tried.
+        The aggregate that was tried.
     """
 
     imbalance: Finding

@@ -1,7 +1,7 @@
 """The majorising steps of joint problems, all problems together: arrays are (problems, classes, samples).
 
-One at a time, steps are dominated by the overhead of Python; together, by the cost of the products. The slow twin is
-:meth:`closecall.linear.multiclass._Joint.value_and_gradient`.
+One at a time, steps are dominated by the overhead of Python; together, by the cost of the products. The slow reference
+implementation is :meth:`closecall.linear.multiclass._Joint.value_and_gradient`.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def solve_joint(
     for problem in problems:
         if problem.loss != {"softmax": "logistic"}.get(kind, problem.loss):
             raise ValueError(f"multiclass='softmax' is the logistic loss of several classes; loss={problem.loss!r} "
-                             "goes with multiclass='top_two' or 'ovr'")  # fmt: skip
+                             "needs multiclass='top_two' or 'ovr'")  # fmt: skip
     if isinstance(init, str) and init not in ("least_squares", "zeros"):
         raise ValueError(f"unknown init {init!r}; choose one of: least_squares, zeros, or give (coef, intercept)")
     joints = [_Joint(design, codes, design.masses[fold], problem, kind, classes)

@@ -138,7 +138,7 @@ def _build(kind: Any, header: dict[str, Any], stored: _Stored) -> Any:
 
 
 def _check_fitted(model: Any) -> None:
-    """Check that the parts of a loaded model are consistent, so a prediction cannot fail on them."""
+    """Check that the parts of a loaded model are consistent, so predictions cannot fail because of them."""
     coef, intercept, classes = (_array(getattr(model, name)) for name in ("coef_", "intercept_", "classes_"))
     rows, features = 1 if len(classes) == 2 else len(classes), coef.shape[1]
     names = getattr(model, "feature_names_in_", None)
@@ -155,7 +155,7 @@ def _check_fitted(model: Any) -> None:
     }
     wrong = [name for name, good in fits.items() if not good]
     if wrong:
-        raise ValueError(f"{', '.join(wrong)} do not fit the rest")
+        raise ValueError(f"{', '.join(wrong)} do not match the rest")
 
 
 def _array(value: Any) -> Array:
@@ -182,7 +182,7 @@ def _checksum(stored: dict[str, Array]) -> bytes:
 
 
 def _encode(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """JSON for plain data; arrays are stored separately and leave their name; containers record their type."""
+    """JSON for plain data; arrays are stored separately and replaced by their names; containers record their type."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):

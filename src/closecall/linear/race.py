@@ -290,8 +290,8 @@ class Race:
     def _heats(self, group: Array) -> tuple[Array, int]:
         """Settings of the group that have run, and the number of first folds on which all of them ran.
 
-        Settings dropped after the heat count as well, because the rows of these folds chose which ones continued. The
-        preferred ones of equal scores come first.
+        Settings dropped after the heat count as well, because the rows of these folds chose which ones continued.
+        Settings with equal scores are in order of preference.
         """
         ran = group[~np.isnan(self.scores()[group, 0])]
         folds = min(self.finals, int((~np.isnan(self.scores()[ran])).all(axis=0).argmin()) or self.folds)
@@ -307,7 +307,7 @@ class Race:
         return total / np.where(times > 0, times, np.nan)
 
     def _gain_of_rows(self, groups: list[Array]) -> Gain:
-        """The mean gain of what each part of the rows judges, each row being the mean over its tests."""
+        """The mean gain of the settings that each part of the rows judges; a row's gain is its mean over the tests."""
         panel, parts = self.panel, self.panel.part
         averages, folds = self._heats(groups[0])
         known, right = np.flatnonzero(parts >= 0), self._outcomes(averages, folds)
@@ -336,7 +336,7 @@ class Race:
         return replace(paired(mean, panel.weights, self.units, spread), chance=panel.chance(gains))
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
-        """The mean gain over the folds, each between what the folds without its test rows prefer."""
+        """The mean gain over the folds; each compares the settings preferred by the folds without its test rows."""
         gains, shares = list[float](), list[float]()
         kinds = [self._heats(groups[0]), self._heats(np.concatenate(groups[1:]))]
         for fold in range(self.finals):

@@ -39,7 +39,7 @@ REPEATS = 1
 
 
 class _Search(LinearClassifier):
-    """Cross-validated choice; subclasses only decide what is a parameter."""
+    """Cross-validated choice; subclasses only decide which settings are parameters."""
 
     loss: str | Sequence[str]
     aggregate: str | Sequence[str]
@@ -87,7 +87,7 @@ class _Search(LinearClassifier):
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         check_random_state(self.random_state)
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain must exceed")
         if self.calibration is not None:
             lookup(CALIBRATIONS, self.calibration, "calibration")
         training = check_training(self, X, y, sample_weight, self.class_weight)
@@ -231,12 +231,12 @@ def _check_grid(given: Any, name: str) -> list[Any]:
 
 
 class AggregateLossClassifierCV(_Search):
-    """:class:`AggregateLossClassifier` with alpha, k and, if asked, loss and aggregate chosen by cross-validation.
+    """:class:`AggregateLossClassifier` with alpha, k and, if requested, loss and aggregate chosen by cross-validation.
 
     The search always includes logistic regression, with and without the exact intercept, and replaces it only if the
     gain is real; this is the guard. The baseline is scikit-learn's own model (multinomial with more than two classes),
     whatever ``loss`` and ``multiclass`` are. With a guard, the tenth of the rows that is farthest from the mean neither
-    chooses nor judges, because outliers speak for the model that they have tilted; ``cv_results_`` scores all rows.
+    chooses nor judges, because outliers favour the model that they have tilted; ``cv_results_`` scores all rows.
     Each round solves all its folds and settings in one batch.
 
     Parameters

@@ -121,7 +121,7 @@ def _stratified(cv: int | None, training: Training, seed: int) -> Splits:
 def stratified_folds(labels: Array, equal: Array, folds: int, seed: int | None) -> Array:
     """The fold (samples,) of each row: stratified by scikit-learn, with equal rows in the same fold.
 
-    A row whose copy was trained on would not be a test. If rows repeat so often that folds of distinct rows would be
+    A row whose copy was used in training tests nothing. If rows repeat so often that folds of distinct rows would be
     lopsided, equal rows are normal rather than copies, and every row is drawn separately.
 
     Parameters

@@ -103,7 +103,7 @@ def _check_range(X: Any, mass: Array) -> Any:
         )
     if mass.max() > LARGEST or mass.min() < 1 / LARGEST:
         raise ValueError(
-            f"sample_weight (times class_weight) leaves {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"
+            f"sample_weight (times class_weight) is outside {1 / LARGEST:g} .. {LARGEST:g}; rescale the weights"
         )
     return X.astype(np.float64) if size > LARGEST_SINGLE and X.dtype == np.float32 else X
 
@@ -218,7 +218,7 @@ def arrange(training: Training, labels: Array, group: Array | None = None, copie
     """Sort the rows and merge those with equal (x, label, group) into one with the summed mass.
 
     If all masses are then whole and few exceed 1, rows are repeated instead, which is faster; not on large tables,
-    where a sample must not depend on where the rows are.
+    where a sample must not depend on the order of the rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which rows judge which classifiers, and what their judgements are worth."""
+"""Which rows judge which classifiers, and how reliable their judgements are."""
 
 from __future__ import annotations
 

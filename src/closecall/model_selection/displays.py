@@ -55,7 +55,7 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """The mean cost of every threshold, arrays (places,), with the classifier's own threshold, the optimum and its
+    """The mean cost of every threshold, arrays (thresholds,), with the classifier's own threshold, the optimum and its
     interval.
 
     Examples

@@ -37,15 +37,15 @@ class GuardedClassifierCV(Referee):
 
     All classifiers are cross-validated on the same folds. Then each part of the rows judges, in fresh folds too, a
     blend of the challengers that the other parts prefer, so no row helps to choose what it judges. The best challenger
-    is chosen only if that paired gain exceeds what the same choice among chance gains exceeds as rarely as a normal
-    number exceeds ``guard``. Standard errors are computed over groups if ``groups`` are given, over blocks of time if
-    ``cv`` trains only on the past, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches
-    such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
+    is chosen only if that paired gain exceeds a critical value: one that the same choice among chance gains exceeds as
+    rarely as a standard normal variable exceeds ``guard``. Standard errors are computed over groups if ``groups`` are
+    given, over blocks of time if ``cv`` trains only on the past, and otherwise over distinct rows; see
+    :mod:`closecall.panel`. Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
 
     Parameters
     ----------
     baseline : classifier or pipeline
-        What is kept unless a challenger is really better.
+        The classifier that is kept unless a challenger is really better.
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
         None means five stratified folds, fewer if a class has fewer members. None and numbers keep groups together if
@@ -119,7 +119,7 @@ class GuardedClassifierCV(Referee):
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain must exceed")
         X, y, mass = check_input(X, y, sample_weight)
         members = self._members()
         self.classes_ = np.unique(y)

@@ -27,8 +27,8 @@ _BLOCK = 1 << 22  # entries of a block of resampled weights: 32 MB
 class ExactThresholdClassifier(Referee):
     """Moves the decision threshold of any classifier with scores to its exact optimum, if the gain is real.
 
-    Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 places for the
-    threshold, and a running sum finds the best of them all in O(n log n), without a grid. The move is judged part by
+    Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
+    threshold, and a running sum finds the best of them in O(n log n), without a grid. The move is judged part by
     part, with thresholds from the other parts, over two splits; if the gain is below ``guard`` standard errors, the
     threshold stays where it is. With more than two classes each class has an offset, moved in turn to its exact
     optimum.
@@ -43,7 +43,7 @@ class ExactThresholdClassifier(Referee):
     guard : float
         How many standard errors the gain must exceed, as in :class:`GuardedClassifierCV`; 0 always moves.
     n_bootstrap : int
-        Resamples of the examples behind the interval of the threshold; 0 for none.
+        Number of resamples for the interval of the threshold; 0 for no interval.
     n_jobs : int or None
         Number of fits to run in parallel.
     random_state : int, generator or None
@@ -107,7 +107,7 @@ class ExactThresholdClassifier(Referee):
         **params Passed to ``fit``, or routed if metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0, the standard errors that a gain must exceed")
+            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain must exceed")
         X, y, mass = check_input(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         costs, weights = self._costs(codes, np.ones(len(y)) if mass is None else mass)
@@ -370,7 +370,7 @@ def best_offsets(
 
 
 def _moves(scores: Array) -> Array:
-    """Offsets (moves, scores) that stand for all when chance is asked: each score moved to its quantiles."""
+    """Offsets (moves, scores) that represent all others when testing for chance: each score moved to its quantiles."""
     seen = scores[np.isfinite(scores).all(axis=1)]
     if scores.shape[1] == 1:
         return -np.quantile(seen, _PLACES, axis=0)

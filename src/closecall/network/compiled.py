@@ -65,7 +65,7 @@ LIBRARY = _load()
 
 
 def serves(path: Path, dtype: Any) -> bool:
-    """Whether the compiled kernel can walk this path.
+    """Whether the compiled kernel supports this path.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def serves(path: Path, dtype: Any) -> bool:
 
 
 class CompiledWalker:
-    """Takes networks through their steps, one at a time, on data laid out once."""
+    """Trains networks step by step, one at a time, on data that is arranged once."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings

@@ -30,8 +30,8 @@ class Keys(NamedTuple):
 class KeyMemory(nn.Module):  # type: ignore[misc]
     """A ring of the last keys ``abs(l - T)``, their masses and divisors, saved with the state dict.
 
-    Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data: a
-    batch selects what lies below the k-th place *of the ring*. If the parameters are constant and the ring holds one
+    Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data, so
+    a batch selects what lies below the k-th place *of the ring*. If the parameters are constant and the ring holds one
     epoch, this is exactly the full-batch selection; while they change, the older keys lag behind. A ring of 16 to 32
     batches agreed best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the table). Over a
     group of processes the ring holds the joint batches and is the same on every process, so any of them may save it.

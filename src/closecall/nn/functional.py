@@ -112,7 +112,7 @@ def aggregate(
     group : process group or "world", optional
         Select over the joint batch of these processes (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
-        Where :class:`closecall.nn.KDecay` stands.
+        The position of a schedule such as :class:`closecall.nn.KDecay`.
 
     Returns
     -------

@@ -125,9 +125,9 @@ class CountSchedule:
         if isinstance(total_steps, bool) or not isinstance(total_steps, int) or total_steps < 1:
             raise ValueError(f"total_steps={total_steps!r} must be a whole number >= 1")
         if not 0 <= warmup <= until <= 1:
-            raise ValueError(f"0 <= warmup={warmup!r} <= until={until!r} <= 1 are parts of the run")
+            raise ValueError(f"warmup={warmup!r} and until={until!r} must satisfy 0 <= warmup <= until <= 1")
         if (shape == "steps") != (milestones is not None):
-            raise ValueError("shape='steps' needs milestones, and only it takes them")
+            raise ValueError("milestones are required with shape='steps' and not allowed otherwise")
         self.shape = shape if callable(shape) or shape == "steps" else lookup(SHAPES, shape, "shape")
         self.milestones = sorted(milestones) if milestones is not None else []
         self.reducer, self.total_steps, self.count = reducer, total_steps, count

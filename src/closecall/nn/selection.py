@@ -40,7 +40,7 @@ def almost(samples: int | Tensor, dtype: torch.dtype) -> float | Tensor:
 
 
 def count_dtype(device: torch.device) -> torch.dtype:
-    """The dtype for counting masses: float64 if the device supports it, because float32 ends at 2**24."""
+    """The dtype for counting masses: float64 if the device supports it, because float32 is exact only up to 2**24."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -106,7 +106,7 @@ def check_mass(mass: Tensor) -> None:
 
 
 def refuse_keys(keys: Array, refuse: str) -> None:
-    """Raise ``ValueError`` if keys are ``"nan"`` or ``"nonfinite"``; with ``""`` nothing is checked."""
+    """Raise ``ValueError`` for NaN (``"nan"``) or all non-finite keys (``"nonfinite"``); ``""`` checks nothing."""
     if not refuse:
         return
     with np.errstate(over="ignore", invalid="ignore"):
@@ -128,7 +128,7 @@ def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tenso
 
 @dataclass(frozen=True)
 class Selector:
-    """Takes the smallest keys of each row, by the masses (rows, samples), one each if None.
+    """Selects the smallest keys of each row, by the masses (rows, samples), one each if None.
 
     ``refuse`` says which keys raise: ``"nonfinite"``, ``"nan"`` or none (``""``). Otherwise a NaN is never selected.
 
@@ -200,7 +200,7 @@ def _take_numpy(keys: Array, mass: Array | None, wanted: Array, refuse: str) -> 
 
 
 def weigh(keys: Tensor, mass: Tensor | None, cut: Cut, wanted: Tensor) -> Tensor:
-    """Weights (rows, samples): the mass before the cut, what remains shared among the tied, nothing after."""
+    """Weights (rows, samples): the mass before the cut, the remainder shared among ties, nothing after it."""
     tied = torch.where(cut.tied > 0, cut.tied, torch.ones_like(cut.tied))
     share = ((wanted - cut.inside) / tied).clamp(0, 1).to(keys.dtype)
     weights = torch.where(keys < cut.edge, 1.0, torch.where(keys == cut.edge, share, 0.0)).to(keys.dtype)

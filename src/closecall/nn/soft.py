@@ -7,7 +7,7 @@ times the weights' entropy makes that maximum a smooth convex function of the lo
 
 and its value exceeds ``w . l`` by the entropy, so value and gradient are consistent. It tends to the hard aggregate
 as the temperature falls, within ``n * log(2) * temperature``. Ranges and trimmed losses are differences of such maxima.
-The close calls take ``sigmoid((nu - closeness) / temperature)`` with the weights held fixed, as the hard ones do.
+Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held fixed as in the hard case.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tens
 
 
 class _Once(torch.autograd.Function):  # type: ignore[misc]
-    """The value of a smooth aggregate with known weights but unknown changes of them: it has first derivatives only."""
+    """The value of a smooth aggregate whose weights cannot be differentiated: it has first derivatives only."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, weights: Tensor, offset: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Shared parts of pages: templates, style, scripts and self-drawing charts; all offline, all escaped."""
+"""Shared parts of pages: templates, style, scripts and charts; all offline, all escaped."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def render(
 
 
 def _source(script: str) -> str:
-    """The hash of a script for the page's policy, which lets no other script run."""
+    """The hash of a script for the page's content security policy, which allows no other script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache
 def _bundle() -> str:
-    """The script that draws charts, with the libraries in it; the same for every page, and slow to put together.
+    """The script that draws charts, with the libraries in it; the same for every page, and slow to assemble.
 
     Our own code, not data: safe to pass unescaped, apart from the one sequence that would end the element.
     """

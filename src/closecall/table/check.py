@@ -87,7 +87,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     frame = X if hasattr(X, "columns") else pd.DataFrame(np.asarray(X)).add_prefix("column ")
     labels = texts(pd.Series(np.asarray(y))).to_numpy(dtype=object)
     if len(labels) != len(frame):
-        raise DataError(f"{len(frame)} rows and {len(labels)} labels do not fit each other")
+        raise DataError(f"{len(frame)} rows and {len(labels)} labels do not match")
     columns, _ = columns_of(frame, list(map(str, frame.columns)), keep=tuple(map(str, frame.columns)))
     table = Sheet("table", frame.reset_index(drop=True), "label", labels, columns)
     return check_table(table, seed=random_state)
@@ -207,7 +207,7 @@ def _said_of(table: Sheet, column: Column, row: int, away: float) -> str:
 
 
 def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
-    """Rows that differ only in their label, or almost; those with the rarer label."""
+    """Rows that are identical, or almost, except for their label; those with the rarer label are returned."""
     if X.shape[1] > WIDE or not X.shape[1]:
         return []
     kinds = np.unique(np.round(X / NEAR) + 0.0, axis=0, return_inverse=True)[1].ravel()

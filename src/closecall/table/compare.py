@@ -50,8 +50,8 @@ class ComparePlan:
 
     The first loss is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
     ``extra``, ``only`` and ``everyone`` name contenders as in :func:`closecall.table.contenders.line_up`;
-    ``aggregates``: whether the individual aggregates take part, with ``max_iter`` steps; 0 ``jobs`` are one for each
-    core.
+    ``aggregates``: whether the individual aggregates take part, with ``max_iter`` steps; ``jobs`` = 0 means one for
+    each core.
     """
 
     splits: int = 10

@@ -68,7 +68,7 @@ class TableComparison(Findings):
         return as_records(self, facts_of(self.table))
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the page (``report.html``), and the results and rows to check beside it; the paths, the page first."""
+        """Write the page (``report.html``), the results and the rows to check; returns the paths, page first."""
         return write(self, Path(path), self.records())
 
     def __str__(self) -> str:
@@ -141,7 +141,7 @@ def compare(
     seed, jobs : int
         Seed of all random numbers; number of processes, 0 for one per core.
     data_dir : str, optional
-        Where data sets by name are.
+        Where named data sets are stored.
     arguments, told, progress
         For the command: the arguments to repeat it, a callback that receives the notes on the columns first, and one
         that shows progress.

@@ -1,6 +1,6 @@
 """Conclusions from the splits of a comparison: intervals, paired differences, and a plain verdict.
 
-Intervals and tests are Nadeau & Bengio's corrected ones, Holm-adjusted over the questions asked of this table.
+Intervals and tests are Nadeau & Bengio's corrected ones, Holm-adjusted over all questions about this table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contenders of a comparison: a name, a label and a line for each, and how each is tuned.
+"""The contenders of a comparison: a name, a label and a one-line description for each, and how each is tuned.
 
 Each one is trained on the training part, tuned on the validation part, retrained on both and scored on the test part.
 LogisticRegression has eleven settings; the others have about as many, so none wins by trying more.
@@ -54,7 +54,7 @@ Play = Callable[[SplitData, Metric], Entry]
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender: name, label, one line, ``linear``, ``tree`` or ``other``, how to run it, its settings if any."""
+    """A contender: name, label, description, ``linear``, ``tree`` or ``other``, how to run it, its settings if any."""
 
     name: str
     label: str
@@ -128,7 +128,7 @@ def _exact_threshold(data: SplitData, metric: Metric) -> Entry:
 
 
 class Library(NamedTuple):
-    """A contender of some package: its label, ``package:Class``, one line, its kind, a grid and fixed settings."""
+    """A contender from another package: its label, ``package:Class``, description, kind, a grid and fixed settings."""
 
     label: str
     place: str
@@ -255,7 +255,7 @@ AGGREGATED = ("aggregates",)
 
 
 def contender_of(name: str, known: dict[str, Contender]) -> Contender:
-    """The contender of that name; an error that lists all of them."""
+    """The contender of that name; an unknown name raises an error that lists all of them."""
     plain = name.replace("-", "_")
     if plain in known:
         return known[plain]

@@ -86,7 +86,7 @@ def input_name(place: int) -> str:
 
 
 def check_onnx(model: str = "") -> None:
-    """An error that says what to install, or that a model cannot be written as ONNX."""
+    """Raise an error if a package is missing or the model cannot be written as ONNX."""
     from .train import linear_model  # late: what it offers is built on this module
 
     if model and not linear_model(model):

@@ -113,7 +113,7 @@ class Order:
         return parts
 
     def _by_time(self, codes: Array, splits: int) -> list[Parts]:
-        """Blocks of the later rows, each tested with models of the earlier rows, a third of which validate.
+        """Blocks of the later rows, each tested with models of the earlier rows, a third of which are for validation.
 
         Rows with the same time are never on both sides, because they may depend on each other.
         """
@@ -133,7 +133,7 @@ class Order:
             (cut,) = _nearest(starts[starts < first], np.array([2 * first // 3]))
             parts = order[:cut], order[cut:first], order[first:last]
             if len(np.unique(codes[parts[0]])) < known:
-                raise DataError("--time: a class is not in the earliest third of the rows; nothing can learn it there")
+                raise DataError("--time: a class is not in the earliest third of the rows; no model can learn it there")
             found.append(parts)
         return found
 
@@ -150,7 +150,7 @@ class Order:
             edges = [*_nearest(starts[starts > late], wanted[:-1]), len(rows)]
             if len(edges) < 2:
                 raise DataError(
-                    "--time: there is no time before which every class occurs and after which rows are left to try on; "
+                    "--time: there is no time before which every class occurs and after which test rows are left; "
                     "merge or drop the classes that come late"
                 )
             return [(np.arange(first), np.arange(first, last)) for first, last in pairwise(edges)], None
@@ -158,7 +158,7 @@ class Order:
 
 
 def _starts(times: Array) -> Array:
-    """Places in sorted times (samples,) at which a later time begins.
+    """Positions in sorted times (samples,) at which a later time begins.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def _starts(times: Array) -> Array:
 
 
 def _nearest(starts: Array, wanted: Array) -> list[int]:
-    """The starts nearest to the wanted places, ascending, each once.
+    """The starts nearest to the requested positions, ascending, each once.
 
     Examples
     --------
@@ -185,5 +185,5 @@ def _moments(table: Sheet, name: str) -> Array:
         raise DataError(f"--time {name!r} contains neither numbers nor dates; write dates as 2024-12-31")
     values = numbers(table.frame[name], columns[0])
     if np.isnan(values).any():
-        raise DataError(f"--time {name!r}: {int(np.isnan(values).sum())} values are no {columns[0].kind}s; mend them")
+        raise DataError(f"--time {name!r}: {int(np.isnan(values).sum())} values are not {columns[0].kind}s; fix them")
     return values

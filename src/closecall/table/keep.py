@@ -59,7 +59,7 @@ def dump(state: dict[str, Any], path: str) -> None:
         content = skops.io.dumps(state, compression=zipfile.ZIP_DEFLATED)
     except Exception as error:  # whatever a class of another package raises when it is taken apart
         kind = type(state["classifier"]).__name__
-        raise DataError(f"skops cannot keep a {kind} ({error}); fit and keep it in Python") from error
+        raise DataError(f"skops cannot save a {kind} ({error}); fit and save it in Python") from error
     if not Path(path).parent.is_dir():  # a folder is not made for a mistyped name
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     write_whole(Path(path), content)
@@ -94,7 +94,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
     except (DataError, MemoryError):
         raise
     except Exception as error:  # a stranger's archive may raise anything while it is read
-        raise DataError(f"{where!r} is damaged, or not a model of 'closecall fit' ({error}); fit it again") from error
+        raise DataError(f"{where!r} is damaged, or not written by 'closecall fit' ({error}); fit it again") from error
 
 
 def _options(names: Sequence[str]) -> str:

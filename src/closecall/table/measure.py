@@ -82,8 +82,8 @@ def _log_loss(truth: Array, scores: Array) -> Array:
 class Metric:
     """A metric: how predictions are scored and displayed.
 
-    ``value`` takes codes of the true classes (samples,) and scores (..., samples, classes), and returns values (...),
-    more is better. ``factor`` leads from a value to what the reader sees, with so many ``digits`` and differences in
+    ``value`` takes codes of the true classes (samples,) and scores (..., samples, classes), and returns values (...);
+    higher is better. ``factor`` converts a value to the one displayed, with ``digits`` decimals and differences in
     ``unit``; ``probabilities``: whether scores must be logarithms of probabilities.
     """
 
@@ -172,7 +172,7 @@ def log_probabilities(scores: Array, slope: Array, offset: Array) -> Array:
 
 
 def logs_of(probabilities: Array, least: float = 1e-6) -> Array:
-    """Logarithms of a model's own probabilities, away from minus infinity."""
+    """Logarithms of a model's own probabilities, kept away from minus infinity."""
     return np.log(np.clip(probabilities, least, 1.0))
 
 

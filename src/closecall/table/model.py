@@ -135,7 +135,7 @@ class TableModel:
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
-        """An error if a column of numbers or dates contains none: it is then not the same column as in training."""
+        """Raise an error if a column of numbers or dates contains none: it is then not the column of training."""
         for step in self.recipe.steps:
             name = step.column.name
             if step.levels or strange[name] < FEW:
@@ -148,7 +148,7 @@ class TableModel:
                 )
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-        """Notes on unused columns (except the ``known``); an error that names missing ones."""
+        """Notes on unused columns (except those ``known``); raises an error that names missing ones."""
         wanted = [step.column.name for step in self.recipe.steps]
         new = [name for name in names if name not in (*wanted, *known, self.target)]
         missing = [name for name in wanted if name not in names]
@@ -242,7 +242,7 @@ def marks_of(X: Array, labels: Array) -> Array:
 
 def _is(kind: type[T], value: Any) -> T:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 
@@ -252,5 +252,5 @@ def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any, rare: 
     nominal = column.kind == "nominal"
     names, others = (tuple(_is(str, level) for level in _is(list, each)) for each in (levels, list(rare)))
     if not column.is_known or bool(names) != nominal or not (nominal or np.isfinite(_is(float, fill))):
-        raise ValueError(f"{column.name!r} is no step")
+        raise ValueError(f"{column.name!r} is not a step")
     return Step(column, _is(str, fill) if nominal else _is(float, fill), names, others if nominal else ())

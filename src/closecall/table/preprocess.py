@@ -42,12 +42,12 @@ class Step:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The levels, and the one of the rare names if there are any."""
+        """The levels, including the one that rare names share, if there are any."""
         return (*self.levels, OTHER) if self.rare else self.levels
 
     @property
     def first(self) -> int:
-        """1 if there are two levels, because the first column would be the complement of the second. Else 0."""
+        """1 if there are two levels, because the first column would be the complement of the second; otherwise 0."""
         return int(len(self.kinds) == 2)
 
     @property

@@ -2,7 +2,7 @@
 
 Skops builds nothing here: only the arrays, labels and few settings needed for prediction are read and checked for
 consistency, and scikit-learn builds the rest. The compiled code that follows a tree checks nothing, so a forged file
-could otherwise make it read anywhere.
+could otherwise make it read arbitrary memory.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def names_in(schema: Any) -> Iterator[str]:
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
     """The depth of a tree that can be followed safely; an error if a node points outside the tree.
 
-    ``inner`` (nodes,) says which of the nodes (nodes,) are no leaves; ``names`` are those of a node's left child, right
-    child and feature.
+    ``inner`` (nodes,) says which of the nodes (nodes,) are not leaves; ``names`` are those of a node's left child,
+    right child and feature.
     """
     left, right, asked = (nodes[name][inner].astype(np.int64) for name in names)
     place, children = np.flatnonzero(inner), np.concatenate([left, right])
@@ -217,7 +217,7 @@ def is_own(stored: Stored, node: Any) -> bool:
 
 
 def rebuilt(stored: Stored, node: Any, features: int) -> Any:
-    """A classifier of :data:`KINDS` for so many features; whatever ``closecall fit`` would not have written raises."""
+    """A classifier of :data:`KINDS` for that many features; what ``closecall fit`` would not have written raises."""
     given = parts(node)
     labels = stored.array(given["classes_"])
     if labels.dtype.kind != "U" or labels.ndim != 1 or len(labels) < 2 or (labels[1:] <= labels[:-1]).any():

@@ -58,8 +58,8 @@ LISTED = 15
 @dataclass(frozen=True)
 class Findings:
     """All results of a comparison, and its settings: what to check before trusting the verdict (``hints``), the
-    arguments of the command, to repeat it, and a frame of rows to check (``suspects``), as :func:`closecall.check_rows`
-    says.
+    arguments of the command, to repeat it, and a frame of rows to check (``suspects``), as returned by
+    :func:`closecall.check_rows`.
     """
 
     table: Sheet
@@ -95,7 +95,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Why no page can be made here; empty if it can."""
+    """Why no page can be made here; empty if one can."""
     try:
         import closecall.report.html
         import closecall.table.figures  # noqa: F401
@@ -110,7 +110,7 @@ def check_packages() -> str:
 
 
 def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
-    """Write the page and the result files, with the records that ``--json`` would print; the paths, the page first."""
+    """Write the page and the result files, with the records of ``--json``; returns the paths, page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
     document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",

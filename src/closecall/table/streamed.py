@@ -113,8 +113,8 @@ def fit_streamed(
     """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read here or by Dask workers.
 
     ``loss``, ``multiclass``, ``keep`` and ``squashed`` are as in memory, but if the table has more than
-    ``max_gathered`` entries, so that its rows are not gathered, more than two classes are fitted one against the rest.
-    ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
+    ``max_gathered`` entries, and its rows are therefore not gathered, more than two classes are fitted one against the
+    rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
     """
     target = source.pieces[0].target
     found = _look(source, callback)

@@ -100,7 +100,7 @@ def _named(source: str, data_dir: str | None) -> Sheet:
 
 
 def check_classes(table: Sheet, least: int) -> None:
-    """An error that names the classes with fewer than ``least`` rows, and one if there are more than 1000 classes."""
+    """Raise an error that names the classes with fewer than ``least`` rows, or if there are more than 1000 classes."""
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     pairs = zip(classes.tolist(), counts.tolist(), strict=True)
     rare = [f"{name!r} ({count})" for name, count in pairs if count < least]

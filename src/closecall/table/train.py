@@ -31,7 +31,7 @@ from .tuning import Grid, SplitData, dozen, scores_of
 
 @dataclass(frozen=True, eq=False)
 class How:
-    """How a model is trained: loss, form of many classes, metric, and what folds a search may use."""
+    """How a model is trained: loss, multiclass form, metric, and what folds a search may use."""
 
     loss: str = "logistic"
     multiclass: str = "top_two"
@@ -177,7 +177,7 @@ def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
 
 
 def check_model(name: str) -> str:
-    """The canonical name; an error that says what to do if there is no such model, or no skops."""
+    """The canonical name; if there is no such model, or no skops, an error says what to do."""
     if "(" in name:
         return get_aggregate(name).name
     plain = name if name in MODELS or ":" in name else name.replace("-", "_")

@@ -8,7 +8,7 @@ fewest errors are thus the lightest cover of all conflicts. There are too many t
     cover the conflicts known so far (HiGHS, binary variables only): its optimum is a lower bound
     look for conflicts among the examples outside the cover (linear programmes): none left means the bound is attained
 
-No "big M" enters, whose tolerance would make the bound unsafe for classifiers of small margin.
+There is no "big M", whose tolerance would make the bound unsafe for classifiers of small margin.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ WIDTHS = 1e-6
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
     """The intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
 
-    Sorting the scores leaves n + 1 places for the boundary; a running sum gives the errors of each. Tied scores cannot
-    be separated. Among equally good places, the middle of the widest gap between two scores is chosen (the lowest of
-    equally wide ones). The two ends, where all examples get the same label, are chosen only if they are strictly
-    better: the boundary then lies beyond the last score by the range of the scores, at least by 1.
+    Sorting the scores leaves n + 1 positions for the boundary; a running sum gives the errors of each. Tied scores
+    cannot be separated. Among equally good positions, the middle of the widest gap between two scores is chosen (the
+    lowest of equally wide ones). The two ends, where all examples get the same label, are chosen only if they are
+    strictly better: the boundary then lies beyond the last score by the range of the scores, at least by 1.
 
     Parameters
     ----------

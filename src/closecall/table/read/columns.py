@@ -58,12 +58,12 @@ class Column:
 
     @property
     def label(self) -> str:
-        """Its name; for a pair, which of its numbers."""
+        """Its name; for a pair, also which of the two numbers it is."""
         return f"{self.name} ({'first' if self.form == PAIR[0] else 'second'})" if self.form in PAIR else self.name
 
     @property
     def is_known(self) -> bool:
-        """Whether there are such columns."""
+        """Whether its kind and form are valid."""
         if self.kind not in KINDS:
             return self.kind == "nominal" and not self.form
         parts = self.form.split(EITHER) if self.kind == "date" else [self.form]
@@ -173,7 +173,7 @@ class Kind:
     Parameters
     ----------
     label : str
-        What a page calls it.
+        Its name on a page.
     forms : tuple of str
         How it may be written, tried in this order.
     parse : callable
@@ -313,7 +313,7 @@ def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
     best = max((Column(name, "number", form) for form in NUMBERS), key=lambda each: _share(known, each))
     share = _share(known, best)
     if not share:
-        raise DataError(f"{name!r} has no number, such as {known.iloc[0][:40]!r}; leave --numeric {name!r} out")
+        raise DataError(f"{name!r} contains no numbers, but e.g. {known.iloc[0][:40]!r}; omit --numeric {name!r}")
     odd = round((1 - share) * len(known))
     return best, f"{name!r} is numbers as asked; {odd} of its values are none and count as missing" if odd else ""
 

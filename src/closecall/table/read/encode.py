@@ -70,6 +70,6 @@ def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
 
 
 def encoded(column: Array, fill: float, levels: Array | None) -> Array:
-    """The columns (samples, width) that a plan makes of one; a code without a column of its own is all zeros."""
+    """The columns (samples, width) that a plan makes of a column; a code without a column of its own is all zeros."""
     filled = np.where(np.isnan(column), fill, column)[:, None]
     return filled if levels is None else (filled == levels).astype(float)

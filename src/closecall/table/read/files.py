@@ -1,4 +1,4 @@
-"""Files: what kind they are, and bounded reading."""
+"""Files: detecting their type, and reading them up to a limit."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
     except UnicodeDecodeError as error:
         found = f"byte 0x{error.object[error.start]:02x}"
         raise DataError(
-            f"{what} is not in UTF-8 ({found} is no character there); say --encoding latin-1 (or cp1252), or save it "
+            f"{what} is not in UTF-8 ({found} is not valid there); use --encoding latin-1 (or cp1252), or save it "
             "as CSV in UTF-8"
         ) from error
     except (pd.errors.ParserError, csv.Error) as error:
@@ -251,7 +251,8 @@ def sniff(
 ) -> tuple[str, list[str]]:
     """The separator and the column names, from the first bytes of a file.
 
-    ``usual`` is the separator if several, or none, fit, and with ``fixed`` the only one; an empty encoding is UTF-8.
+    ``usual`` is the separator if several, or none, fit; with ``fixed`` it is the only one tried; an empty encoding is
+    UTF-8.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The text of an untrusted table: unpacked, counted and checked while it is read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` become twelve in memory, and an unclosed quote can
-turn the whole rest into one cell. Memory is therefore counted cell by cell, as the text arrives.
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can become twelve in memory, and an unclosed quote
+can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text arrives.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Text(_Rejoined):
     """The bytes of a table: a head that was read already, and the rest of a file or a pipe.
 
     A reader of pieces may set a new budget for each. Cells are counted by separators and line ends; without a separator
-    the text is no table.
+    the text is not a table.
 
     Examples
     --------

@@ -93,7 +93,7 @@ def _simulated(records: Sequence[Row]) -> str:
     place = ("paper", LOSSES[0], METHODS[1])
     mine = [row for row in records if (row["protocol"], row["loss"], row["method"]) == place and "gain" in row]
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
-    parts = [f"{row['gain']:+.1f} points with {row['level']} of {kind}" for kind, row in most.items()]
+    parts = [f"{kind} ({row['level']} examples) {row['gain']:+.1f} points" for kind, row in most.items()]
     return said("answer.simulated", parts=", ".join(parts))
 
 

@@ -60,7 +60,7 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
 
 
 def _stem(name: str) -> str:
-    # Names may come from data sets; what is no letter, digit or plain mark stays out of the file system.
+    # Names may come from data sets; anything but letters, digits and plain marks stays out of the file system.
     return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
 
 

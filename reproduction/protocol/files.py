@@ -56,7 +56,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
         if twice:
             raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
         check_columns(len(header), what)
-        # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be asked for.
+        # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be requested.
         old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
         with warnings.catch_warnings():
             # pandas warns of rows longer than the header, and drops what is over

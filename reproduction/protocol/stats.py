@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy  # `scipy.stats` is loaded when it is first asked: half of the time a command takes to start
+import scipy  # `scipy.stats` is loaded on first use: half of the time a command takes to start
 
 from closecall._names import Array
 from closecall.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, PairTest, check_pair, corrected_test, holm
@@ -24,7 +24,7 @@ def paper_test(first: Array, second: Array) -> Array:
     1.0
     """
     first, second = check_pair(first, second)
-    # Exactly constant scores are asked for by range: a variance of equal floats need not come out as zero.
+    # Exactly constant scores are detected by their range: the variance of equal floats need not be zero.
     constant = (np.ptp(first, axis=-1) == 0) & (np.ptp(second, axis=-1) == 0)
     difference = first.mean(axis=-1) - second.mean(axis=-1)
     splits = first.shape[-1]

@@ -170,7 +170,7 @@ class Local:
                 while todo and len(pool) < self.workers:
                     try:
                         pool.append(_Worker(work))
-                    except OSError as error:  # no more processes, files or memory: go on with those that are there
+                    except OSError as error:  # no more processes, files or memory: continue with the existing ones
                         if not pool:
                             raise EngineError(f"cannot start a worker ({error}); use fewer --workers") from error
                         break

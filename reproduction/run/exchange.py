@@ -187,7 +187,7 @@ def _read_runs(content: dict[str, Any]) -> list[Run]:
     jobs = []
     for job in content["jobs"]:
         whole = {**job, **{kind: [content[kind][place] for place in job[kind]] for kind in ("sizes", "holes")}}
-        jobs.append(from_json(whole).as_json())  # complains about what is no job
+        jobs.append(from_json(whole).as_json())  # rejects anything that is not a job
     kept = ("started", "finished", "arguments", "environment")
     return [{**{name: run[name] for name in kept}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]]
 

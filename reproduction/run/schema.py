@@ -105,7 +105,7 @@ def version_of(connection: sqlite3.Connection) -> int | str:
     if found not in KNOWN and not {("table", name) for name in ("meta", "runs", "records")} <= {o[:2] for o in found}:
         return "is not a closecall result store"
     meta = next(each for each in newest if each[1] == "meta")
-    if meta in found:  # a plain table: it can be asked
+    if meta in found:  # a plain table: it can be queried
         row = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
         said = row[0] if row else None
         if said not in [str(version) for version in KNOWN.values()]:

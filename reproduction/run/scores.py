@@ -33,7 +33,7 @@ def title(dataset: str) -> str:
     """
     try:
         source, rest = resolve(dataset)
-    except DataError:  # a name that cannot be resolved can still be spoken of
+    except DataError:  # a name that cannot be resolved can still be mentioned
         return dataset
     return OPENML100[int(rest)][1] if source == "openml100" and rest.isdigit() else rest
 
@@ -54,7 +54,7 @@ class Results(Protocol):
     def records(self, keys: Iterable[str]) -> Iterator[Record]: ...
 
 
-#: How the reason begins where a published run was told to leave out the largest data sets.
+#: How the reason begins if a published run left out, on request, the largest data sets.
 _BY_REQUEST = "left out by request"
 
 

@@ -41,7 +41,7 @@ _FAULTS = {
     sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: set it aside, or choose another --out",
     sqlite3.SQLITE_BUSY: "another process holds {path}: wait for it or end it",
 }
-#: What reading a damaged file raises; the second when SQLite's message quotes bytes that are no text any more.
+#: What reading a damaged file raises; the second when SQLite's message quotes bytes that are no longer text.
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
 #: What the digest of a record and of a run is about.
 RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
@@ -220,7 +220,7 @@ class Store:
         """Write one record in one transaction."""
         if self._run is None:
             raise StoreError("begin_run comes before the first record")
-        error = record.error.encode(errors="backslashreplace").decode()  # a file's name may hold bytes that are no text
+        error = record.error.encode(errors="backslashreplace").decode()  # file names may hold bytes that are not text
         values = [
             record.key, json.dumps(asdict(cell), sort_keys=True), record.status, error, json.dumps(record.notes),
             json.dumps(record.sizes), int(record.features), float(record.seconds), pack(record.rows),
@@ -308,7 +308,7 @@ def digest(values: Sequence[Any]) -> str:
 
 
 def _code(error: Exception) -> int:
-    # Text that is no UTF-8 any more is Python's finding, not SQLite's, and has no code.
+    # Text that is no longer UTF-8 is detected by Python, not SQLite, and has no code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if "decode" in str(error) else 0)
     return int(code) & 0xFF
 

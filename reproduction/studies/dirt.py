@@ -280,7 +280,7 @@ standardised LogisticRegressionCV, with
 
 The sets, the kinds of dirt and the settings were fixed before the run, with one exception: the bounds of
 `SquashingScaler` were chosen on half of these sets, for logistic regression, which may flatter it by a few tenths.
-Ten splits of each set were planned; fewer were run, so that the intervals, which are over sets, are wider than they
+Ten splits of each set were planned; fewer were run, so the intervals, which are over sets, are wider than they
 need be. The two rows of squashed close-k were run again after its search had changed, on the same splits with the same
 dirt; all other rows are those of the first run, CloseKClassifierCV on standardised columns with its earlier search. The
 change (the tenth of the rows farthest from the mean neither chooses nor judges, and the guard has a new statistic) was

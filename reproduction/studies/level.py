@@ -274,8 +274,8 @@ def page(rows: list[Row], figure: Path) -> str:
             "with three penalties. Gains of classifiers that learn need not be 0 on average: "
             "[the folds](../statistics.md#what-a-guards-standard-error-is) tell them the class balance, "
             "and learners are trained on the rows that choose "
-            "among them. All other settings are defaults. 400 rows; groups are passed if there are any, for users by "
-            "items both. The seed of a run is its number.\n",
+            "among them. All other settings are defaults. 400 rows; groups, if any, are passed to the guard "
+            "(both users and items). The seed of a run is its number.\n",
             markdown(header, lines),
             made_by("level"),
         ]

@@ -170,8 +170,8 @@ def _comparisons(found: Counts, ways: Sequence[tuple[str, str]]) -> str:
     return (
         markdown(["way", "loss", "sets", *columns], lines)
         + "\n\nBetter / worse: sets with p < 0.05 by the paper's test, in brackets after Holm's correction over the "
-        "sets. Two points: sets better and worse by at least that. Mean: of the differences in points, with its 95 % "
-        "interval, a bootstrap over the sets.\n"
+        "sets. Two points: sets better and worse by at least that. Mean: the mean difference in points, with its 95 % "
+        "interval (bootstrap over the sets).\n"
     )
 
 

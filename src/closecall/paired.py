@@ -23,7 +23,7 @@ from ._names import Array
 
 #: Fewer independent units than this have no error that could be trusted.
 FEWEST = 6
-#: Blocks of time: few and long, so that what is near in time is mostly in one (Ibragimov & Mueller 2010).
+#: Blocks of time: few and long, which keeps neighbours in time mostly in one (Ibragimov & Mueller 2010).
 BLOCKS = 6
 #: Guards at whose levels the quantiles of chance are kept.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)

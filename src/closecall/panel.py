@@ -119,7 +119,7 @@ class Panel:
     def _quantiles(self, gains: Array, rows: Array, codes: Array) -> Array:
         """Quantiles (guards,) of the gain over its standard error, flipping the units with these codes (rows,)."""
         sums, unit, part = self._cells(gains, rows, codes % UNITS)
-        differ = sums.any(axis=1)  # a unit on which nobody differs adds nothing
+        differ = sums.any(axis=1)  # a unit on which no candidate differs adds nothing
         if not differ.any():
             return np.zeros(len(GUARDS))
         sums, unit, part = sums[differ], numbered(unit[differ]), part[differ]

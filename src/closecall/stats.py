@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy  # `scipy.stats` is loaded when it is first asked: half of the time a command takes to start
+import scipy  # `scipy.stats` is loaded on first use: half of the time a command takes to start
 
 from closecall._names import Array
 

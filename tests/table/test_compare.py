@@ -272,7 +272,7 @@ def test_columns_are_read_as_asked(run: Run) -> None:
     rows = [f"{row % 3};{rng.integers(0, 9)} kg;{row % 2};{'no' if row % 3 == 1 else 'yes'}" for row in range(90)]
     Path("t.txt").write_bytes(("größe;gewicht;rest;class\n" + "\n".join(rows) + "\n").encode("latin-1"))
     assert run("compare", "t.txt", *LINEAR) == cli.BAD_REQUEST
-    assert "say --encoding latin-1" in run.err
+    assert "use --encoding latin-1" in run.err
     latin = (*LINEAR, "--encoding", "latin-1", "--sep", ";")
     assert run("compare", "t.txt", *latin) == 0
     plain = by_method(run)["logistic_regression"]["accuracy"]
@@ -320,7 +320,7 @@ def test_a_missing_header_and_a_wrong_separator_are_hinted_at(run: Run) -> None:
         ("t.jsonl", b'{"a": 1, "class": "x"}\n', "is JSON, not a table"),
         ("t.xlsx", b"PK\x03\x04rest", "perhaps an Excel workbook"),
         ("t.xls", b"\xd0\xcf\x11\xe0rest", "is an old Excel workbook; save it as CSV"),
-        ("t.csv", "n;Güte\n1;ä\n2;b\n".encode("latin-1"), "say --encoding latin-1"),
+        ("t.csv", "n;Güte\n1;ä\n2;b\n".encode("latin-1"), "use --encoding latin-1"),
     ],
 )
 def test_other_kinds_of_files_say_what_to_do(run: Run, name: str, content: bytes | None, words: str) -> None:

@@ -34,7 +34,7 @@ GUARD = 2.5
 EXTRA = 9
 SETTLE = 2  # times max_iter that settling may cost
 LARGE = 1 << 18  # entries of X from which the choice is fitted in float32, and certified in float64
-#: How often the rows are asked in fresh folds.
+#: How often the rows are tested in fresh folds.
 REPEATS = 1
 
 

@@ -60,7 +60,7 @@ class Form(NamedTuple):
 
 TOP_TWO = "top_two_"
 #: Every loss by its name. Names of the core mean one logit; those of them that a reader would take for losses of the
-#: softmax are asked for with the margin's name in front where there are classes.
+#: softmax are requested with the margin's name in front if there are classes.
 FORMS: dict[str, Form] = {
     **{name: Form(name) for name in MARGIN_LOSSES},
     **{f"{TOP_TWO}{name}": Form(name, one=False) for name in MARGIN_LOSSES},

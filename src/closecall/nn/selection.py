@@ -110,7 +110,7 @@ def refuse_keys(keys: Array, refuse: str) -> None:
     if not refuse:
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(keys.sum())  # only if every key is; overflow asks a second time
+        finite = np.isfinite(keys.sum())  # only if every key is; after an overflow each is checked
     if not finite and (np.isnan(keys).any() if refuse == "nan" else not np.isfinite(keys).all()):
         raise ValueError(NOT_FINITE)
 

@@ -24,7 +24,7 @@ from .contenders import CLOSE_K, MAJORITY, Contender
 from .divide import Order
 from .measure import METRICS, Metric, confusion
 
-#: The loss that close-k is asked with -> the plain model that it is measured against, and what the verdict calls it.
+#: The loss that close-k is used with -> the plain model that it is measured against, and what the verdict calls it.
 PLAIN = {
     "logistic": ("logistic_regression", "logistic", "plain logistic regression"),
     "hinge": ("linear_svc", "svm", "a plain linear SVM"),

@@ -248,7 +248,7 @@ def line_up(
     )  # fmt: skip
 
 
-#: Take part unless others are asked for.
+#: Take part unless others are requested.
 USUAL = (CLOSE_K, "logistic_regression", UNSQUASHED, "exact_threshold", "random_forest", "gradient_boosting")
 #: Words of ``only`` that stand for all aggregates, which are solved together elsewhere.
 AGGREGATED = ("aggregates",)

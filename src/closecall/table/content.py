@@ -118,7 +118,7 @@ def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     reference, metric = comparison.found[comparison.plain], comparison.metric
     asked = [result for result in comparison.results if result.family != "aggregate"]
     lowest = min(result.mean for result in asked if result.family != "majority")
-    # Far below everyone the largest class would only squeeze them together.
+    # Far below all others, the largest class would only squeeze them together.
     asked = [result for result in asked if result.family != "majority" or result.mean > lowest - 0.1]
     over = comparison.over
     found = {result.method: over[result.method] for result in asked if result.method in over}
@@ -217,7 +217,7 @@ def described(table: Sheet) -> list[tuple[str, ...]]:
 def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:
     starts = f"{name!r} is ", f"{name!r} "
     remarks = [note.removeprefix(starts[0]).removeprefix(starts[1]) for note in notes if note.startswith(starts[1])]
-    return "; ".join(remarks or (["left out as asked"] if kind == "left out" else []))
+    return "; ".join(remarks or (["left out as requested"] if kind == "left out" else []))
 
 
 #: How many coefficients and close calls are listed, and columns of each close call.

@@ -47,7 +47,7 @@ class Order:
             near = nearest(name, names)
             hint = f"did you mean {near!r}? Its" if near else "its"
             raise DataError(f"{option} {name!r}: the data has no such column; {hint} columns are {quoted(names)}")
-        note = f"{name!r} divides the rows and is no feature"
+        note = f"{name!r} divides the rows and is not a feature"
         columns = tuple(column for column in table.columns if column.name != name)
         if not columns:
             raise DataError(f"{option} {name!r} is the only usable column; nothing is left to learn from")

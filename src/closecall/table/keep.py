@@ -93,7 +93,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
                 return _trusted(archive, path, budget, named)
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # a stranger's archive may raise anything while it is read
+    except Exception as error:  # an unknown archive may raise anything while it is read
         raise DataError(f"{where!r} is damaged, or not written by 'closecall fit' ({error}); fit it again") from error
 
 

@@ -29,7 +29,7 @@ from .tuning import scores_of
 
 T = TypeVar("T")
 FORMAT = 1
-#: So many values that are no numbers, and nothing else, make a column another one.
+#: This many values, none of them a number, mean that a column is a different one.
 FEW = 3
 #: Rows by which a model knows what it has learnt from.
 REMEMBERED = 2000

@@ -24,7 +24,7 @@ from closecall.table.read.encode import encoded, learn, moments
 #: memory. All others are one level.
 SEEN, MAX_LEVELS = 3, 1000
 OTHER = "other"
-#: Columns of two values, without squashing: their scale at least, so that a rare name is not blown up to variance 1.
+#: Columns of two values, without squashing: their minimum scale; a rare name is not blown up to variance 1.
 FLOOR = 0.5
 
 

@@ -315,7 +315,7 @@ def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
     if not share:
         raise DataError(f"{name!r} contains no numbers, but e.g. {known.iloc[0][:40]!r}; omit --numeric {name!r}")
     odd = round((1 - share) * len(known))
-    return best, f"{name!r} is numbers as asked; {odd} of its values are none and count as missing" if odd else ""
+    return best, f"{name!r} is read as numbers; {odd} of its values are not and count as missing" if odd else ""
 
 
 def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:

@@ -71,7 +71,7 @@ class Reading:
             )
 
 
-#: What begins a file that is no text table -> what to do with it.
+#: The first bytes of a file that is not a text table -> what to do with it.
 _FOREIGN = {
     b"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
     "(in a spreadsheet: save as CSV in UTF-8)",

@@ -520,6 +520,7 @@ class Flow:
             end = self.certified(point, last)
             if end is not None or point.ramp[1] <= last:
                 return end
+            enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may be what is too rough
             following = self.narrowed(point, max(point.ramp[1] * narrowing, last), enough)
             if following is None and gentler == GENTLER:
                 return None

@@ -12,7 +12,13 @@ import pytest
 pytest.importorskip("dask.array", reason="needs the extra dask")
 distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 
-from closecall.cluster import ClusterError, DaskCloseKClassifier, PassEvent, dask_source  # noqa: E402
+from closecall.cluster import (  # noqa: E402
+    ClusterError,
+    DaskAggregateLossClassifier,
+    DaskCloseKClassifier,
+    PassEvent,
+    dask_source,
+)
 from tests.cluster.test_dask import as_arrays, expected_in_passes, table, workers  # noqa: E402
 
 
@@ -31,7 +37,7 @@ def test_a_process_killed_in_each_phase_costs_a_repeat() -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["closecall.cluster"])  # imported once for all
     data, lost = table(2, 600), list[str]()
-    settings: dict[str, Any] = {"k": 0.3, "max_iter": 12, "tol": 0.9, "max_gathered": 0}
+    settings: dict[str, Any] = {"alpha": 2.0, "max_gathered": 0}
     cluster = distributed.LocalCluster(
         n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0", silence_logs=50
     )
@@ -47,7 +53,7 @@ def test_a_process_killed_in_each_phase_costs_a_repeat() -> None:
             process.start()
         with distributed.Client(cluster) as client:
             client.wait_for_workers(4)
-            model = DaskCloseKClassifier(callback=kill, client=client, **settings).fit(*as_arrays(data))
+            model = DaskAggregateLossClassifier(callback=kill, client=client, **settings).fit(*as_arrays(data))
     finally:
         cluster.close()
         for process in processes:

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -14,21 +14,15 @@ import pytest
 
 pytest.importorskip("distributed", reason="needs the extra dask")
 
-from closecall import CloseKClassifier, Problem
-from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource, PassEvent, blocks
+from closecall import CloseKClassifier
+from closecall.cluster import DaskAggregateLossClassifier, DaskCloseKClassifier, ParquetSource, PassEvent
 from closecall.cluster.blocks import Block, Frame, make_block, survey, whole
-from closecall.cluster.draw import draw
-from closecall.cluster.fit import ask, make_frame
-from closecall.cluster.looks import Look, keys_of, look_at
 from closecall.cluster.parquet_source import Recast
-from closecall.cluster.passes import InMemory, Passes
-from closecall.cluster.settled import Near, Sight
-from closecall.cluster.walk import Course, Place, rows_of
-from closecall.cluster.window import Selection, Window
+from closecall.cluster.passes import InMemory, draw
+from closecall.cluster.solve import Request, answer
 from closecall.losses import get_loss
-from closecall.solvers.large import Manner
-from closecall.solvers.stationary import Goal, Search
-from closecall.solvers.tally import make_aim
+from closecall.solvers import many
+from closecall.solvers.cuts import LossWindow
 
 LOSS = get_loss("logistic")
 
@@ -44,65 +38,57 @@ def frame_of(X: np.ndarray) -> Frame:
     return Frame(X.mean(axis=0), X.std(axis=0), True, np.array([0, 1]))
 
 
-def requests() -> list[Any]:
-    """An average, a window, a part of a window, and sights with and without rows."""
-    c = np.array([0.8, 0.9, 0.3, -0.2])
-    window = Look(1, c, "logistic", LOSS.threshold, 0.1, 0.4)
-    aims = [make_aim(LOSS, c, 0.8, 0.5, keep=keep, touch=touch) for keep, touch in ((True, None), (False, c / 2))]
-    return [Look(1, c, "logistic", None, np.inf, np.inf), window, *(Sight(1, "logistic", aim) for aim in aims)]
+C = np.array([0.8, 0.9, 0.3, -0.2])
+WINDOW, RAMP = LossWindow(0.3, 1.1, 0.2, 0.5), (1.2, 0.4)
 
 
-def numbers(found: Any, frame: Frame) -> dict[str, Any]:
-    """All that was found, by name; rows in an order of their own."""
-    if isinstance(found, Near):
-        seen = found.seen(frame, keep=True)
-        return vars(found.sums) | by_row(seen.rows, seen.mass)
-    rows = np.concatenate([np.empty((0, 4)), *found.gathered]), np.concatenate([np.empty(0), *found.gathered_mass])
-    left = ("gathered", "gathered_mass", "rows", "found")  # how many there are is no sum of masses
-    return {each.name: getattr(found, each.name) for each in fields(found) if each.name not in left} | by_row(*rows)
+def requests() -> list[Request]:
+    """All that a problem asks."""
+    asked = [("look", (C, WINDOW, 0.01)), ("tangents", (C, WINDOW, 0.01)), ("flow", (C, RAMP, None)),
+             ("flow", (C, RAMP, C / 2)), ("gather", (C, -1.0, 1.0)), ("keys", (C, LOSS.threshold, 0.1, 0.4)),
+             ("keys", (C, None, -0.5, -0.2))]  # fmt: skip
+    return [Request(1, "logistic", None, *each) for each in asked]
 
 
-def by_row(rows: Any, mass: np.ndarray) -> dict[str, Any]:
-    """Masses of rows; copies are one."""
-    kept, place = np.unique(rows.round(9), axis=0, return_inverse=True)
-    return {"rows that are kept": kept, "their masses": np.bincount(np.ravel(place), mass, minlength=len(kept))}
+def numbers(found: Any) -> list[Any]:
+    """All that was found; rows in an order of their own."""
+    parts = []
+    for value in vars(found).values():
+        parts.append(np.sort(np.concatenate([np.ravel(each) for each in value])) if isinstance(value, list) else value)
+    return parts
 
 
-def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert np.allclose(value, other[name], rtol=1e-9, atol=1e-9), name
+def assert_same(one: list[Any], other: list[Any]) -> None:
+    for mine, theirs in zip(one, other, strict=True):
+        assert np.allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-def test_pieces_of_a_partition_and_partitions_of_a_table_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_a_table_are_summed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, mass = table(0)
     frame, looks = frame_of(X), requests()
-    expected = [numbers(each, frame) for each in look_at(frame, looks, make_block(X, y, mass))]
-    assert all(len(each["rows that are kept"]) > 20 for each in expected[1:3])
-    parts = [look_at(frame, looks, make_block(X[some], y[some], mass[some])) for some in np.split(np.arange(400), 8)]
-    monkeypatch.setattr(blocks, "PIECE", 3 * 70)
-    assert len(list(make_block(X, y, mass).pieces())) == 6
-    for number, found in enumerate(look_at(frame, looks, make_block(X, y, mass))):
-        assert_same(numbers(found, frame), expected[number])
-        assert_same(numbers(reduce(add, [each[number] for each in parts]), frame), expected[number])
+    expected = [numbers(each) for each in answer(frame, looks, make_block(X, y, mass))]
+    parts = [answer(frame, looks, make_block(X[some], y[some], mass[some])) for some in np.split(np.arange(400), 8)]
+    monkeypatch.setattr(many, "_BLOCK", 4 * 70)  # a few rows at a time
+    for number, found in enumerate(answer(frame, looks, make_block(X, y, mass))):
+        assert_same(numbers(found), expected[number])
+        assert_same(numbers(reduce(add, [each[number] for each in parts])), expected[number])
 
 
 def test_an_average_is_summed_as_a_loop_would() -> None:
     X, y, mass = table(1, 60)
-    frame, look = frame_of(X), requests()[0]
-    found = look_at(frame, [look], make_block(X, y, mass))[0]
-    value, errors, gradient, bend = 0.0, 0.0, np.zeros(4), np.zeros((4, 4))
+    frame, request = frame_of(X), Request(1, "logistic", None, "tangents", (C, LossWindow(), 0.01))
+    found = answer(frame, [request], make_block(X, y, mass))[0]
+    value, gradient, bend = 0.0, np.zeros(4), np.zeros((4, 4))
     for x, sign, weight in zip(X, 2 * y - 1, mass, strict=True):
         row = np.append((x - frame.mean) / frame.scale, 1.0)
-        margin = sign * float(row @ look.c)
+        margin = sign * float(row @ C)
         p = 1 / (1 + np.exp(margin))
-        value, errors = value + weight * np.log1p(np.exp(-margin)), errors + weight * (margin <= 0)
+        value = value + weight * np.log1p(np.exp(-margin))
         gradient, bend = gradient - weight * sign * p * row, bend + weight * p * (1 - p) * np.outer(row, row)
     assert found.value == pytest.approx(value, rel=1e-12)
-    assert found.errors == errors
-    assert found.mass == mass.sum()
-    assert np.allclose(found.gradient, gradient, rtol=1e-10)
-    assert np.allclose(found.bend, bend, rtol=1e-6)
+    assert found.held == mass.sum()
+    assert np.allclose(found.across.sum(axis=0), gradient, rtol=1e-10)
+    assert np.allclose(found.bend, bend, rtol=1e-10)
 
 
 def test_a_weight_is_that_many_copies_in_every_sum() -> None:
@@ -113,108 +99,15 @@ def test_a_weight_is_that_many_copies_in_every_sum() -> None:
     one, other = survey(weighted), survey(copied)
     assert (one.total, one.rows, other.rows) == (other.total, 400, len(copies))
     assert np.allclose([one.sums, one.squares], [other.sums, other.squares], rtol=1e-12)
-    assert {name: each[1] for name, each in one.labels.items()} == {
-        name: each[1] for name, each in other.labels.items()
-    }
     shares = {0: 0.3, 1: 0.8}
-    first, second = (draw(frame, shares, 0.5, [1], block) for block in (weighted, copied))
-    assert_same({"gram": first.gram, "pulls": first.pulls}, {"gram": second.gram, "pulls": second.pulls})
-    for name in ("block", "first"):
-        drawn = [getattr(each, name) for each in (first, second)]
-        assert 40 < len(drawn[0]) < 360
-        assert_same(by_row(drawn[0].X, drawn[0].mass), by_row(drawn[1].X, drawn[1].mass))
-    chosen = first.block
+    drawn = [draw(shares, block) for block in (weighted, copied)]
+    assert 40 < len(drawn[0]) < 360
     own = {tuple(x): weight for x, weight in zip(X, mass, strict=True)}
-    stands = [own[tuple(x)] / shares[int(label)] for x, label in zip(chosen.X, chosen.y, strict=True)]
-    assert chosen.mass.tolist() == stands
-    for one_look, other_look in zip(*(look_at(frame, requests(), each) for each in (weighted, copied)), strict=True):
-        assert_same(numbers(one_look, frame), numbers(other_look, frame))
-
-
-def test_rows_that_tie_at_the_ends_of_a_window_are_in_it_once() -> None:
-    X = np.repeat([[-2.0], [-1.0], [0.0], [1.0], [2.0]], 3, axis=0)
-    y, mass = np.ones(15, dtype=int), np.arange(1.0, 16.0)
-    frame = Frame(np.zeros(1), np.ones(1), True, np.array([0, 1]))
-    threshold, c = LOSS.threshold, np.array([1.0, 0.0])
-    keys = keys_of(threshold, LOSS.value(X[:, 0]))
-    inner, outer = keys[9], keys[3]  # of margins 1 and -1; margin 2 lies between
-    look = Look(1, c, "logistic", threshold, float(inner), float(outer))
-    sums = look_at(frame, [look], make_block(X, y, mass))[0]
-    assert sums.mass == mass[keys < inner].sum() == 24.0
-    assert sums.found == 9
-    assert sum(each.sum() for each in sums.gathered_mass) == mass[(keys >= inner) & (keys <= outer)].sum()
-    for k, edge in ((25.0, inner), (57.0, inner), (58.0, keys[12]), (99.0, keys[12]), (100.0, outer), (114.0, outer)):
-        window = Window(look, sums, Selection("logistic", threshold, k, float(mass.sum())), np.ones(2))
-        assert window.missing == 0
-        assert window.weights.sum() + sums.mass == pytest.approx(k, rel=1e-12)
-        assert window.edge == edge
-
-
-def test_gathered_rows_of_a_share_stand_for_all() -> None:
-    X, y, mass = table(3, 5000)
-    frame, look = frame_of(X), replace(requests()[1], share=0.4)
-    every, some = look_at(frame, [replace(look, share=1.0), look], make_block(X, y, mass))
-    assert every.found == some.found
-    masses = [float(np.concatenate(each.gathered_mass).sum()) for each in (every, some)]
-    assert masses[1] == pytest.approx(masses[0], rel=0.1)
-    assert len(np.concatenate(some.gathered)) == pytest.approx(0.4 * every.found, rel=0.1)
-
-
-def test_where_the_last_kth_key_was_is_where_the_next_is_looked_for() -> None:
-    X, y, mass = table(4, 6000)
-    passes, problem = Passes(InMemory([make_block(X, y, mass)])), Problem("logistic", "close", 0.3, 1.0)
-    found = passes.survey()
-    frame = make_frame(found, np.array([0, 1]), None, intercept=True, centred=True)
-    (asked,) = ask(found, frame, problem, [1], Manner(30, 1e-4, True, False))
-    drawn = passes.draw(frame, {0: 0.05, 1: 0.05}, 0.0, [1])
-    course = Course(asked, problem, drawn, 30)
-    place, c, k = Place(course, rows_of(frame, drawn.block, asked)), np.array([0.8, 0.9, 0.3, -0.2]), asked.selection.k
-    guessed = place.predict(c, k)[0]
-    looking = place.look(c, k)
-    look = next(looking)
-    try:
-        while True:
-            look = looking.send(passes.look(frame, [look])[0])
-    except StopIteration as end:
-        window = end.value
-    scores = ((X - frame.mean) / frame.scale) @ c[:3] + c[3]
-    keys = keys_of(LOSS.threshold, LOSS.value((2 * y - 1) * scores))
-    order = np.argsort(keys)
-    exact = keys[order][np.searchsorted(np.cumsum(mass[order]), k)]
-    assert window.edge == pytest.approx(exact, rel=1e-9)
-    assert place.predict(c, k)[0] == pytest.approx(exact, rel=1e-9)
-    assert abs(guessed - exact) > 1e-6 * exact  # the sample alone did not know
-
-
-def test_rows_that_were_kept_serve_near_where_they_were_seen_and_nowhere_else() -> None:
-    X, y, mass = table(8, 3000)
-    frame, block = frame_of(X), make_block(X, y, mass)
-    rows = frame.rows(X, 2.0 * y - 1)
-    goal = Goal(LOSS, 0.3 * mass.sum(), np.ones(4), (rows.T * mass) @ rows / mass.sum(), 1e-4)
-    search, c = Search(goal), np.array([2.0, 2.5, 0.8, -0.2])
-
-    def see(c: np.ndarray) -> tuple[int, dict[str, Any]]:
-        """How many passes a look at c takes, and its sums."""
-        looking, passes = search._see(c, 1.2, 0.2), 0
-        try:
-            aim = next(looking)
-            while True:
-                passes += 1
-                aim = looking.send(look_at(frame, [Sight(1, "logistic", aim)], block)[0].seen(frame, keep=True))
-        except StopIteration as end:
-            sums = vars(end.value.sums)
-            return passes, {name: value for name, value in sums.items() if name not in ("full", "errors")}
-
-    assert see(c)[0] == 1
-    some = len(search.rows if search.rows is not None else ())
-    assert 300 < some < 2700
-    for near in (c, 1.02 * c, c + 0.01):
-        passes, sums = see(near)
-        assert passes == 0
-        fresh = look_at(frame, [Sight(1, "logistic", make_aim(LOSS, near, 1.2, 0.2))], block)[0].sums
-        assert_same(sums, {name: getattr(fresh, name) for name in sums})
-    for far in (2 * c, c[[1, 0, 2, 3]] * [1, -1, 1, 1]):
-        assert see(far)[0] == 1
+    stands = [own[tuple(x)] / shares[int(label)] for x, label in zip(drawn[0].X, drawn[0].y, strict=True)]
+    assert drawn[0].mass.tolist() == stands
+    assert drawn[0].mass.sum() == pytest.approx(drawn[1].mass.sum())
+    for one_look, other_look in zip(*(answer(frame, requests()[:4], each) for each in (weighted, copied)), strict=True):
+        assert_same(numbers(one_look), numbers(other_look))
 
 
 class Mixed:

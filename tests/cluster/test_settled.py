@@ -11,7 +11,7 @@ from closecall import CloseKClassifier
 from closecall.cluster import DaskCloseKClassifier, fit
 from closecall.cluster.blocks import make_block
 from closecall.cluster.passes import InMemory
-from tests.solvers.test_large import draw, excess
+from tests.solvers.test_many import draw, excess
 
 ROWS = 85_000
 
@@ -44,9 +44,10 @@ def test_the_answer_is_certified_and_the_one_in_memory(
     same = CloseKClassifier(k=k).fit(X, y, mass)
     assert same.converged_
     assert model.converged_
-    assert model.coef_ == pytest.approx(same.coef_, rel=1e-5)  # one row more in k of 8,500 is 1e-4
-    assert model.intercept_ == pytest.approx(same.intercept_, rel=1e-4, abs=1e-4)
-    assert np.count_nonzero(model.predict(X) != same.predict(X)) <= 2
+    gathered = room is None  # otherwise rows that come in late are seen earlier: the same end, up to the tolerance
+    assert model.coef_ == pytest.approx(same.coef_, rel=1e-5 if gathered else 5e-3)
+    assert model.intercept_ == pytest.approx(same.intercept_, rel=1e-4 if gathered else 1e-2, abs=1e-4)
+    assert np.count_nonzero(model.predict(X) != same.predict(X)) <= (2 if gathered else 100)
     assert excess(X.astype(float), y, mass, model, k * mass.sum()) < 1e-4  # type: ignore[arg-type]
     assert model.n_passes_ <= 62
 

@@ -329,7 +329,8 @@ def test_what_paths_serve():
     for problem in (Problem("logistic", "close", 20), Problem("logistic", "close"), Problem("logistic", "tilted(1)")):
         assert not serves(X, problem, mass)
     many = np.broadcast_to(np.zeros((1, 1)), (80_000, 1))
-    assert not serves(many, Problem("logistic", "close", 5), np.ones(80_000))
+    assert serves(many, Problem("logistic", "close", 5), np.ones(80_000))
+    assert not serves(many, Problem("hinge", "close", 5), np.ones(80_000))
 
 
 def test_cuts_count_what_their_aggregates_weigh():

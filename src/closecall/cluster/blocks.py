@@ -8,20 +8,17 @@ a slope its gradient.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .._names import Array, spread_out
-from ..linear.training import LARGEST, row_hashes
+from ..linear.training import LARGEST
+from ..solvers.many import Standard
 
 #: Entries of X that are float64 at a time: they stay in cache.
 PIECE = 1 << 18
-#: Rows that are standardised together: a line of twenty numbers costs more to begin than to work on.
-TOGETHER = 32
-#: Means of columns, in standard deviations, up to which float32 says which rows are near the boundary.
-FAR = 100.0
 #: Between the number that says which rows a sample has and the one of their folds: the step of splitmix64.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -129,7 +126,7 @@ def survey(block: Block) -> Survey:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(Standard):
     """The coordinates that all passes of a fit share, and the class weights of masses.
 
     Parameters
@@ -142,63 +139,12 @@ class Frame:
         Class weights.
     """
 
-    mean: Array
-    scale: Array
-    intercept: bool
-    classes: Array
+    classes: Array = field(default_factory=lambda: np.arange(2))
     factors: Array | None = None
-
-    def scores(self, X: Array, c: Array) -> Array:
-        """Scores (rows,) of the original rows."""
-        features = len(self.mean)
-        w = c[:features] / self.scale
-        return np.asarray(X.astype(np.float64) @ w + ((c[-1] if self.intercept else 0.0) - self.mean @ w))
-
-    def rounded_scores(self, X: Array, c: Array) -> Array:
-        """Scores (rows,) in the type of X if that leaves four digits, which it does not for columns far from 0."""
-        if X.dtype == np.float64 or (np.abs(self.mean) > FAR * self.scale).any():
-            return self.scores(X, c)
-        w = c[: len(self.mean)] / self.scale
-        shift = (c[-1] if self.intercept else 0.0) - self.mean @ w
-        return np.asarray(X @ w.astype(X.dtype) + X.dtype.type(shift))
-
-    def rows(self, X: Array, signs: Array, found: Array | None = None) -> Array:
-        """Rows ``-y * z`` (rows, coordinates), into ``found`` if it is given."""
-        found = np.empty((len(X), len(self.mean) + self.intercept)) if found is None else found
-        centred, features = np.array(X, dtype=np.float64, order="C"), len(self.mean)
-        whole = len(X) // TOGETHER * TOGETHER
-        for part, times in ((centred[:whole].reshape(-1, TOGETHER * features), TOGETHER), (centred[whole:], 1)):
-            part -= np.tile(self.mean, times)
-            part *= np.tile(1 / self.scale, times)
-        np.multiply(centred, -signs[:, None], out=found[:, :features])
-        found[:, features:] = -signs[:, None]
-        return found
 
     def masses(self, y: Array, mass: Array) -> Array:
         """Masses (rows,) times the weights of their classes."""
         return mass if self.factors is None else mass * self.factors[np.searchsorted(self.classes, y)]
-
-    def to_parameters(self, c: Array) -> tuple[Array, float]:
-        """Coefficients (features,) and the intercept for the original X."""
-        coef = c[: len(self.mean)] / self.scale
-        return coef, float(c[-1] - self.mean @ coef) if self.intercept else 0.0
-
-    def to_coordinates(self, coef: Array, intercept: float) -> Array:
-        """The inverse of :meth:`to_parameters`."""
-        inner = coef * self.scale
-        return np.append(inner, intercept + self.mean @ coef) if self.intercept else inner
-
-
-def uniform(X: Array) -> Array:
-    """A number in [0, 1) for each row (rows,), from its values only; it determines samples and folds.
-
-    Examples
-    --------
-    >>> shares = uniform(np.arange(2000.0)[:, None])
-    >>> bool(abs((shares < 0.25).mean() - 0.25) < 0.04)
-    True
-    """
-    return spread_out(row_hashes(X))
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
@@ -206,6 +152,7 @@ def fold_of(hashes: Array, folds: int) -> Array:
 
     Examples
     --------
+    >>> from closecall.linear.training import row_hashes
     >>> hashes = row_hashes(np.arange(5000.0)[:, None])
     >>> found = fold_of(hashes, 5)
     >>> bool((np.bincount(found) > 900).all()), bool((np.bincount(found[spread_out(hashes) < 0.2]) > 160).all())

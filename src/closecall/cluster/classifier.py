@@ -15,9 +15,8 @@ from ..linear import AggregateLossClassifier, CloseKClassifier
 from ..linear.base import LinearClassifier, has_probabilities
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
-from ..solvers.large import Manner
 from .blocks import Frame, Survey, joined
-from .fit import Fitted, fit_passes, make_frame, select_by, total_mass
+from .fit import Fitted, Manner, fit_passes, make_frame, select_by, total_mass
 from .passes import Passes, PassEvent, Source, is_collection
 
 #: Entries of X up to which a fit gathers them and is the in-memory fit.
@@ -118,7 +117,7 @@ class OverPartitions(LinearClassifier):
         self.coef_, self.intercept_ = found.coef.astype(kind), found.intercept.astype(kind)
         self.gap_, self.converged_ = found.gap, bool((found.gap <= self.tol).all())
         self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)[0]
-        self._warn(found, problem, select_by(problem, total).whole, passes)
+        self._warn(found, problem, select_by(problem, total).convex, passes)
 
     def _warn(self, found: Fitted, problem: Problem, convex: bool, passes: int) -> None:
         models = Models(found.coef[None], found.intercept[None], np.full((1, 1), passes), found.gap[None],
@@ -183,9 +182,10 @@ class DaskAggregateLossClassifier(OverPartitions):
     """:class:`closecall.AggregateLossClassifier` on Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and fitted in memory: the same model, bit for bit. A larger
-    one is fitted in passes over its partitions: ``average`` to its optimum, ``close_decay``, ``close``, ``atk`` and
-    ``maximal`` by the steps of the in-memory solver. ``top``, ``ranked_range``, ``trimmed``, averages of the hinge loss
-    and classes learnt jointly need all rows in one place and are rejected beyond that size.
+    one is fitted in passes over its partitions by the in-memory solvers, which ask all rows: ``average`` of a convex
+    loss, ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the
+    hinge, ramp and focal losses and classes learnt jointly need all rows in one place and are rejected beyond that
+    size.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,90 +11,41 @@ import numpy as np
 
 from .._names import Array, spread_out
 from ..linear.training import row_hashes
-from .blocks import Block, Frame, Survey, fold_of
-from .draw import Draw, draw
-from .looks import LeftOut, Question
-from .passes import Passes
-
-
-@dataclass(frozen=True)
-class Held:
-    """A request about the rows outside one fold."""
-
-    look: Question
-    left_out: LeftOut
-
-    @property
-    def label(self) -> Any:
-        return self.look.label
-
-    def empty(self, size: int) -> Any:
-        """The result for no rows."""
-        return self.look.empty(size)
-
-    def add(self, found: Any, frame: Frame, X: Array, signs: Array, mass: Array) -> None:
-        """Add rows, which :func:`closecall.cluster.looks.look_at` has chosen."""
-        self.look.add(found, frame, X, signs, mass)
-
-
-def apart(way: Generator[Any, Any, Any], fold: int, folds: int) -> Generator[Any, Any, Any]:
-    """Run a problem's coroutine without ever using the rows of one fold."""
-    look = next(way)
-    while True:
-        sums = yield Held(look, LeftOut(fold, folds))
-        try:
-            look = way.send(sums)
-        except StopIteration as end:
-            return end.value
+from .blocks import Block, Frame, Survey, fold_of, joined
+from .passes import Passes, draw
 
 
 @dataclass
 class Dealt:
     """The result of the second pass of a search: a sample, and rows and masses (folds, labels, 2) of each fold."""
 
-    drawn: Draw
+    block: Block
     counts: Array
 
-    def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Draw]:
-        """The survey and draw of the rows outside one fold, with the full Gram matrix scaled in proportion.
-
-        That matrix affects only the length of steps, not the solution.
-        """
+    def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Block]:
+        """The survey and the sample of the rows outside one fold."""
         left = self.counts.sum(axis=0) - self.counts[fold]
         names = frame.classes.tolist()
         for name, (rows, _) in zip(names, left.tolist(), strict=True):
             if not rows:
                 raise ValueError(f"fold {fold} holds all rows of class {name!r}; use fewer folds, or drop the class")
         labels = {name: (int(rows), mass) for name, (rows, mass) in zip(names, left.tolist(), strict=True)}
-        total = float(left[:, 1].sum())
-        share, folds = total / survey.total, len(self.counts)
-        some = replace(survey, rows=int(left[:, 0].sum()), labels=labels, total=total)
-        drawn = self.drawn
-        block, first = (_outside(each, fold, folds) for each in (drawn.block, drawn.first))
-        return some, Draw(block, first, drawn.gram * share, drawn.pulls * share)
+        some = replace(survey, rows=int(left[:, 0].sum()), labels=labels, total=float(left[:, 1].sum()))
+        kept, block = fold_of(row_hashes(self.block.X), len(self.counts)) != fold, self.block
+        return some, Block(block.X[kept], block.y[kept], block.mass[kept])
 
 
-def _outside(block: Block, fold: int, folds: int) -> Block:
-    kept = fold_of(row_hashes(block.X), folds) != fold
-    return Block(block.X[kept], block.y[kept], block.mass[kept])
-
-
-def deal(
-    passes: Passes, frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], folds: int
-) -> Dealt:
+def deal(passes: Passes, frame: Frame, shares: dict[Any, float], folds: int) -> Dealt:
     """The pass that samples the rows and counts the folds."""
-    found = passes.run("sample", partial(_deal, frame, shares, first, list(labels), folds))
-    return Dealt(Draw.together([each.drawn for each in found]), np.sum([each.counts for each in found], axis=0))
+    found = passes.run("sample", partial(_deal, frame, shares, folds))
+    return Dealt(joined([each.block for each in found]), np.sum([each.counts for each in found], axis=0))
 
 
-def _deal(
-    frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any], folds: int, block: Block
-) -> Dealt:
+def _deal(frame: Frame, shares: dict[Any, float], folds: int, block: Block) -> Dealt:
     place = fold_of(row_hashes(block.X), folds) * len(frame.classes) + np.searchsorted(frame.classes, block.y)
     size = folds * len(frame.classes)
     counts = np.stack([np.bincount(place, minlength=size), np.bincount(place, block.mass, minlength=size)], axis=-1)
-    counted = counts.reshape(folds, len(frame.classes), 2).astype(np.float64)
-    return Dealt(draw(frame, shares, first, labels, block), counted)
+    return Dealt(draw(shares, block), counts.reshape(folds, len(frame.classes), 2).astype(np.float64))
 
 
 @dataclass(frozen=True)

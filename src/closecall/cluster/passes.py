@@ -12,9 +12,11 @@ from functools import partial, reduce
 from operator import add
 from typing import Any, Protocol
 
-from .blocks import Block, Frame, Survey, survey, whole
-from .draw import Draw, draw
-from .looks import Question, look_at
+import numpy as np
+
+from .._names import spread_out
+from ..linear.training import row_hashes
+from .blocks import Block, Survey, joined, survey, whole
 
 
 class ClusterError(RuntimeError):
@@ -114,11 +116,15 @@ class Passes:
         """All rows."""
         return [block for block in self.run("gather", whole) if len(block)]
 
-    def draw(self, frame: Frame, shares: dict[Any, float], first: float, labels: Sequence[Any]) -> Draw:
-        """A sample with these shares of each label, the share with the smallest hashes, and sums over all rows."""
-        return Draw.together(self.run("sample", partial(draw, frame, shares, first, list(labels))))
+    def draw(self, shares: dict[Any, float]) -> Block:
+        """A sample with these shares of each label, by the hashes of the rows; masses are what each stands for."""
+        return joined(self.run("sample", partial(draw, shares)))
 
-    def look(self, frame: Frame, looks: Sequence[Question], phase: str = "sums") -> list[Any]:
-        """One pass for several problems."""
-        found = self.run(phase, partial(look_at, frame, list(looks)))
-        return [reduce(add, each) for each in zip(*found, strict=True)]
+
+def draw(shares: dict[Any, float], block: Block) -> Block:
+    """Rows of a partition by the share of their label."""
+    limits = np.ones(len(block))
+    for label, share in shares.items():
+        limits[block.y == label] = share
+    chosen = np.flatnonzero(spread_out(row_hashes(block.X)) < limits)
+    return Block(block.X[chosen], block.y[chosen], block.mass[chosen] / limits[chosen])

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from .._names import Array
-
-#: Entries of gathered rows around a k-th place.
+#: Entries of gathered rows at least.
 ROOM = 1 << 26
 #: The share of the memory that rows near the boundary may take, as float64.
 SHARE = 1 / 8
@@ -37,18 +31,6 @@ def memory_here() -> int:
         except (OSError, ValueError):  # no container, or "max"
             continue
     return min(found)
-
-
-def mapped(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-    """An array in its own memory mapping, which is returned to the system when freed; a heap may keep it.
-
-    Examples
-    --------
-    >>> mapped((0, 3), np.dtype(np.float32)).shape, mapped((2, 3), np.dtype(np.float64)).sum()
-    ((0, 3), np.float64(0.0))
-    """
-    size = int(np.prod(shape)) * kind.itemsize
-    return np.ndarray(shape, kind, buffer=mmap.mmap(-1, size) if size else None)
 
 
 def near_room() -> int:

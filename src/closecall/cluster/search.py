@@ -21,15 +21,17 @@ from ..linear.search import ALPHAS, GUARD, KS
 from ..linear.splits import FOLDS
 from ..linear.training import row_hashes
 from ..paired import compare, from_sums
+from ..solvers.many import shares_of
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, TAKEN, OverPartitions
-from .fit import ask, collect, draw_for, fit_drawn, lockstep, total_mass, ways
-from .folds import Contest, Dealt, apart, deal, judged
+from .fit import collect, tasks, total_mass
+from .folds import Contest, Dealt, deal, judged
 from .passes import Passes, PassEvent
 from .room import near_room
+from .solve import Together
 
-#: Rows of at most this share choose; the others judge.
-MOST = 0.5
+#: Entries of the sample that chooses, and the share of the rows that it is at most; the others judge.
+SAMPLE, MOST = 1 << 22, 0.5
 #: What the search in memory says of itself, too.
 SEARCHED = (
     "alpha_", "loss_", "aggregate_", "multiclass_", "m_", "cv_results_", "best_params_", "best_index_", "best_score_",
@@ -124,10 +126,9 @@ random_state
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
         folds = self._folds()
         self.n_training_mass_ = total_mass(survey, frame)
-        probe = Setting("logistic", CloseKClassifierCV.aggregate, self.ks[0], 1.0).problem
-        shares, first = draw_for(survey, frame, ask(survey, frame, probe, labels, self._manner)[0], probe)
+        shares = shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(SAMPLE // frame.size, 50))
         shares = {label: min(MOST, share) for label, share in shares.items()}
-        dealt = deal(passes, frame, shares, first, labels, folds)
+        dealt = deal(passes, frame, shares, folds)
         contenders = self._heat(dealt, frame, folds)
         models = self._fold_models(passes, survey, frame, labels, dealt, contenders)
         contest = Contest(models, folds, shares)
@@ -135,8 +136,8 @@ random_state
         chosen = contenders[taken]
         self.alpha_, self.loss_, self.aggregate_ = chosen.alpha, chosen.loss, chosen.aggregate
         self.multiclass_ = chosen.multiclass or self.multiclass
-        asked = ask(survey, frame, chosen.problem, labels, self._manner, near=near_room())
-        found = fit_drawn(passes, frame, chosen.problem, asked, dealt.drawn, self._manner)
+        works = tasks(survey, frame, chosen.problem, labels, self._manner, dealt.block, room=near_room())
+        found = collect(frame, Together(passes, frame).run(works))
         self._keep(found, survey, frame, chosen.problem, passes.number)
         if self.calibration is not None:
             self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
@@ -155,7 +156,7 @@ random_state
 
     def _heat(self, dealt: Dealt, frame: Frame, folds: int) -> list[Setting]:
         """The best settings of logistic regression and of close-k on the sample, by the search in memory."""
-        sample = dealt.drawn.block
+        sample = dealt.block
         group = fold_of(row_hashes(sample.X), folds)
         pairs = [(np.flatnonzero(group != fold), np.flatnonzero(group == fold)) for fold in range(folds)]
         weights = None if frame.factors is None else dict(zip(frame.classes.tolist(), frame.factors, strict=True))
@@ -190,14 +191,13 @@ random_state
         """Coordinates (contenders, scores, coordinates) of models without each of the first folds."""
         folds = len(dealt.counts)
         used = min(folds, max(2, -(-FINAL_TESTS // max(1, survey.rows // folds))))
-        coroutines = []
+        works = []
         for fold in range(used):
-            some, drawn = dealt.outside(survey, frame, fold)
+            some, block = dealt.outside(survey, frame, fold)
             for setting in contenders:
                 problem = setting.within(total_mass(some, frame), self.n_training_mass_)
-                asked = ask(some, frame, problem, labels, self._manner)
-                coroutines += [apart(way, fold, folds) for way in ways(frame, problem, asked, drawn, self._manner)]
-        ends = lockstep(passes, frame, coroutines)
+                works += tasks(some, frame, problem, labels, self._manner, block, fold=(fold, folds))
+        ends = Together(passes, frame).run(works)
         collect(frame, ends)  # an error if one is not finite
         found = np.stack([end.c for end in ends])
         return list(found.reshape(used, len(contenders), len(labels), -1))
@@ -226,7 +226,7 @@ random_state
 
     def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array], folds: int) -> list[Array]:
         """Calibrators from out-of-fold scores of the sample."""
-        sample = dealt.drawn.block
+        sample = dealt.block
         group, codes = fold_of(row_hashes(sample.X), folds), np.searchsorted(frame.classes, sample.y)
         rows = [np.flatnonzero(group == fold) for fold in range(len(models))]
         scores = []

@@ -212,7 +212,7 @@ def _by_steps(training: Training, problems: Sequence[Problem], options: Options,
     if options.certify:
         found = solve(
             rows.X, labels, problems, folds=parts.masses(rows), fold_of=parts.fold_of,
-            settle=options.settle or options.max_iter, shuffled=True, judged=False, **data, **how,
+            settle=options.settle or options.max_iter, **data, **how,
         )  # fmt: skip
         return sign * found.coef, sign * found.intercept, found.n_iter, found.gap, found.converged
     key = number, np.dtype(dtype)

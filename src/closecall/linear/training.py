@@ -18,8 +18,8 @@ from sklearn.utils.validation import validate_data
 
 from .._names import Array
 from ..aggregates import check_mass
-from ..solvers.sample import FROM_SAMPLES
 
+FROM_SAMPLES = 80_000  # rows from which copies are merged
 _BLOCK = 1 << 16  # entries hashed at a time: they stay in cache
 #: Features and weights stay below this, positive weights above its inverse: the solver squares and sums them.
 LARGEST = 1e100

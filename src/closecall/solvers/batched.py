@@ -18,7 +18,6 @@ from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
 from .design import merge_duplicates
 from .engine import Engine, polish
-from .large import Manner, Settled, merge, nothing, settle_many
 from .newton import LARGEST_RANK
 from .prepared import NOT_FINITE, Prepared, design_of
 from .sweep import AVERAGE, Progress, sweep
@@ -73,8 +72,6 @@ def solve(
     dtype: Any = None,
     memory_limit: int = 1 << 30,
     threads: int = 1,
-    shuffled: bool = False,
-    judged: bool = True,
     callback: Callable[[Progress], None] | None = None,
 ) -> Solutions:
     """Solve a batch of problems on one training set.
@@ -95,8 +92,7 @@ def solve(
         this share of their size; 0 runs every step.
     settle : int
         Problems that end without a certificate then continue (:mod:`closecall.solvers.engine`): averages for at most
-        this many further steps, selections until their ramps are narrow. On many dense examples close selections of a
-        smooth loss are solved by :mod:`closecall.solvers.large` instead.
+        this many further steps, selections until their ramps are narrow.
     init : {"least_squares", "zeros"} or (coef, intercept)
         Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool
@@ -113,11 +109,6 @@ def solve(
     threads : int
         Problems are divided among this many threads, each with one BLAS thread; 1 leaves BLAS as it is set up, except
         that small products take one thread.
-    shuffled : bool
-        Whether the rows are in random order, so the first ones are a sample; otherwise a sample is drawn.
-    judged : bool
-        Whether to recompute objectives and errors at the end; otherwise those of problems on many examples may have the
-        precision of X.
     callback : callable, optional
         Receives a :class:`Progress` from time to time.
 
@@ -138,28 +129,16 @@ def solve(
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
     dtype = check_range(check_dtype(dtype, X), X, masses)
     options = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept, "dtype": dtype}
-    setting = Judged(X, y, Manner(max_iter, tol, fit_intercept, penalize_intercept).intercept)
+    setting = Judged(X, y, "none" if not fit_intercept else "penalized" if penalize_intercept else "free")
     merged = merge_duplicates(X, y, masses)
-    settled: dict[int, Settled] = {}
-    if settle and isinstance(init, str) and init == "least_squares":
-        manner = Manner(max_iter, tol, fit_intercept, penalize_intercept)
-        settled = settle_many(*merged, problems, fold_of, manner, shuffled)
-    if not judged and len(settled) == len(problems):
-        return _as_settled([settled[row] for row in range(len(problems))], tol)
-    rest = np.array([row for row in range(len(problems)) if row not in settled], dtype=int)
-    some = [problems[row] for row in rest]
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
-    (coef, intercept, used, bounds), proven = nothing(X.shape[1]), None
     with np.errstate(all="ignore"):  # non-finite results raise below
-        if some:
-            prepared = design_of(*merged, **options)
-            coef, intercept, used, bounds = sweep(prepared, some, fold_of[rest], **how)
-            if not settle:
-                del prepared  # as large as X; the certificate looks at X itself
-        if settled:
-            coef, intercept, used, bounds, proven = merge(settled, rest, coef, intercept, used, bounds, proven)
-        known: dict[str, Any] = {"tol": tol, "bounds": bounds, "proven": proven}
+        prepared = design_of(*merged, **options)
+        coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
+        if not settle:
+            del prepared  # as large as X; the certificate looks at X itself
+        known: dict[str, Any] = {"tol": tol, "bounds": bounds}
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
         if left.size:
@@ -170,7 +149,7 @@ def solve(
             if others.size and not sparse.issparse(X) and max(X.shape[1], X.size >> 16) < LARGEST_RANK:
                 engine = Engine(X, y, masses, np.zeros(len(y), dtype=np.uint64), fit_intercept, penalize_intercept)
                 ends = coef[others], intercept[others]
-                proven = np.full(len(problems), np.inf) if proven is None else proven
+                proven = np.full(len(problems), np.inf)
                 proven[others] = polish(engine, [problems[row] for row in others], fold_of[others], *ends, tol)
                 coef[others], intercept[others] = ends
                 known["proven"] = proven
@@ -222,11 +201,3 @@ def _lowest(
             value = judge(setting, masses, [problem], fold, w, b, tol=np.inf)[0][0]
             if value < objective[row]:
                 coef[row], intercept[row], objective[row] = w[0], b[0], value
-
-
-def _as_settled(points: list[Settled], tol: float) -> Solutions:
-    coef, intercept, value, errors, used, gap = (
-        np.array([getattr(point, name) for point in points])
-        for name in ("coef", "intercept", "value", "errors", "used", "gap")
-    )
-    return Solutions(coef, intercept, value, errors, used, gap, gap <= tol)

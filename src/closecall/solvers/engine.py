@@ -18,13 +18,13 @@ from scipy import sparse
 from .._names import Array, spread_out
 from ..losses import get_loss
 from ..objective import Problem, aggregate_value
+from . import many
 from .certificate import NOTHING
 from .cuts import ALL, CLOSE, LossCut, cut_of, edge_at, left_out
 from .hold import hold
 from .newton import LARGEST_RANK
 from .path import Sharpening, Spots, Tasks, follow, sharpen
 from .rows import DenseRows
-from .sample import FROM_SAMPLES
 from .stages import COARSE, EXACT, KINK, NEAR, RAMP, ROUGHEST, ROUGHLY, STAGE, TOL, Spot, Walk
 from .starts import STREAM, start_masses, starts_for
 
@@ -65,12 +65,12 @@ class Ends:
 def serves(X: Any, problem: Problem, mass: Array) -> bool:
     """Whether a path solves a problem over masses (samples,): a selection with a cut, on dense rows of few columns.
 
-    On more rows :mod:`closecall.solvers.large` is faster: 0.06 s for a certified fit of 100,000 x 20, whereas a path
-    needs 6.
+    On many rows only close selections of smooth losses, by :mod:`closecall.solvers.many`.
     """
-    if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK or X.shape[0] >= FROM_SAMPLES:
+    if sparse.issparse(X) or X.shape[1] >= LARGEST_RANK:
         return False
-    return cut_of(problem, mass) is not None
+    cut = cut_of(problem, mass)
+    return cut is not None and (len(mass) < many.FROM_ROWS or many.serves(problem, cut, X.shape[1] + 1))
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,21 @@ class Engine:
         >>> found.errors.tolist(), bool(found.gap[0] < 1e-4)
         ([1.0], True)
         """
+        if len(self.y) < many.FROM_ROWS:
+            return self.paths(problems, fold_of, tol)
+        found: list[Any] = []
+        for problem, fold in zip(problems, fold_of, strict=True):
+            cut = cut_of(problem, self.masses[fold])
+            mine = cut is not None and many.serves(problem, cut, self.X.shape[1] + self.fit_intercept)
+            end = many.solve_many(self, problem, cut, fold, tol) if mine and cut is not None else None
+            if end is None:  # rare: the path on all rows takes its time
+                ends = self.paths([problem], np.array([fold]), tol)
+                end = tuple(getattr(ends, name)[0] for name in Ends.__dataclass_fields__)
+            found.append(end)
+        return Ends(*(np.array(part) for part in zip(*found, strict=True)))
+
+    def paths(self, problems: Sequence[Problem], fold_of: Array, tol: float | None) -> Ends:
+        """Follow paths, from a sample of many rows."""
         rows, problems = self.rows(slice(None)), list(problems)
         c, gap = np.empty((len(problems), len(rows.across))), np.full(len(problems), np.nan)
         looks, errors = np.zeros(len(problems), dtype=int), np.empty(len(problems))

@@ -11,7 +11,6 @@ import numpy as np
 from .._names import Array
 from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass
-from .sample import Sample, take_sample
 
 NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
 
@@ -27,11 +26,6 @@ class Prepared:
     def masses(self) -> list[Mass]:
         """The folds' masses in the type of the design."""
         return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
-
-    @cached_property
-    def sample(self) -> Sample | None:
-        """The sample that runs on many examples begin with."""
-        return take_sample(self.design)
 
     @cached_property
     def _starts(self) -> dict[int, Array]:

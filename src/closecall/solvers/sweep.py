@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,11 +23,13 @@ from ..schedules import last_convex_step
 from . import compiled
 from .certificate import counts
 from .checks import check_problems
-from .convex import Roots
+from .convex import Roots, minimize
 from .crew import Crew
+from .design import Design
+from .kernels import make_mass
+from .many import FROM_ROWS
 from .prepared import NOT_FINITE, Prepared
-from .sample import descend_from, minimize_from
-from .steps import Rows
+from .steps import Rows, descend
 
 #: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
 BLOCK_BYTES = 1 << 19
@@ -112,6 +114,29 @@ def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Proble
 def _begins_convex(problem: Problem) -> bool:
     aggregate = get_aggregate(problem.aggregate)
     return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
+
+
+def _from_sample(design: Design, roots: Roots, start: Array, how: dict[str, Any]) -> Array:
+    """Starts on many dense examples: the minimum of every twelfth, or of 25,000, for the middle alpha of each fold.
+
+    Halves the time of the averages of a search over 100,000 x 20.
+    """
+    step = min(12, design.samples // 25_000)
+    if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):
+        return start
+    masses = np.ascontiguousarray(design.masses[:, ::step])
+    signed = np.ascontiguousarray(design.signed[::step])
+    few = replace(design, signed=signed, spectrum=design.spectrum / step, masses=masses)
+    alike: dict[Any, list[int]] = {}
+    for row in np.argsort(roots.alpha).tolist():
+        alike.setdefault((roots.loss[row], roots.fold[row], start[row].tobytes()), []).append(row)
+    middle = np.array([group[len(group) // 2] for group in alike.values()])
+    part = Roots([roots.loss[row] for row in middle], roots.fold[middle], roots.alpha[middle] / step)
+    own = [make_mass(mass, design.signed.dtype.type) for mass in masses]
+    found, start = minimize(few, part, own, start[middle], snapshot=None, **how)[0], start.copy()
+    for place, group in zip(found, alike.values(), strict=True):
+        start[group] = place
+    return start
 
 
 @dataclass
@@ -209,11 +234,10 @@ class _Batch:
             roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
             only_grows = int(budget) == third < self.steps + self.extra
             tol = max(self.tol, ROOT_TOL) if self.design.basis is None and only_grows else self.tol
-            return minimize_from(
-                self.prepared.sample, self.design, roots, self.masses, start[index],
-                passes=int(budget), tol=tol, block_rows=self.block_rows, snapshot=third,
-                beat=lambda step: self._beat("convex", step, len(index)),
-            )  # fmt: skip
+            how: dict[str, Any] = {"passes": int(budget), "tol": tol, "block_rows": self.block_rows}
+            how["beat"] = lambda step: self._beat("convex", step, len(index))
+            begun = _from_sample(self.design, roots, start[index], how)
+            return minimize(self.design, roots, self.masses, begun, snapshot=third, **how)
 
         return task
 
@@ -233,8 +257,8 @@ class _Batch:
         heard = beat if self.callback is not None or self.threads > 1 else None
 
         def task(part: Array) -> Any:
-            return descend_from(
-                self.prepared.sample, self.design, rows.take(part), self.masses, C[part],
+            return descend(
+                self.design, rows.take(part), self.masses, C[part],
                 steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows, extra=self.extra,
                 beat=heard,
             )  # fmt: skip

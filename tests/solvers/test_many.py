@@ -10,9 +10,7 @@ from closecall import CloseKClassifier, Problem
 from closecall.linear.training import _sorted
 from closecall.losses import get_loss
 from closecall.solvers import solve
-from closecall.solvers.large import OnePlace
-from closecall.solvers.stationary import held_bound
-from closecall.solvers.tally import Aim, Tally, make_aim, margin_at, place_of, tally
+from closecall.solvers.many import FlowSums, ManyRows, Standard, margin_at, place_of
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -76,21 +74,12 @@ def test_the_gap_is_of_weights_that_share_the_last_place(seed: int) -> None:
     assert excess(X, y, np.ones(len(y)), model, k) <= model.gap_[0] + model.tol
 
 
-def test_problems_of_one_batch_keep_their_places() -> None:
-    X, y = draw(2, 90_000, 2)
-    close, plain = Problem("logistic", "close_decay", 0.2, 1.0), Problem(alpha=3.0)
-    found = solve(X, y, [plain, close], max_iter=60, settle=60, tol=1e-4, shuffled=True)
-    alone = solve(X, y, [close], max_iter=60, settle=60, tol=1e-4, shuffled=True)
-    peer = LogisticRegression(C=1 / 3.0, solver="newton-cholesky", tol=1e-10).fit(X, y)
-    assert found.converged.all()
-    assert found.coef[0] == pytest.approx(peer.coef_[0], rel=1e-3)
-    assert np.array_equal(found.coef[1], alone.coef[0])
+def many_rows(rows: np.ndarray, mass: np.ndarray, name: str) -> ManyRows:
+    return ManyRows(-rows, np.ones(len(rows)), mass, Standard(np.zeros(3), np.ones(3), False), name)
 
 
-def seen(rows: np.ndarray, mass: np.ndarray, c: np.ndarray, place: float, width: float, name: str) -> Tally:
-    loss = get_loss(name)
-    here = OnePlace(-rows, np.ones(len(rows)), mass, np.zeros(3), np.ones(3), "none")
-    return here.look(loss, make_aim(loss, c, place, width)).sums
+def seen(rows: np.ndarray, mass: np.ndarray, c: np.ndarray, place: float, width: float, name: str) -> FlowSums:
+    return many_rows(rows, mass, name).flow(c, (place, width), None)
 
 
 @pytest.mark.parametrize("name", ["logistic", "squared_hinge"])
@@ -100,15 +89,15 @@ def test_derivatives_are_those_of_differences(name: str, seed: int) -> None:
     rows, mass, c = rng.normal(size=(4000, 3)), rng.random(4000) + 0.5, 2 * rng.normal(size=3)
     place, width, step = 1.5, 0.4, 1e-6
     here = seen(rows, mass, c, place, width, name)
-    held = here.held + here.moved
+    held = here.bend + here.moved
     for axis in range(3):
         move = step * np.eye(3)[axis]
         ahead, behind = (seen(rows, mass, c + sign * move, place, width, name) for sign in (1, -1))
         assert (ahead.gradient - behind.gradient) / (2 * step) == pytest.approx(held[axis], rel=1e-2, abs=2.0)
-        assert (ahead.mass - behind.mass) / (2 * step) == pytest.approx(here.mass_by_c[axis], rel=1e-2, abs=2.0)
+        assert (ahead.held - behind.held) / (2 * step) == pytest.approx(here.mass_by_c[axis], rel=1e-2, abs=2.0)
     ahead, behind = (seen(rows, mass, c, place + sign * step, width, name) for sign in (1, -1))
     assert (ahead.gradient - behind.gradient) / (2 * step) == pytest.approx(here.by_place, rel=1e-2, abs=2.0)
-    assert (ahead.mass - behind.mass) / (2 * step) == pytest.approx(here.mass_by_place, rel=1e-2)
+    assert (ahead.held - behind.held) / (2 * step) == pytest.approx(here.mass_by_place, rel=1e-2)
 
 
 def test_a_narrow_ramp_takes_the_closest_and_parts_add_up() -> None:
@@ -116,7 +105,7 @@ def test_a_narrow_ramp_takes_the_closest_and_parts_add_up() -> None:
     rows, mass, c, loss = rng.normal(size=(900, 3)), rng.random(900), rng.normal(size=3), get_loss("logistic")
     losses = np.logaddexp(0, rows @ c)
     k = 0.3 * mass.sum()
-    place = place_of(loss, losses, mass, k, 1e-9)
+    place = place_of(loss.threshold, losses, mass, k, 1e-9)
     assert place is not None
     whole = seen(rows, mass, c, place, 1e-9, "logistic")
     keys = np.abs(losses - np.log(2))
@@ -130,14 +119,12 @@ def test_a_narrow_ramp_takes_the_closest_and_parts_add_up() -> None:
         assert np.allclose(getattr(total, name), value, rtol=1e-9, atol=1e-9), name
 
 
-def test_k_beyond_the_losses_that_are_seen_is_left_to_the_steps() -> None:
+def test_k_beyond_the_losses_that_are_seen_has_no_place() -> None:
     losses = np.array([0.1, 0.5, 5.0, 6.0])
-    assert place_of(get_loss("logistic"), losses, np.ones(4), 3.0, 0.01) is None
+    assert place_of(np.log(2), losses, np.ones(4), 3.0, 0.01) is None
     assert margin_at(get_loss("hinge"), 3.0) == pytest.approx(-2.0)
-    empty = tally(get_loss("logistic"), Aim(np.ones(2), 1.0, 0.1, (-1.0, 1.0)), np.empty(0), np.empty(0),
-                  lambda some: np.empty((0, 2)))  # fmt: skip
-    assert empty.mass == 0
-    assert empty.up == np.inf
+    empty = many_rows(np.empty((0, 3)), np.empty(0), "logistic").flow(np.ones(3), (1.0, 0.1), None)
+    assert empty.held == 0
 
 
 @pytest.mark.parametrize("free", [True, False])
@@ -146,9 +133,9 @@ def test_tangents_bound_from_wherever_they_touch(free: bool) -> None:
     rows = np.column_stack([rng.normal(size=(500, 2)), np.ones(500)]) * rng.choice([-1.0, 1.0], 500)[:, None]
     mass, c, loss = rng.random(500), rng.normal(size=3), get_loss("logistic")
     penalty = np.array([2.0, 0.5, 0.0 if free else 1.0])
-    place = place_of(loss, np.logaddexp(0, rows @ c), mass, 60.0, 0.3)
+    place = place_of(loss.threshold, np.logaddexp(0, rows @ c), mass, 60.0, 0.3)
     assert place is not None
-    here = OnePlace(-rows, np.ones(500), mass, np.zeros(3), np.ones(3), "none")
+    here = many_rows(rows, mass, "logistic")
     # The weights of the ramp, written out: beyond the boundary in the losses, before it in their logarithms.
     losses, edge, middle = np.logaddexp(0, rows @ c), np.exp(-place), np.log(2)
     shares = np.where(losses >= middle, 2 * middle - edge - losses, middle * (np.log(losses) + place)) / 0.3 + 0.5
@@ -156,30 +143,26 @@ def test_tangents_bound_from_wherever_they_touch(free: bool) -> None:
     least = minimize(lambda w: weights @ np.logaddexp(0, rows @ w) + penalty @ w**2 / 2, c, tol=1e-12).fun
     bounds = []
     for touch in (c, *(c + rng.normal(size=3) for _ in range(5))):
-        sums = here.look(loss, make_aim(loss, c, place, 0.3, touch=touch)).sums
-        assert sums.mass == pytest.approx(weights.sum())
-        bounds.append(held_bound(sums.heights, sums.pulls, sums.across, penalty))
+        sums = here.flow(c, (place, 0.3), touch)
+        assert sums.held == pytest.approx(weights.sum())
+        bounds.append(sums.bound(penalty))
         assert bounds[-1] <= least * (1 + 1e-9)
     end = minimize(lambda w: weights @ np.logaddexp(0, rows @ w) + penalty @ w**2 / 2, c, tol=1e-12).x
-    sums = here.look(loss, make_aim(loss, c, place, 0.3, touch=end)).sums
-    assert held_bound(sums.heights, sums.pulls, sums.across, penalty) == pytest.approx(least, rel=1e-4)
+    sums = here.flow(c, (place, 0.3), end)
+    assert sums.bound(penalty) == pytest.approx(least, rel=1e-4)
     assert max(bounds) < least
 
 
 def test_rows_are_read_as_they_lie() -> None:
     X, y = draw(3, 90_000, 3)
     X = (X * [1.0, 1e4, 1e-3] + [0.0, 5e4, 0.0]).astype(np.float32)
-    problem = [Problem("logistic", "close_decay", 0.1, 1.0)]
     wide = np.zeros((len(y), 6), dtype=np.float32)
     wide[:, ::2] = X
-    found = [solve(table, y, problem, settle=300, max_iter=300, tol=1e-4, shuffled=True)
+    found = [CloseKClassifier(k=0.1).fit(table, y)
              for table in (X, np.asfortranarray(X), wide[:, ::2], X.astype(np.float64))]  # fmt: skip
-    assert all(each.converged[0] for each in found)
+    assert all(each.converged_ for each in found)
     for each in found[1:]:
-        assert each.coef[0] == pytest.approx(found[0].coef[0], rel=1e-6)
-    quick = solve(X, y, problem, settle=300, max_iter=300, tol=1e-4, shuffled=True, judged=False)
-    assert quick.objective == pytest.approx(found[0].objective, rel=1e-4)
-    assert quick.errors == pytest.approx(found[0].errors, abs=2)
+        assert each.coef_ == pytest.approx(found[0].coef_, rel=1e-5)
 
 
 def test_empty_columns_of_sparse_rows_change_nothing() -> None:

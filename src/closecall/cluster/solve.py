@@ -1,0 +1,319 @@
+"""One problem over partitions: the solvers in memory ask rows elsewhere, and a pass answers several problems."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from .._names import Array
+from ..linear.fitting import Options, fit_models
+from ..linear.training import NEGLIGIBLE, Training, column_sizes, row_hashes
+from ..losses import get_loss
+from ..objective import Problem
+from ..solvers import many
+from ..solvers.certificate import NOTHING
+from ..solvers.cuts import ALL, LookSums, LossCut, LossWindow, edge_at
+from ..solvers.engine import Engine, narrow
+from ..solvers.many import WORSE, Flow, KeySums, ManyRows, NearRows, Sample, TangentSums, start
+from ..solvers.newton import LARGEST_RANK
+from ..solvers.stages import KINK, Spot, Walk
+from .blocks import Block, Frame, fold_of
+from .passes import Passes
+
+#: Passes of an average: Newton steps, or an L-BFGS for more columns than a Hessian is worth.
+LIMIT, QUASI_PASSES = 40, 55
+WALKED = 300  # Newton steps of other selections, each a pass or a few; without a certificate by then they end
+#: An average ends when its objective can fall by no more than this share of it: coefficients are exact to its root.
+PRECISE = 1e-13
+#: Rows may come to one place if so many times those of the sample would fit.
+SPARE = 1.2
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a problem asks all rows: a method of :class:`closecall.solvers.many.ManyRows` and its arguments.
+
+    Parameters
+    ----------
+    label : object
+        The class that counts as +1.
+    loss : str
+    fold : (int, int) or None
+        The fold that is left out, and how many there are.
+    method : str
+    given : tuple
+    """
+
+    label: Any
+    loss: str
+    fold: tuple[int, int] | None
+    method: str
+    given: tuple[Any, ...]
+
+
+def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]:
+    """The answers of one partition."""
+    folds = max((request.fold[1] for request in requests if request.fold is not None), default=0)
+    group = fold_of(row_hashes(block.X), folds) if folds else np.empty(0)
+    masses, X, found = frame.masses(block.y, block.mass), np.ascontiguousarray(block.X), []  # rows are taken from it
+    with np.errstate(all="ignore"):  # non-finite results raise below
+        for each in requests:
+            mass = masses if each.fold is None else np.where(group == each.fold[0], 0.0, masses)
+            rows = ManyRows(X, np.where(block.y == each.label, 1.0, -1.0), mass, frame, each.loss)
+            found.append(getattr(rows, each.method)(*each.given))
+    return found
+
+
+class Together:
+    """Problems in threads of their own: a pass runs when each of those that are left has asked."""
+
+    def __init__(self, passes: Passes, frame: Frame) -> None:
+        self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
+
+    def run(self, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
+        """The results of works, each of which is given a function that asks all rows."""
+        answers = [queue.SimpleQueue[Any]() for _ in works]
+        for number, work in enumerate(works):
+            threading.Thread(target=self._work, args=(number, work, answers[number]), daemon=True).start()
+        ended: dict[int, Any] = {}
+        waiting: dict[int, Request] = {}
+        while len(ended) < len(works):
+            number, request, result = self.asked.get()
+            if request is None:
+                ended[number] = result
+            else:
+                waiting[number] = request
+            if waiting and len(waiting) + len(ended) == len(works):
+                order, asked = sorted(waiting), dict(waiting)
+                waiting = {}
+                requests = [asked[number] for number in order]
+                try:
+                    found = self.passes.run("sums", partial(answer, self.frame, requests))
+                except BaseException:
+                    for number in order:
+                        answers[number].put(None)
+                    raise
+                for number, parts in zip(order, zip(*found, strict=True), strict=True):
+                    answers[number].put(reduce(add, parts))
+        for each in ended.values():
+            if isinstance(each, BaseException):
+                raise each
+        return [ended[number] for number in range(len(works))]
+
+    def _work(self, number: int, work: Callable[..., Any], answers: Any) -> None:
+        def ask(request: Request) -> Any:
+            self.asked.put((number, request, None))
+            found = answers.get()
+            if found is None:
+                raise RuntimeError("the pass failed")
+            return found
+
+        try:
+            with np.errstate(all="ignore"):
+                result = work(ask)
+        except BaseException as error:  # it is raised where the passes run
+            result = error
+        self.asked.put((number, None, result))
+
+
+class RemoteRows:
+    """Rows of all partitions, with the methods that :class:`closecall.solvers.many.ManyRows` has."""
+
+    def __init__(self, ask: Callable[[Request], Any], standard: Frame, request: Request) -> None:
+        self.standard, self.name = standard, request.loss
+        self.threshold, self.edge = get_loss(request.loss).threshold, -np.inf
+        self._ask, self._request = ask, request
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """The sum of a method's answers over all rows."""
+        return self._ask(replace(self._request, method=method, given=given))
+
+    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
+        found: LookSums = self.ask("look", c, window, width)
+        return found
+
+    def flow(self, c: Array, ramp: tuple[float, float], touch: Array | None) -> Any:
+        return self.ask("flow", c, ramp, touch)
+
+    def gather(self, c: Array, low: float, high: float) -> NearRows:
+        found: NearRows = self.ask("gather", c, low, high)
+        return found
+
+    def keys(self, c: Array, threshold: float | None, low: float, high: float) -> KeySums:
+        found: KeySums = self.ask("keys", c, threshold, low, high)
+        return found
+
+    def tangents(self, c: Array, window: LossWindow, width: float) -> TangentSums:
+        found: TangentSums = self.ask("tangents", c, window, width)
+        return found
+
+    def bound(
+        self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
+    ) -> tuple[float, float, float]:
+        """As in :class:`closecall.solvers.rows.Margins`."""
+        sums, self.edge = self.tangents(c, window, width), window.low
+        factor = min(1.0, most / max(sums.held, 1e-300))
+        return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
+
+    def largest(self, c: Array, k: float) -> float:
+        """A bound from above on the sum of the largest losses of the mass k: by those above the last edge."""
+        if not np.isfinite(self.edge):
+            return self.tangents(c, LossWindow(), KINK).value
+        found = self.keys(c, None, -self.edge, -self.edge)
+        return k * self.edge + found.value - self.edge * found.below
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a problem: coordinates and gap."""
+
+    c: Array
+    gap: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem over all rows, or all but those of a fold.
+
+    Parameters
+    ----------
+    request : Request
+        The label, the loss and the fold.
+    problem : Problem
+    cut : LossCut
+    total : float
+        The mass of all rows.
+    rows : int
+    penalty : array (coordinates,)
+    tol : float
+    room : float
+        How many rows may be gathered.
+    stage : int
+    intercept : (bool, bool)
+        Whether there is one, and whether it is penalised.
+    """
+
+    request: Request
+    problem: Problem
+    cut: LossCut
+    total: float
+    rows: int
+    penalty: Array
+    tol: float
+    room: float
+    stage: int
+    intercept: tuple[bool, bool]
+
+    def _here(self, frame: Frame, sample: Sample) -> Ended:
+        """The fit in memory."""
+        hashes = row_hashes(sample.X, NEGLIGIBLE * column_sizes(sample.X))
+        codes, rows = (sample.signs > 0).astype(int), np.arange(len(sample.signs))
+        training = Training(sample.X, codes, sample.mass, np.arange(2), hashes, rows)
+        found = fit_models(training, [self.problem], Options(self.stage, self.tol, *self.intercept, "ovr"))
+        return Ended(frame.to_coordinates(found.coef[0, 0], float(found.intercept[0, 0])), float(found.gap[0, 0]))
+
+    def path(self, few: Sample, problem: Problem) -> tuple[Array, float]:
+        """The end of a path on a sample."""
+        engine = Engine(few.X, few.signs, few.mass[None], few.words, *self.intercept, 1, self.stage)
+        ends = engine.paths([problem], np.zeros(1, dtype=int), None)
+        return ends.coef[0], float(ends.intercept[0])
+
+    def solve(self, frame: Frame, sample: Sample, whole: bool, ask: Callable[[Request], Any]) -> Ended:
+        """Solve the problem from a sample, which may be the ``whole``."""
+        rows = RemoteRows(ask, frame, self.request)
+        if self.cut.kind == ALL and not get_loss(self.problem.loss).kinks:
+            return average(rows, self.penalty, self._average(frame, sample), self.tol)
+        if whole:
+            return self._here(frame, sample)
+        first = sample.smaller(many.sample_sizes(len(sample.signs), self.cut.k / self.total)[0])
+        if many.serves(self.problem, self.cut, len(self.penalty)):
+            found = self._flow(frame, sample, rows)
+            if found is not None:
+                return found
+        return self._narrow(frame, first, rows)
+
+    def _average(self, frame: Frame, sample: Sample) -> Array:
+        """Coordinates of the average's end on the sample."""
+        here = ManyRows(sample.X, sample.signs, sample.mass, frame, self.problem.loss)
+        penalty = self.penalty * float(sample.mass.sum()) / self.total
+        return average(here, penalty, np.zeros(len(penalty)), self.tol).c
+
+    def _flow(self, frame: Frame, sample: Sample, rows: RemoteRows) -> Ended | None:
+        begun = start(sample, self.problem, self.cut, self.total, self.path, frame, self.penalty, self.tol)
+        if begun is None:
+            return None
+        flow = Flow(rows, self.cut.k, self.penalty, begun.metric, self.tol)
+        low, high = many.margins_of(rows.threshold, get_loss(rows.name), begun.ramp)
+        margins = sample.signs * frame.scores(sample.X, begun.c)
+        near = float(((margins > low - 1) & (margins < high + 1)).mean())
+        flow.gathers = SPARE * near * self.rows <= self.room
+        end = flow.run(begun.c, begun.ramp)
+        if end is None or end.sums.errors > (begun.errors + WORSE) * self.total:
+            return None
+        return Ended(end.c, flow.gap(end))
+
+    def _narrow(self, frame: Frame, few: Sample, rows: RemoteRows) -> Ended:
+        """Stages over all rows from the end on a few of them."""
+        share = float(few.mass.sum()) / self.total
+        smaller = replace(self.problem, alpha=self.problem.alpha * share)
+        smaller = smaller if self.problem.k is None else replace(smaller, k=min(1.0, self.cut.k / self.total))
+        c = frame.to_coordinates(*self.path(few, smaller))
+        losses = get_loss(rows.name).value(few.signs * frame.scores(few.X, c))
+        cut = replace(self.cut, k=self.cut.k * share)
+        spot = Spot(c, edge_at(cut, losses, few.mass, rows.threshold))
+        walk = Walk(rows, self.penalty, self.stage)
+        walk.steps = WALKED
+        spot, gap = narrow(walk, spot, self.cut, self.tol)
+        return Ended(spot.c, min(gap, 1.0))
+
+
+def average(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
+    """The minimum of an average by Newton steps, each one look; an L-BFGS for many columns."""
+    width = 1e-9  # no kinks
+    if len(penalty) > LARGEST_RANK:
+        return _quasi_newton(rows, penalty, start, tol)
+    c, best, step = start, None, np.zeros_like(start)
+    for _ in range(LIMIT):
+        sums = rows.tangents(c, LossWindow(), width)
+        value = sums.value + 0.5 * float(penalty @ c**2)
+        if best is not None and not value <= best[0] * (1 + 1e-12):
+            step = step / 4  # too far: the quadratic does not hold there
+            c = best[1] + step
+            continue
+        best = value, c, Ended(c, _gap(sums, value, penalty, rows.threshold))
+        gradient, matrix = sums.across.sum(axis=0) + penalty * c, sums.bend + np.diag(penalty)
+        scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+        matrix = matrix * scale[:, None] * scale + 1e-13 * np.eye(len(c))
+        step = -scale * np.linalg.solve(matrix, scale * gradient)
+        if -float(gradient @ step) <= 2 * PRECISE * value:
+            break
+        c = c + step
+    return best[2] if best is not None else Ended(start, np.inf)
+
+
+def _gap(sums: TangentSums, value: float, penalty: Array, threshold: float) -> float:
+    gap = (value - sums.bound(penalty)) / max(value, NOTHING * threshold * sums.held)
+    return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+
+
+def _quasi_newton(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
+    """SciPy's L-BFGS with one look per evaluation."""
+    seen: dict[bytes, float] = {}
+
+    def objective(c: Array) -> tuple[float, Array]:
+        sums = rows.tangents(c.copy(), LossWindow(), 1e-9)
+        value = sums.value + 0.5 * float(penalty @ c**2)
+        seen[c.tobytes()] = _gap(sums, value, penalty, rows.threshold)
+        return value, sums.across.sum(axis=0) + penalty * c
+
+    options = {"maxfun": QUASI_PASSES, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    return Ended(found.x, seen.get(found.x.tobytes(), 1.0))

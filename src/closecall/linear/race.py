@@ -42,8 +42,8 @@ HEAT_ROWS = 5000
 HEAT_TESTS = 500
 FINAL_TESTS = 10_000
 FINALISTS = 2
-#: The share of the rows that choose and judge where there is a guard. On 44 tables outside the study of dirt, with 5 %
-#: outlier rows, this gains half a point over asking all rows; clean tables do not mind.
+#: The share of the rows that choose and judge where there is a guard. On 21 tables outside the study of dirt, with 5 %
+#: outlier rows, this gains half a point over asking all rows; 20 clean tables lose nothing.
 CENTRAL = 0.9
 
 Pair = tuple[int, int]

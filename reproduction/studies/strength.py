@@ -117,7 +117,8 @@ def _row(who: str, guard: float, lines: list[Row], noise: list[Runs]) -> Row:
     gains = np.array([np.mean(each) for each in by_set.values()])
     dirty = [each for line, each in zip(lines, won, strict=True) if line.get("generated", 0) % len(TROUBLES)]
     return {
-        "who": who, "guard": guard, "sets": len(gains), "mean": float(gains.mean()),
+        "who": who, "guard": guard, "sets": len(gains), "tables": len(lines), "cases": len(noise),
+        "runs": min((len(runs) for runs in noise), default=0), "mean": float(gains.mean()),
         "dirty": float(np.mean(dirty)) if dirty else float("nan"),
         "better": float((gains >= 1).mean()), "worse": float((gains <= -1).mean()),
         "noise": max((float(np.mean(passed(runs, guard))) for runs in noise), default=float("nan")),
@@ -131,7 +132,11 @@ def page(rows: list[Row], figure: Path) -> str:
         for row in rows
     ]  # fmt: skip
     chosen = " and ".join(f"{row['guard']:g} for `{WHO[row['who']]}`" for row in rows if row["chosen"])
-    words = ", ".join(f"{row['sets']:.0f} for {WHO[row['who']]}" for row in rows if row["chosen"])
+    words = "; ".join(
+        f"{row['sets']:.0f} for {WHO[row['who']]}, {row['tables']:.0f} tables with all splits, and for the noise "
+        f"{row['cases']:.0f} cases of {row['runs']:.0f} runs or more"
+        for row in rows if row["chosen"]
+    )  # fmt: skip
     header = [
         "who decides", "guard", "mean gain (points)", "on dirty tables", "a point better", "a point worse",
         "noise that passes",
@@ -145,7 +150,7 @@ def page(rows: list[Row], figure: Path) -> str:
             markdown(header, lines),
             f"\nThe sets ({words}) are {GENERATED} generated tables, three in four of which have far rows or flipped "
             "labels in the training rows (*dirty*), and the PMLB sets whose name's SHA-256 begins with an even byte, "
-            "with splits that no other page uses. Noise is the case in [guards on noise](beyond-level.md) that passes "
+            "with splits that no other page uses. Noise is the case of [guards on noise](beyond-level.md) that passes "
             "most often. Weaker guards gain more on dirty tables, and lose a point more often on others.\n",
             made_by("strength"),
         ]

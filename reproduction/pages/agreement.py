@@ -118,7 +118,7 @@ def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
     """The cells of one table that disagree, largest first; a star marks those that do after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
-    heading = f"{_name(table)}, protocol {protocol}: {len(apart)} of {len(mine)} cells differ"
+    heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"
     columns: dict[str, Column] = {
         "cell": "{cell} ({model}, {loss})", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
         "paper": "{published:.2f}", "difference": "{difference:+.2f}",

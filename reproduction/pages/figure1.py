@@ -183,7 +183,7 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
     """Training errors on Examples 1 and 2, from the least-squares start and from the right side of the problem.
 
     In Example 1 the theory is about minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
-    average top-k with k > 2n; average top-k with k <= 2n has the zero function, which decides nothing. The two outliers
+    average top-k with k > 2n; average top-k with k <= 2n is minimised by zero, which decides nothing. The two outliers
     reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
     """
     records: list[Row] = []

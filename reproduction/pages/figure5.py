@@ -71,7 +71,7 @@ def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Tab
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
         here = [record for record in mine if (record["contamination"], record["level"]) == (name, level)]
         rows.append((f"{level} {name}", *(f"{r['accuracy']:.2f}" for r in here), f"{here[0]['majority']:.2f}"))
-    heading = f"Figure 5, test accuracy (%): {mine[0]['model']}, {loss}, protocol {mine[0]['protocol']}"
+    heading = f"Figure 5, test accuracy (%): {mine[0]['model']}, {loss}, {mine[0]['protocol']} protocol"
     header = ("added", *(LABELS[method] for method in METHODS), "majority")
     return Table(f"{stem}-{loss}", heading, header, tuple(rows), tuple(mine), (note,))
 
@@ -87,7 +87,7 @@ def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
                 found = _most([row for row in mine if row["contamination"] == name])
                 rows += [(f"{LABELS[method]}, {loss}, {name}", *found)] if found else []
     notes = (said("note.simulations"), *_outlier_notes(records))
-    heading = f"Figure 5, gain over average: {records[0]['model']}, protocol {records[0]['protocol']}"
+    heading = f"Figure 5, gain over average: {records[0]['model']}, {records[0]['protocol']} protocol"
     return Table(f"{stem}-gains", heading, ("method", "added", "gain", "ahead at"), tuple(rows), (), notes)
 
 

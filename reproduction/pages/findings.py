@@ -158,7 +158,7 @@ def _best(scores: Scores, loss: str) -> str:
 
 def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterator[str]:
     base, better = (METHODS.index(method) for method in PAIR)
-    words = {"significant": "significantly", "points": "by two points"}
+    words = {"significant": "significantly", "points": "at least two points"}
     for table in published:
         theirs, name = table.fractions(scores.model, loss), table.name.replace("table", "Table ")
         wins, losses = theirs[base, better], theirs[better, base]

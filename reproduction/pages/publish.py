@@ -241,7 +241,7 @@ def _cells_table(rows: Sequence[Row], protocol: str) -> Table:
         "cell": "{cell} ({model:.3}., {loss:.3}.)", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
         "paper": "{published:.2f}", "diff.": "{difference:+.2f}", "p": lambda row: p_value(row["p"]),
     }  # fmt: skip
-    return table_of("cells", f"Every cell beside the paper's, protocol {protocol}", columns, mine)
+    return table_of("cells", f"Every cell beside the paper's, {protocol} protocol", columns, mine)
 
 
 def _comparison_page(agreed: Sequence[Row]) -> list[Block]:

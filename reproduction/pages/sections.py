@@ -157,7 +157,7 @@ def _chosen_table(scores: Scores) -> Table:
     header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
     notes = (said("note.chosen"),)
     name = f"chosen-k-{scores.protocol}-{scores.model}"
-    heading = f"Chosen k*: {scores.model}, protocol {scores.protocol}"
+    heading = f"Chosen k*: {scores.model}, {scores.protocol} protocol"
     return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
 
 

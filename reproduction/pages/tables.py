@@ -26,7 +26,7 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
     """How the numbers were computed and which data sets are missing."""
     notes = [
         f"{len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, {scores.model} model, "
-        f"protocol {scores.protocol}."
+        f"{scores.protocol} protocol."
     ]
     if scores.splits == 1:
         notes.append("One split cannot be tested: no difference counts as significant.")
@@ -44,9 +44,10 @@ def _table(
     notes: Sequence[str] = (),
 ) -> Table:  # fmt: skip
     """A table for one loss, which its name, heading and records state."""
-    name, where = f"{kind}-{scores.protocol}-{scores.model}-{loss}", f"{scores.model}, {loss}, protocol"
+    name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
+    where = f"{scores.model}, {loss}, {scores.protocol} protocol"
     placed = [scores.where(loss) | record for record in records]
-    return table_of(name, f"{heading}: {where} {scores.protocol}", columns, placed, (*notes, *notes_on(scores)))
+    return table_of(name, f"{heading}: {where}", columns, placed, (*notes, *notes_on(scores)))
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:

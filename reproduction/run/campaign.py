@@ -160,7 +160,7 @@ def _variants(campaign: Campaign, asked: Sequence[Job], sizes: dict[str, dict[st
 
 
 def _options(way: _Variant, protocols: Sequence[str], model: str) -> RunOptions:
-    """The request for cells of a model; a target's own kind of cells is not named."""
+    """The request for cells of a model; a target's own kind of cells needs no model."""
     models = (model,) if model in MODELS else MODELS[:1]
     return RunOptions(way.splits, way.max_iter, tuple(protocols), models, recipe=way.recipe)
 

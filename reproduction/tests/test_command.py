@@ -68,7 +68,7 @@ def test_a_small_run_from_nothing_to_the_report(call, tmp_path: Path) -> None:  
     done = call("reproduce", *SMALL, *place)
     assert done.code == 0, done.err
     assert "finished: 4 of 4 cells" in done.out
-    assert "Close decay against average: linear, logistic, protocol sound" in done.out
+    assert "Close decay against average: linear, logistic, sound protocol" in done.out
     assert "report:" in done.out
     page = (tmp_path / "out" / "report.html").read_text()
     assert "corral" in page

@@ -61,9 +61,9 @@ def test_bad_schedules_are_explained() -> None:
     reducer = nn.AverageTopK(3)
     with pytest.raises(TypeError, match="has a m"):
         nn.CountSchedule(reducer, 5, count="m")
-    with pytest.raises(ValueError, match="parts of the run"):
+    with pytest.raises(ValueError, match="must satisfy 0 <= warmup"):
         nn.CountSchedule(reducer, 5, warmup=0.8, until=0.2)
-    with pytest.raises(ValueError, match="needs milestones"):
+    with pytest.raises(ValueError, match="milestones are required"):
         nn.CountSchedule(reducer, 5, shape="steps")
     with pytest.raises(ValueError, match="choose one of"):
         nn.CountSchedule(reducer, 5, shape="square")

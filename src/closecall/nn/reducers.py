@@ -199,8 +199,8 @@ class Tilted(Reducer):
     Parameters
     ----------
     t : float
-        Above 0 large losses count more, up to the largest alone; below 0 they count less, which suits outliers; 0 is
-        the average.
+        Above 0 large losses count more, up to the largest alone; below 0 they count less, which suits data with
+        outliers; 0 is the average.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`. The sum is n times the mean.
 

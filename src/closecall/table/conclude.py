@@ -222,11 +222,11 @@ def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Unit
 
 def _about(method: str) -> str:
     if method == MAJORITY:
-        return "no model: the most frequent class of the rows that learn"
+        return "no model: the most frequent class of the training rows"
     return {
-        "average": "the mean of all losses: what everybody minimises",
+        "average": "the mean of all losses, the usual objective",
         "close": "the k losses nearest to the boundary",
-        "close_decay": "the k losses nearest to the boundary, k falling from n while it learns",
+        "close_decay": "the k losses nearest to the boundary, k falling from n during training",
         "top": "the k largest losses", "atk": "the mean of the k largest losses",
         "maximal": "the largest loss", "trimmed": "all but the m largest losses",
         "ranked_range": "the k largest losses without the m largest",
@@ -279,7 +279,7 @@ def judge(
     asked = [found[name] for name in (plain[0], *over)]
     beaten = against(asked, found[MAJORITY]) if MAJORITY in found else {}
     if beaten and not learns and not any(each.helps for each in beaten.values()):
-        text = f"nothing here learns: always saying {largest!r} is as good"
+        text = f"no model learns anything here: always predicting {largest!r} is as good"
         return (
             "nothing",
             MAJORITY,

@@ -274,7 +274,7 @@ def close_calls(
     rows.
 
     A row has its number in the table (from 1, without the header line), the class, the predictions and their counts,
-    the lead (of the winner over the runner-up, over the median lead of its split), and the columns of largest weight.
+    the lead (of the winner over the runner-up, relative to the median of its split), and the columns of largest weight.
     """
     leads: dict[int, list[tuple[float, int]]] = {}
     for split in splits:

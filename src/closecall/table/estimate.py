@@ -64,7 +64,7 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
     if splits < 2 or count >= LEAST:
         return ""
-    return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to try the model on some of them"
+    return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to test the model"
 
 
 def estimate(
@@ -90,11 +90,11 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
     """One sentence on what was chosen, and why; the search used that metric."""
     setting = getattr(classifier, "setting_", "")
     if not isinstance(classifier, LinearClassifier):
-        return f"chosen: {type(classifier).__name__} as --model {model} says, {setting}"
+        return f"chosen: {type(classifier).__name__} as requested by --model {model}, {setting}"
     counts = f"alpha = {getattr(classifier, 'alpha_', getattr(classifier, 'alpha', 0)):g}"
     if not hasattr(classifier, "best_params_"):
         kind = classifier.aggregate.replace("_", " ")
-        words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as --model {model} says"
+        words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as requested by --model {model}"
         return f"{words}; {setting}" if setting else words
     taken = classifier.best_params_
     kind = classifier.aggregate_.replace("_", " ") + (", exact intercept" if taken["exact_intercept"] else "")

@@ -62,7 +62,7 @@ def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
     kinds = np.unique(values, return_inverse=True)[1]
     pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
     if pairs == len(np.unique(kinds)) == codes.max() + 1:
-        yield f"{name!r} is a copy of the target {target!r}: it knows the answer; leave it out with --drop {name!r}"
+        yield f"{name!r} is a copy of the target {target!r}; leave it out with --drop {name!r}"
         return
     folds = min(3, int(np.bincount(codes).min()))
     if folds < 2 or np.bincount(codes).max() >= LEAK * len(codes):
@@ -74,7 +74,7 @@ def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
     right = float((cross_val_predict(tree, (values - values.min())[:, None], codes, cv=cv) == codes).mean())
     if right >= LEAK:
         yield (
-            f"{name!r} alone predicts {100 * right:.1f} % of the rows: is it known before the answer is? If not, "
+            f"{name!r} alone predicts {100 * right:.1f} % of the rows: is it known before the target is? If not, use "
             f"--drop {name!r}"
         )
 
@@ -85,15 +85,15 @@ def _disguised(column: Any, values: Any) -> Iterator[str]:
     kinds = np.unique(known)
     if 2 < len(kinds) <= KINDS and len(known) >= 10 * len(kinds) and (kinds % 1 == 0).all():
         yield (
-            f"{column.name!r} has {len(kinds)} whole numbers only ({kinds[0]:g} to {kinds[-1]:g}): if they are "
-            f"categories, --nominal {column.name!r}"
+            f"{column.name!r} has {len(kinds)} different whole numbers ({kinds[0]:g} to {kinds[-1]:g}): if they are "
+            f"categories, use --nominal {column.name!r}"
         )
 
 
 def _many(column: Any, values: Array) -> Iterator[str]:
     kinds = len(np.unique(values))
     if column.kind == "nominal" and kinds > 20 and len(values) <= ALMOST * kinds:
-        yield f"{column.name!r} has {kinds} names in {len(values)} rows, almost an identifier; --drop {column.name!r}"
+        yield f"{column.name!r} has {kinds} names in {len(values)} rows, almost an identifier: --drop {column.name!r}"
 
 
 def _header(table: Sheet) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _header(table: Sheet) -> Iterator[str]:
     if sum(like) > len(names) / 2:
         yield (
             f"the first line ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''}) looks like a row, not like "
-            "names: if the header is missing, put one in front"
+            "names: if the header is missing, add one"
         )
 
 
@@ -115,5 +115,5 @@ def _delimiter(table: Sheet) -> Iterator[str]:
         for mark in (";", "\t", "|", ","):
             if mark in name and len(text) and text.str.contains(mark, regex=False).mean() > 0.9:
                 shown = {"\t": "$'\\t'"}.get(mark, repr(mark))
-                yield f"the column {name!r} holds {mark!r} in name and values: if it separates columns, --sep {shown}"
+                yield f"{name!r} holds {mark!r} in name and values: if it separates columns, use --sep {shown}"
                 return

@@ -62,7 +62,7 @@ def is_large(paths: Sequence[str]) -> bool:
 
 
 def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[str, list[str], tuple[str, ...]]:
-    """The target, the features, and notes; an error for a column that is not numeric or missing."""
+    """The target, the features, and notes; a column that is missing or not numeric raises an error."""
     first, kinds = first_columns(paths)
     target, notes = target_of(need_pandas().DataFrame(columns=list(kinds)), target, first)
     strange = [name for name in drop if name not in kinds]
@@ -127,7 +127,7 @@ def fit_streamed(
     recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
     more = (*more, *_pulled(found, used, names, recast))
     if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
-        multiclass, more = "ovr", (*more, "each class is fitted against the rest (--multiclass ovr): the rows are many")
+        multiclass, more = "ovr", (*more, "too many rows: each class is fitted against the rest (--multiclass ovr)")
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
     if STREAMED[model] is DaskCloseKClassifierCV:
         settings |= {"calibration": "sigmoid", "random_state": 0}

@@ -1,8 +1,8 @@
 """A partition of the rows: its content, its survey, its coordinates, and numbers from the hashes of its rows.
 
 Coordinates are those of standardised columns, ``z = (x - mean) / scale``, the intercept last. A row enters as
-``-y * z``, as in :class:`closecall.solvers.design.Design`: a product with coordinates is minus its margin, with minus
-a slope its gradient.
+``-y * z``, as in :class:`closecall.solvers.design.Design`: multiplied by coordinates it gives minus its margin,
+multiplied by minus a slope its gradient.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class OverPartitions(LinearClassifier):
             Dense; not scaled here.
         y : Dask array or series (samples,)
         sample_weight : Dask array or series (samples,), optional
-            Masses: weight 2 equals two copies, weight 0 equals no row.
+            Masses: weight 2 is equivalent to two copies, weight 0 to leaving the row out.
 
         Returns
         -------
@@ -182,7 +182,8 @@ class DaskAggregateLossClassifier(OverPartitions):
     """:class:`closecall.AggregateLossClassifier` on Dask collections.
 
     A table of at most ``max_gathered`` entries is gathered and fitted in memory: the same model, bit for bit. A larger
-    one is fitted in passes over its partitions by the in-memory solvers, which ask all rows: ``average`` of a convex
+    one is fitted in passes over its partitions by the in-memory solvers, which evaluate all rows: ``average`` of a
+    convex
     loss, ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the
     hinge, ramp and focal losses and classes learnt jointly need all rows in one place and are rejected beyond that
     size.

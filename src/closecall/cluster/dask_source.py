@@ -161,7 +161,7 @@ def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def _answers(client: Any) -> bool:
-    """Whether the scheduler is still there; a lost task may be the first sign that it is not."""
+    """Whether the scheduler still responds; a lost task may be the first sign that it does not."""
     end = time.monotonic() + PATIENCE
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)

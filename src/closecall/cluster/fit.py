@@ -1,4 +1,4 @@
-"""A fit over partitions: a survey, a sample, and the solvers in memory that ask all rows."""
+"""A fit over partitions: a survey, a sample, and the in-memory solvers, which evaluate all rows."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def tasks(
     survey: Survey, frame: Frame, problem: Problem, labels: Sequence[Any], manner: Manner, block: Block,
     whole: bool = False, *, room: int = ROOM, fold: tuple[int, int] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """The problem of each label against the rest, as works of :class:`closecall.cluster.solve.Together`."""
+    """The problem of each label against the rest, as tasks of :class:`closecall.cluster.solve.Together`."""
     total, mass, words = total_mass(survey, frame), frame.masses(block.y, block.mass), row_hashes(block.X)
     cut, intercept = select_by(problem, total, frame.size), (manner.fit_intercept, manner.penalize_intercept)
     penalty, found = frame.penalty(problem.alpha, manner.penalize_intercept), []

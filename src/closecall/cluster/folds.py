@@ -71,7 +71,7 @@ def judged(frame: Frame, contest: Contest, block: Block) -> Array:
 
     Masses of the rows on which both, only the first, only the second, or neither is right.
 
-    If few rows of a label are left, they also count for those that chose.
+    If few rows of a label are left, rows that helped to choose count as well.
     """
     found = np.zeros((2, len(contest.models), 4))
     most = min(contest.shares.values())

@@ -117,7 +117,9 @@ class Passes:
         return [block for block in self.run("gather", whole) if len(block)]
 
     def draw(self, shares: dict[Any, float]) -> Block:
-        """A sample with these shares of each label, by the hashes of the rows; masses are what each stands for."""
+        """A sample with these shares of each label, by the hashes of the rows; the mass of each row is that of the
+        rows it represents.
+        """
         return joined(self.run("sample", partial(draw, shares)))
 
 

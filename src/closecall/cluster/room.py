@@ -34,5 +34,5 @@ def memory_here() -> int:
 
 
 def near_room() -> int:
-    """How many entries of rows near the boundary may be kept, so that steps need no pass and give the same result."""
+    """How many entries of rows near the boundary may be kept; steps then need no pass and give the same result."""
     return max(ROOM, int(SHARE * memory_here()) // 8)

@@ -45,8 +45,8 @@ class DaskCloseKClassifierCV(OverPartitions):
     A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. From a
     larger one, a sample of at most half the rows is gathered to choose alpha for logistic regression, and alpha and k
     for close-k. Both are then fitted in passes without one fold, and without another (more if folds are small), and
-    compared on the rows of that fold that did not choose: the paired gain, its standard error and the guard are those
-    of the search in memory. The winner is fitted to all rows. The exact intercept is not tried here.
+    compared on the rows of that fold that were not used to choose: the paired gain, its standard error and the guard
+    are those of the search in memory. The winner is fitted to all rows. The exact intercept is not tried here.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ random_state
             self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
 
     def _folds(self) -> int:
-        """The number of folds; an error for what only a search in memory can do."""
+        """The number of folds; options that only a search in memory supports raise an error."""
         only = "only where the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
         if self.scoring not in (None, "accuracy"):
             raise ValueError(f"scoring={self.scoring!r} is possible {only}")

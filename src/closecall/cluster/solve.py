@@ -1,4 +1,6 @@
-"""One problem over partitions: the solvers in memory ask rows elsewhere, and a pass answers several problems."""
+"""One problem over partitions: in-memory solvers request sums over rows elsewhere, and a pass serves several
+problems.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ SPARE = 1.2
 
 @dataclass(frozen=True)
 class Request:
-    """What a problem asks all rows: a method of :class:`closecall.solvers.many.ManyRows` and its arguments.
+    """A request to all rows: a method of :class:`closecall.solvers.many.ManyRows` and its arguments.
 
     Parameters
     ----------
@@ -73,13 +75,13 @@ def answer(frame: Frame, requests: Sequence[Request], block: Block) -> list[Any]
 
 
 class Together:
-    """Problems in threads of their own: a pass runs when each of those that are left has asked."""
+    """Problems in separate threads: a pass runs once each of those still running has made a request."""
 
     def __init__(self, passes: Passes, frame: Frame) -> None:
         self.passes, self.frame, self.asked = passes, frame, queue.SimpleQueue[Any]()
 
     def run(self, works: Sequence[Callable[[Callable[[Request], Any]], Any]]) -> list[Any]:
-        """The results of works, each of which is given a function that asks all rows."""
+        """The results of tasks, each of which receives a function that sends a request to all rows."""
         answers = [queue.SimpleQueue[Any]() for _ in works]
         for number, work in enumerate(works):
             threading.Thread(target=self._work, args=(number, work, answers[number]), daemon=True).start()
@@ -164,7 +166,7 @@ class RemoteRows:
         return factor * sums.value, factor * sums.held, sums.bound(penalty, factor)
 
     def largest(self, c: Array, k: float) -> float:
-        """A bound from above on the sum of the largest losses of the mass k: by those above the last edge."""
+        """An upper bound on the sum of the largest losses of the mass k, from those above the last edge."""
         if not np.isfinite(self.edge):
             return self.tangents(c, LossWindow(), KINK).value
         found = self.keys(c, None, -self.edge, -self.edge)
@@ -173,7 +175,7 @@ class RemoteRows:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a problem: coordinates and gap."""
+    """The solution of a problem: coordinates and gap."""
 
     c: Array
     gap: float
@@ -241,7 +243,7 @@ class Task:
         return self._narrow(frame, first, rows)
 
     def _average(self, frame: Frame, sample: Sample) -> Array:
-        """Coordinates of the average's end on the sample."""
+        """Coordinates of the average's minimum on the sample."""
         here = ManyRows(sample.X, sample.signs, sample.mass, frame, self.problem.loss)
         penalty = self.penalty * float(sample.mass.sum()) / self.total
         return average(here, penalty, np.zeros(len(penalty)), self.tol).c
@@ -261,7 +263,7 @@ class Task:
         return Ended(end.c, flow.gap(end))
 
     def _narrow(self, frame: Frame, few: Sample, rows: RemoteRows) -> Ended:
-        """Stages over all rows from the end on a few of them."""
+        """Stages over all rows, starting from the solution on a few of them."""
         share = float(few.mass.sum()) / self.total
         smaller = replace(self.problem, alpha=self.problem.alpha * share)
         smaller = smaller if self.problem.k is None else replace(smaller, k=min(1.0, self.cut.k / self.total))
@@ -276,7 +278,7 @@ class Task:
 
 
 def average(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
-    """The minimum of an average by Newton steps, each one look; an L-BFGS for many columns."""
+    """The minimum of an average by Newton steps, one pass each, or by L-BFGS for many columns."""
     width = 1e-9  # no kinks
     if len(penalty) > LARGEST_RANK:
         return _quasi_newton(rows, penalty, start, tol)
@@ -305,7 +307,7 @@ def _gap(sums: TangentSums, value: float, penalty: Array, threshold: float) -> f
 
 
 def _quasi_newton(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
-    """SciPy's L-BFGS with one look per evaluation."""
+    """SciPy's L-BFGS with one pass per evaluation."""
     seen: dict[bytes, float] = {}
 
     def objective(c: Array) -> tuple[float, Array]:

@@ -153,7 +153,7 @@ class BoundPull:
 
 
 def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Losses, aggregates and folds (3, rows) as C's numbers; -1 if unsupported.
+    """Losses, aggregates and folds (3, rows) as the codes used in C; -1 if unsupported.
 
     Examples
     --------

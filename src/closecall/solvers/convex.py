@@ -1,6 +1,7 @@
 """The convex phase: `average` problems, by second-order steps where they are cheap, else by a batched L-BFGS.
 
-Neither goes uphill. In the L-BFGS all problems advance together, one pass over the data for each trial point, but every
+Neither ever increases the objective. In the L-BFGS all problems advance together, one pass over the data for each
+trial point, but every
 row has its own line search, memory and stopping. Its coordinates are scaled by the diagonal of the curvature's bound,
 ``c * z^2 + alpha``. Where the columns are not independent the diagonal does not bound the curvature, but few directions
 exceed it, which the memory learns; the first step is short enough for them. There the hinge is rounded over a width

@@ -38,7 +38,7 @@ class Design:
     Parameters
     ----------
     signed : array or CSR matrix (samples, coordinates)
-        Rows ``-y * z``: a product with coordinates is minus the margins, with slopes a gradient.
+        Rows ``-y * z``: multiplied by coordinates they give minus the margins, multiplied by slopes a gradient.
     spectrum : array (coordinates,)
         A diagonal that bounds the mass-weighted Gram matrix of the rows.
     penalized : array (coordinates,)

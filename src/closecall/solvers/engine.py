@@ -364,7 +364,7 @@ def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float, sharpened: Any = No
 def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float, float]:
     """The objective at a spot for a unit of the mass inside, with the weights of a ramp held, and their gap.
 
-    Where the problem is convex its own value counts, and weights of at most the mass k are a point of its dual.
+    If the problem is convex, its own value counts, and weights of at most the mass k are a point of its dual.
     """
     walk.kind, walk.ramp = cut.kind, ramp
     threshold, penalty = walk.rows.threshold, 0.5 * float((walk.penalty * spot.c**2).sum())
@@ -421,7 +421,7 @@ Path = tuple[int, float, list[tuple[float, list[int]]]]
 
 
 def _alike(alpha: Array, fold_of: Array, k: Array) -> list[list[Path]]:
-    """Paths (fold, alpha, [(k, problems)], the largest k first), those with equally many k together."""
+    """Paths (fold, alpha, [(k, problems)], the largest k first), those with the same number of k together."""
     found: dict[tuple[int, float], dict[float, list[int]]] = {}
     for place, key in enumerate(zip(fold_of.tolist(), alpha.tolist(), strict=True)):
         found.setdefault(key, {}).setdefault(float(k[place]), []).append(place)

@@ -143,7 +143,7 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
 def select(keys: Array, k: Array, mass: Mass) -> Array:
     """Weights of the mass k with the smallest keys; ties share (boolean where every weight is 0 or 1).
 
-    The fast twin of :func:`closecall.aggregates.take_smallest`.
+    The fast version of :func:`closecall.aggregates.take_smallest`.
 
     Parameters
     ----------

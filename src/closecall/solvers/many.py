@@ -1,13 +1,14 @@
 """Many rows, in memory or in several places: sums over rows, and a certified point of close-k near a sample's end.
 
-A look at all rows is what costs, so few are taken. The path is followed on a sample of the rows by
+Passes over all rows are the main cost, so there are few of them. The path is followed on a sample of the rows by
 :mod:`closecall.solvers.engine`, and its end moves to a stationary point of all rows. Every sum is additive over rows,
-so rows in several places only add up.
+so sums from several places are simply added.
 
 With many rows the penalty of an example is small and scores are large: most losses inside the cut are tiny, and a ramp
 as wide as a share of the cut would reach all correct rows. The ramp here has its width in the logarithms of the losses
 below T (times T, which is the same at T), and its unknown is the *place*, minus the logarithm of the smallest selected
-loss. The equations are that the gradient is zero and that the weights sum to k: a flow leads to their solution. Its
+loss. The equations state that the gradient is zero and that the weights sum to k; they are solved by following a
+flow. Its
 steps are those of an implicit Euler scheme in the metric of the curvature (pseudo-transient continuation), longer as
 the gradient falls, and limited where the selection moves with the coordinates and little pulls them back. Measured on
 10^5 x 20, k = 0.1, alpha = 1: 0.03 s, where the stages of :mod:`closecall.solvers.stages` at fixed cuts need 5 s and
@@ -17,8 +18,8 @@ A point is certified for the weights of a ramp so narrow that it changes no loss
 Tangents may touch anywhere: they touch where a Newton step with these weights would end, so the gap is about what that
 step would gain, and a wide ramp's point is certified at once where rows are many.
 
-Rows near the window are gathered if there is room. The certificate is always of all rows, and tells whether any was
-missing.
+Rows near the window are gathered if there is room. The certificate always covers all rows, and would reveal a missing
+one.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Standard:
 
 
 def standards(X: Array, mass: Array, fit_intercept: bool, penalize_intercept: bool) -> Standard:
-    """Means and scales of the columns; only a free intercept takes means away.
+    """Means and scales of the columns; means are subtracted only if there is a free intercept.
 
     Examples
     --------
@@ -178,18 +179,18 @@ class TangentSums:
 
 @dataclass(frozen=True)
 class FlowSums(TangentSums):
-    """Sums over rows weighed by a ramp, and how they change.
+    """Sums over rows weighted by a ramp, and their derivatives.
 
     Parameters
     ----------
     gradient : array (coordinates,)
         Of the weighted losses, at the coordinates.
     moved : array (coordinates, coordinates)
-        What the change of the weights adds to the gradient's derivative.
+        The contribution of the changing weights to the gradient's derivative.
     by_place, mass_by_c : arrays (coordinates,)
-        Derivatives of the gradient by the place, and of the mass by the coordinates.
+        Derivatives of the gradient with respect to the place, and of the mass with respect to the coordinates.
     mass_by_place, errors : float
-        The derivative of the mass by the place, and the misclassified mass.
+        The derivative of the mass with respect to the place, and the misclassified mass.
     """
 
     gradient: Array
@@ -276,7 +277,7 @@ class ManyRows:
         return bool((self.mass == 1).all())
 
     def margins(self, c: Array) -> Array:
-        """Margins (samples,), in the precision of X; kept until other coordinates are asked for."""
+        """Margins (samples,), in the precision of X; kept until other coordinates are requested."""
         if self.known[0] != c.tobytes():
             margins = self.standard.scores(self.X, c) * self.signs if self.held is None else -(self.held @ c)
             self.known = c.tobytes(), margins
@@ -306,7 +307,7 @@ class ManyRows:
             yield Margins(across, self.name, self.mass[rows]), np.stack([signs < 0, signs > 0]).astype(np.float64)
 
     def hold(self, room: Array | None = None) -> Array:
-        """Standardise the rows once, for many looks: ``-y * z`` (samples, coordinates), in ``room`` if they fit."""
+        """Standardise the rows once, for many passes: ``-y * z`` (samples, coordinates), in ``room`` if they fit."""
         if room is None or len(room) < len(self.X):  # fresh memory costs more than to fill it
             room = np.empty((len(self.X) * 9 // 8, self.standard.size))
         self.held = room[: len(self.X)]
@@ -352,7 +353,7 @@ class ManyRows:
         return found
 
     def gather(self, c: Array, low: float, high: float) -> NearRows:
-        """The rows with margins between two."""
+        """The rows with margins between two bounds."""
         margins = self.margins(c)
         inside = (margins > low) & (margins < high)
         near = np.flatnonzero(inside & (self.mass > 0) if self.massless else inside)
@@ -381,13 +382,13 @@ def _levels(window: LossWindow, width: float) -> tuple[float, float]:
 
 
 def _reach(threshold: float, ramp: Ramp) -> tuple[float, float]:
-    """The losses between which a ramp weighs rows."""
+    """The range of losses that a ramp weights."""
     edge, width = np.exp(-ramp[0]), ramp[1]
     return edge * np.exp(-width / (2 * threshold)), 2 * threshold - edge + width / 2
 
 
 def margins_of(threshold: float, loss: Loss, ramp: Ramp) -> tuple[float, float]:
-    """The margins between which a ramp weighs rows, and those just outside."""
+    """The range of margins that a ramp weights, and a slightly wider one."""
     low, high = _reach(threshold, (ramp[0], max(ramp[1], SEEN)))
     return margin_at(loss, high), margin_at(loss, low)
 
@@ -422,7 +423,9 @@ def _flow(loss: Loss, signed: Array, mass: Array, c: Array, ramp: Ramp, reach: R
 
 
 def ramp_parts(threshold: float, ramp: Ramp, losses: Array) -> tuple[Array, Array, Array]:
-    """Shares of the losses (samples,), not clipped to [0, 1], and their derivatives by the loss and by the place."""
+    """Shares of the losses (samples,), not clipped to [0, 1], and their derivatives with respect to the loss and the
+    place.
+    """
     (place, width), wrong = ramp, losses >= threshold
     edge, small = np.exp(-place), np.maximum(np.where(wrong, threshold, losses), 1e-300)
     shares = 0.5 + np.where(wrong, 2 * threshold - edge - losses, threshold * (np.log(small) + place)) / width
@@ -456,7 +459,7 @@ def place_of(threshold: float, losses: Array, mass: Array, k: float, width: floa
 
 
 def margin_at(loss: Loss, level: float) -> float:
-    """The margin at which a falling loss is at ``level``; infinite where it is not.
+    """The margin at which a falling loss is at ``level``; infinite if it never is.
 
     Examples
     --------
@@ -495,7 +498,7 @@ class Flow:
         The mean square by which a move of the coordinates changes the margins.
     tol : float
     gathers : bool
-        Whether the rows near the window may come to one place.
+        Whether the rows near the window may be gathered in one place.
     """
 
     rows: Any
@@ -510,7 +513,7 @@ class Flow:
     local: Any = field(default=None, init=False)
 
     def run(self, c: Array, ramp: Ramp) -> Point | None:
-        """A certified point, near c if the first ramp has one there."""
+        """A certified point, near c if there is one for the first ramp."""
         narrowing, gentler, enough = NARROWING, 0, ROUGH * self.tol
         point = self.stage(c, ramp, NEARBY, enough)
         if point is None and ramp[1] < WIDEST:
@@ -589,7 +592,7 @@ class Flow:
         return None
 
     def see(self, c: Array, ramp: Ramp, touch: Array | None, whole: bool = False) -> Point:
-        """One look: at gathered rows as long as no other row can have come in, unless at the ``whole``."""
+        """One evaluation, on the gathered rows as long as no other row can have entered, or on the ``whole``."""
         rows = self.rows if whole or not self.gathers else self._gathered(c, ramp)
         self.looks += 1
         sums = rows.flow(c, ramp, touch)
@@ -598,7 +601,7 @@ class Flow:
         return replace(found, residual=decrement / self.value(found) + ((sums.held - self.k) / self.k) ** 2)
 
     def _gathered(self, c: Array, ramp: Ramp) -> Any:
-        """Rows near the window, gathered anew where margins may have moved by more than there is to spare."""
+        """Rows near the window, gathered again if margins may have moved by more than the spare width."""
         low, high = margins_of(self.rows.threshold, get_loss(self.rows.name), ramp)
         if self.center is not None:
             spare, move = min(low - self.reach[0], self.reach[1] - high), c - self.center
@@ -666,7 +669,7 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 def serves(problem: Problem, cut: LossCut, size: int) -> bool:
-    """Whether a flow solves a problem: a close selection of a smooth convex loss with a penalty."""
+    """Whether a problem can be solved by a flow: a close selection of a smooth convex loss with a penalty."""
     loss = get_loss(problem.loss)
     return cut.kind == CLOSE and loss.convex and not loss.kinks and problem.alpha > 0 and size <= LARGEST_RANK
 
@@ -697,7 +700,7 @@ def sample_sizes(rows: int, k: float) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows with labels -1 and +1, their hashes, and masses by what each stands for."""
+    """Some rows with labels -1 and +1, their hashes, and the mass that each represents."""
 
     X: Array
     signs: Array
@@ -706,7 +709,7 @@ class Sample:
 
     @classmethod
     def draw(cls, X: Array, signs: Array, mass: Array, words: Array, room: int) -> Sample:
-        """About so many rows by their hashes, those of a rare label more often."""
+        """About this many rows, chosen by their hashes; those of a rare label are chosen more often."""
         ahead = int(np.count_nonzero(signs > 0))
         shares = shares_of({1: ahead, -1: len(signs) - ahead}, room)
         limits = np.where(signs > 0, shares[1], shares[-1])
@@ -738,7 +741,7 @@ def start(
     sample: Sample, problem: Problem, cut: LossCut, total: float, path: Any, standard: Standard, penalty: Array,
     tol: float,
 ) -> Start | None:  # fmt: skip
-    """The end of a problem over the mass ``total`` on a sample; None if k reaches beyond the losses that it has.
+    """The solution of a problem over the mass ``total`` on a sample; None if k exceeds the losses in it.
 
     ``path(sample, problem)`` solves a problem on a few of its rows.
     """
@@ -769,7 +772,7 @@ def start(
 
 
 def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: float | None) -> tuple[Any, ...] | None:
-    """Solve one problem on many rows in memory; None if this finds no end.
+    """Solve one problem on many rows in memory; None if no solution is found.
 
     Returns
     -------

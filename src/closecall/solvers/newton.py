@@ -227,8 +227,8 @@ def _line_search(
     """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 if only rounding error remains.
 
     Also returns the margins, their exponentials and the objectives there, which the next step reuses. A problem that is
-    ``near`` its optimum, and moves no margin far enough to double its curvature, cannot go uphill: it takes the whole
-    step without further evaluation. ``along`` is the change of the negative margins per unit step.
+    ``near`` its optimum, and moves no margin far enough to double its curvature, cannot increase its objective: it
+    takes the whole step without further evaluation. ``along`` is the change of the negative margins per unit step.
     """
     t = np.where(near & (np.abs(along).max(axis=1) <= _STRAIGHT), 1.0, 0.0)
     waiting, trial, reached = np.flatnonzero(t == 0), 1.0, value.copy()

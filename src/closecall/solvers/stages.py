@@ -1,4 +1,4 @@
-"""One stage of a path, cuts that count a mass, and one path of stages, in NumPy: the slow twin of `stages.h`.
+"""One stage of a path, cuts that count a mass, and one path of stages, in NumPy: the slow version of `stages.h`.
 
 It works for every loss, several classes, and rows in several places.
 """

@@ -2,7 +2,7 @@
 
 One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, a division in the design's coordinates. c bounds
 the loss's curvature and kappa how much of ``X'X`` k examples can carry: for k examples in r dimensions about ``(sqrt(k)
-+ sqrt(r))^2 / n`` of it (Marchenko & Pastur), at most all. eta starts at 1; when a window of steps goes to and fro
++ sqrt(r))^2 / n`` of it (Marchenko & Pastur), at most all. eta starts at 1; when a window of steps goes back and forth
 instead of forward (its net move is under half its path), the selection is chattering and eta is halved. A problem
 leaves when a window's mean step moves the margins by less than ``tol`` of their size; its certificate decides whether
 it has converged.
@@ -178,7 +178,7 @@ def descend(
     steps : int
         E, the length of a run.
     tol : float
-        A row rests when the mean step of a window moves the margins by less than this share of their size.
+        A row stops when the mean step of a window moves the margins by less than this share of their size.
     block_rows, wide_rows : int
         Rows evaluated together, by NumPy and by the compiled kernel.
     extra : int

@@ -152,9 +152,9 @@ class AggregateLossClassifier(_OneSetting):
     tol : float
         A fit has converged if its certificate ``gap_`` is at most this; otherwise it warns (``ConvergenceWarning``).
     solver : {"path", "algorithm1"}
-        How close aggregates are minimised: as clipped losses along a path of cuts, or by the steps of the paper's
-        Algorithm 1. Sparse, very wide (256 columns) and very long (80,000 rows) tables, joint classes and an ``init``
-        other than least squares always use the steps; so do the other aggregates.
+        How selections are minimised: as clipped losses along a path of cuts, or by the steps of the paper's Algorithm
+        1. Sparse and very wide tables (256 columns), joint classes and an ``init`` other than least squares always use
+        the steps. On 80,000 rows or more, the path is followed on a sample and ends on all rows.
     n_starts : int or None
         How many starts a path is followed from: the first uses the masses as they are, the second leaves out the most
         extreme rows, the others use random masses. The result with the fewest training errors is kept. None means ten,
@@ -191,7 +191,8 @@ class AggregateLossClassifier(_OneSetting):
     gap_ : array
         The certificate of each problem solved, relative to its objective: how far the objective can be above its
         minimum (convex loss and aggregate), or how far it could fall with the weights held at their final values (other
-        aggregates, where examples whose losses differ by at most ``tol`` times the mean loss may share the last place).
+        aggregates, where examples whose losses differ by at most ``2 * tol`` times the objective per unit of selected
+        mass may share the last place).
     converged_ : bool
         Whether every gap is at most ``tol``.
     k_ : float

@@ -258,7 +258,7 @@ class AggregateLossClassifierCV(_Search):
         a number, small tables are also judged in fresh folds. If every fold trains only on the past, the errors are
         computed over blocks of time.
     scoring : str, callable or None
-        None is accuracy. None is accuracy. Other scores are compared fold by fold instead of row by row; those that
+        None is accuracy. Other scores are compared fold by fold instead of row by row; those that
         need probabilities need a ``calibration``.
     guard : float
         How many standard errors a gain over the baseline must exceed, see :mod:`closecall.paired`; 0 picks the best

@@ -2,8 +2,8 @@
 
 On many rows, paths begin on a sample, and the last edges are placed on all rows. The certificate is that of
 :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow that changing losses by at most
-``tol`` times the mean loss gives exactly this selection. If the problem is convex, they are a point of its dual, and
-the bound is that of the minimum.
+``tol`` times the objective per unit of selected mass gives exactly this selection. If the problem is convex, they are a
+point of its dual, and the bound is that of the minimum.
 """
 
 from __future__ import annotations

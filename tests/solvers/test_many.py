@@ -10,7 +10,8 @@ from closecall import CloseKClassifier, Problem
 from closecall.linear.training import _sorted
 from closecall.losses import get_loss
 from closecall.solvers import solve
-from closecall.solvers.many import FlowSums, ManyRows, Standard, margin_at, place_of
+from closecall.solvers.blocked import FlowSums, ManyRows, Standard, margin_at
+from closecall.solvers.flow import place_of
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from .._names import Array, spread_out
 from ..linear.training import LARGEST
-from ..solvers.many import Standard
+from ..solvers.blocked import Standard
 
 #: Entries of X that are float64 at a time: they stay in cache.
 PIECE = 1 << 18

@@ -21,10 +21,12 @@ from ..linear.training import NEGLIGIBLE, Training, column_sizes, row_hashes
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import many
+from ..solvers.blocked import KeySums, ManyRows, NearRows, TangentSums, margins_of
 from ..solvers.certificate import NOTHING
 from ..solvers.cuts import ALL, LookSums, LossCut, LossWindow, edge_at
 from ..solvers.engine import Engine, narrow
-from ..solvers.many import WORSE, Flow, KeySums, ManyRows, NearRows, Sample, TangentSums, start
+from ..solvers.flow import Flow
+from ..solvers.many import WORSE, Sample, start
 from ..solvers.newton import LARGEST_RANK
 from ..solvers.stages import KINK, Spot, Walk
 from .blocks import Block, Frame, fold_of
@@ -41,7 +43,7 @@ SPARE = 1.2
 
 @dataclass(frozen=True)
 class Request:
-    """A request to all rows: a method of :class:`closecall.solvers.many.ManyRows` and its arguments.
+    """A request to all rows: a method of :class:`closecall.solvers.blocked.ManyRows` and its arguments.
 
     Parameters
     ----------
@@ -127,7 +129,7 @@ class Together:
 
 
 class RemoteRows:
-    """Rows of all partitions, with the methods that :class:`closecall.solvers.many.ManyRows` has."""
+    """Rows of all partitions, with the methods that :class:`closecall.solvers.blocked.ManyRows` has."""
 
     def __init__(self, ask: Callable[[Request], Any], standard: Frame, request: Request) -> None:
         self.standard, self.name = standard, request.loss
@@ -253,7 +255,7 @@ class Task:
         if begun is None:
             return None
         flow = Flow(rows, self.cut.k, self.penalty, begun.metric, self.tol)
-        low, high = many.margins_of(rows.threshold, get_loss(rows.name), begun.ramp)
+        low, high = margins_of(rows.threshold, get_loss(rows.name), begun.ramp)
         margins = sample.signs * frame.scores(sample.X, begun.c)
         near = float(((margins > low - 1) & (margins < high + 1)).mean())
         flow.gathers = SPARE * near * self.rows <= self.room

@@ -343,3 +343,10 @@ def test_frames_and_text_pass_through() -> None:
     assert model.feature_names_in_.tolist() == ["town", "size"]
     ExactThresholdClassifier(members[0], random_state=0).fit(table, y).predict(table)
     assert list(itertools.islice(model.classes_, 2)) == ["no", "yes"]
+
+
+def test_codes_of_equal_rows_do_not_depend_on_the_process() -> None:
+    """Python salts its hashes, and chance is drawn by the units' numbers: they follow the order of the rows."""
+    X = np.array([[3.0, 1.0], [0.5, 2.0], [3.0, 1.0], [-0.0, 1.0], [0.0, 1.0]])
+    assert equal_rows(X).tolist() == [0, 1, 0, 2, 2]
+    assert equal_rows(np.array([["b", "a"], ["a", "a"], ["b", "a"]], dtype=object)).tolist() == [0, 1, 0]

@@ -96,8 +96,12 @@ def equal_rows(X: Any) -> Array:
         table = np.asarray(X)
         table = table.reshape(len(table), -1)
         if table.dtype.kind in "biuf":
-            return np.array([hash((row + 0.0).tobytes()) for row in table])  # -0.0 becomes 0.0
-        return np.array([hash(tuple(row)) for row in table.tolist()])
+            keys: list[Any] = [(row + 0.0).tobytes() for row in table]  # -0.0 becomes 0.0
+        else:
+            keys = [tuple(row) for row in table.tolist()]
+        # By first appearance: Python's hashes differ from process to process, and units are numbered by these codes.
+        known: dict[Any, int] = {}
+        return np.array([known.setdefault(key, len(known)) for key in keys])
     except (TypeError, ValueError):
         return np.arange(len(X) if hasattr(X, "__len__") else X.shape[0])
 

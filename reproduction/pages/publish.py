@@ -218,7 +218,7 @@ def _target_page(
 
 
 def _without_holes(table: Table) -> Table:
-    """The page lists what was left out only once."""
+    """The table without its notes on what was left out, which the page lists once."""
     return replace(table, notes=tuple(note for note in table.notes if not note.startswith("Left out,")))
 
 

@@ -50,7 +50,7 @@ class Job:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Those requested, or the target's own kind of cells."""
+        """The models requested, or else the target's own."""
         return plan.models_of(self.target, self.options)
 
     @property

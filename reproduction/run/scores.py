@@ -128,7 +128,7 @@ class Scores:
         return self.of("test", loss, methods)
 
     def of(self, what: str, loss: str, methods: Sequence[str] = METHODS) -> Array:
-        """Any of the values (datasets, methods, splits)."""
+        """The values called ``what``, an array (datasets, methods, splits)."""
         return self.values[what][LOSSES.index(loss)][:, [self.methods.index(method) for method in methods]]
 
 

@@ -48,7 +48,7 @@ WHO = {"search": "CloseKClassifierCV", "referee": "GuardedClassifierCV"}
 
 
 def even(name: str) -> bool:
-    """Whether a set is in the half that chooses.
+    """Whether a set is in the half used to choose the guard.
 
     Examples
     --------

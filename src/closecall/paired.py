@@ -158,7 +158,8 @@ class Units:
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
     """Which rows depend on each other: those of a group, those close in time, or equal rows.
 
-    Rows are divided by time if every pair trains on rows that precede those it tests; groups then cross it.
+    Rows are divided into blocks of time if every pair trains on rows that precede its test rows; any groups then cross
+    these blocks.
 
     Parameters
     ----------
@@ -261,7 +262,7 @@ def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
 
 
 def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array]:
-    """Mean and variance of each row's gains (samples,) over its tests, of their sums; NaN for rows without any.
+    """Mean and variance (samples,) of each row's gains over its tests, from their sums; NaN for rows never tested.
 
     Examples
     --------

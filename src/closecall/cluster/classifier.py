@@ -193,7 +193,7 @@ class DaskAggregateLossClassifier(OverPartitions):
     loss, aggregate, k, alpha, m, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass
         As in :class:`closecall.AggregateLossClassifier`.
     max_gathered : int
-        Entries of X up to which the rows are gathered.
+        The largest number of entries in X for which the rows are gathered in one place.
     client : distributed.Client, optional
         The current one by default.
     callback : callable, optional

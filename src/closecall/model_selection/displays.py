@@ -55,8 +55,8 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """The mean cost of every threshold, arrays (thresholds,), with the classifier's own threshold, the optimum and its
-    interval.
+    """The thresholds and the mean cost at each, as arrays (thresholds,), with the classifier's own threshold, the
+    optimum and its interval.
 
     Examples
     --------

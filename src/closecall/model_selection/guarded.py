@@ -273,7 +273,7 @@ class GuardedClassifierCV(Referee):
 def _tested(
     member: Any, X: Any, y: Array, weights: Array, pair: Pair, kwargs: dict[str, Any], scoring: Any
 ) -> tuple[float, Array]:
-    """Score on a fold's test rows, and which of them are right."""
+    """The score on a fold's test rows, and which of them are classified correctly."""
     train, test = pair
     model, rows = fit_rows(member, X, y, train, kwargs), _safe_indexing(X, test)
     if scoring is None:

@@ -202,7 +202,7 @@ def _counts(plan: Plan, losses: Array, mass: Array | None, total: float) -> tupl
 
 @lru_cache(maxsize=256, typed=True)  # a few microseconds of each step otherwise
 def limited(count: Count, total: float, low: int) -> float:
-    """A count as a mass, at most the total: of a batch smaller than k, everything is used.
+    """A count as a mass, capped at the total: a batch smaller than k is used in full.
 
     Examples
     --------

@@ -183,7 +183,7 @@ class AlikeProblems:
         self.alpha = np.array([problem.alpha for problem in self.problems])
 
     def close(self, tol: float | None) -> Found:
-        """Solve close selections by paths; keeps the end with the fewest errors, then the smallest gap."""
+        """Follow the paths of close selections, and keep the end with the fewest errors, then the smallest gap."""
         certifies = tol is not None
         task, of, looks = self._begin(CANDIDATES if certifies and len(self.engine.y) <= FEW else 1)
         gaps = np.full(len(of), np.nan if tol is None else np.inf)

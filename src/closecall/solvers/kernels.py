@@ -273,7 +273,7 @@ def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mas
 
 
 def _rank_keys(loss: str, negative: Array) -> Array:
-    """Keys that grow as the loss falls: margins, if they rank it.
+    """Keys that grow as the loss falls: margins where the loss decreases in them, otherwise negated losses.
 
     Where the loss is flat, examples tie but pull nothing.
     """

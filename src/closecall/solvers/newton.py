@@ -258,7 +258,7 @@ def _line_search(
 def interior_hinge(
     rows: Array, mass: Array, penalty: Array, start: Array, *, passes: int, tol: float, snapshot: int | None, beat: Beat
 ) -> Found:
-    """Average hinge problems by a primal-dual interior point (Mehrotra's predictor and corrector).
+    """Average hinge problems by a primal-dual interior-point method (Mehrotra's predictor-corrector).
 
     min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has multipliers a for s and c - a for xi, and the
     optimum has Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all but w leaves one system with a

@@ -97,7 +97,7 @@ class Conclusion:
     """The result of :func:`conclude`: results, best first, and the verdict on what to use.
 
     ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``; ``text`` and
-    ``reason`` put it in words, and ``linear`` that among linear models only: what ``closecall fit`` will train.
+    ``reason`` put it into words; ``linear`` is the verdict among linear models, which ``closecall fit`` will train.
     ``helps`` are the methods significantly better than the ``plain`` model, the largest gain first.
     """
 

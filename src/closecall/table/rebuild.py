@@ -113,7 +113,7 @@ def names_in(schema: Any) -> Iterator[str]:
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
     """The depth of a tree that can be followed safely; an error if a node points outside the tree.
 
-    ``inner`` (nodes,) says which of the nodes (nodes,) are not leaves; ``names`` are those of a node's left child,
+    ``inner`` (nodes,) marks the nodes that are not leaves; ``names`` are the fields that hold a node's left child,
     right child and feature.
     """
     left, right, asked = (nodes[name][inner].astype(np.int64) for name in names)

@@ -30,7 +30,7 @@ GAP = 2e-6
 
 
 def find_conflict(vectors: Array, costs: Array) -> Array | None:
-    """Rows of a smallest set of vectors that no open half-space through the origin holds; None if one holds all.
+    """Rows of a smallest set of vectors that no open half-space bounded at the origin contains; None if one does.
 
     Vectors are (samples, dimensions); the mixture cheapest by ``costs`` (samples,) is used: vary them to find others.
 

@@ -196,7 +196,7 @@ KINDS = {
 
 
 def _unwritten(text: Any, form: str) -> Any:
-    """Plain numbers from text with currencies, per cent signs and thousands separators; otherwise missing."""
+    """Plain numbers from text with currency symbols, per cent signs and thousands separators; NaN if not a number."""
     pattern = rf"^(?P<minus>[-(]?)\+?\s*{_MARKS}?\s*(?P<late>-?)(?P<number>{_WRITTEN[form]})\s*{_MARKS}?\)?$"
     parts = text.str.extract(pattern)
     number = parts["number"].str.replace(r"[,\s]" if form == THOUSANDS else r"[.'\s]", "", regex=True)

@@ -8,7 +8,7 @@ from closecall._names import Array
 
 
 def moments(X: Array) -> tuple[Array, Array]:
-    """Mean and scale (features,) that turn X (samples, features) into mean 0 and variance 1; constant columns keep 1.
+    """Mean and scale (features,) that standardise X (samples, features); the scale of a constant column is 1.
 
     Examples
     --------

@@ -44,7 +44,7 @@ class _Rejoined(io.RawIOBase):
 
 
 class Text(_Rejoined):
-    """The bytes of a table: a head that was read already, and the rest of a file or a pipe.
+    """The bytes of a table: the head, which has already been read, and the rest of a file or pipe.
 
     A reader of pieces may set a new budget for each. Cells are counted by separators and line ends; without a separator
     the text is not a table.

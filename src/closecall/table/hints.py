@@ -33,7 +33,7 @@ def hints(table: Sheet) -> tuple[str, ...]:
     >>> labels = np.array(["a", "b"] * 30, dtype=object)
     >>> frame = pd.DataFrame({"n": [f"{i % 2}.{i % 3}" for i in range(60)], "copy": ["x", "y"] * 30, "t": labels})
     >>> sheet = Sheet("s", frame, "t", labels, (Column("n", "number"), Column("copy", "nominal")))
-    >>> [hint.partition(":")[0] for hint in hints(sheet)]
+    >>> [hint.replace(";", ":").partition(":")[0] for hint in hints(sheet)]
     ["'n' alone predicts 100.0 % of the rows", "'copy' is a copy of the target 't'"]
     """
     kept = table.sample(LOOK)

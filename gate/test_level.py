@@ -26,7 +26,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
-from closecall.model_selection.contest import Folding, asked_folds
+from closecall.model_selection.contest import FoldContest, Folding
+from closecall.paired import apart
 
 RUNS = 100
 #: More would be taken with a probability of a thousandth if six in a hundred were.
@@ -215,9 +216,9 @@ def test_a_score_of_a_fold_is_not_chosen_by_folds_that_share_a_row() -> None:
     tests = [np.array([0, 1]), np.array([2, 3]), np.array([1, 2]), np.array([3, 0])]  # two divisions of four rows
     pairs = [(np.setdiff1d(np.arange(4), test), test) for test in tests]
     scores = np.array([[0.5] * 4, [0.9, 0.1, 0.9, 0.9], [0.5] * 4])  # the first challenger shines where fold 0 has rows
-    (found, none) = asked_folds([Folding(pairs, {}), Folding(pairs[:1], {})], scores)
-    assert [int(place[0]) for place in found] == [2, 1, 1, 1]
-    assert [int(place[0]) for place in none] == [0]  # a fresh fold shares rows with every fold that could choose
+    seen = {(member, fold): (float(scores[member, fold]), np.ones(2, dtype=bool)) for member, fold in np.ndindex(3, 4)}
+    contest = FoldContest([Folding(pairs, seen), Folding(pairs[:1], {})], 3, np.ones(4), apart(4))
+    assert contest.chosen == [[2, 1, 1, 1], [0]]  # a fresh fold shares rows with every fold that could choose
 
 
 # What is said.
@@ -249,4 +250,4 @@ def test_the_units_are_those_of_the_division() -> None:
         search = CloseKClassifierCV(alphas=(1.0,), cv=cv, refit=False, max_iter=60).fit(X, y)
         for found in (rules(1, cv=cv).fit(X, y).guard_report_["comparison"], search.guard_report_["comparisons"][0]):
             assert found["unit"] == unit
-            assert found["units"] in (units, int(0.8 * units))
+            assert found["units"] in (units, int(0.9 * units))  # a search leaves out the most extreme tenth

@@ -14,8 +14,9 @@ from closecall import CloseKClassifier, CloseKClassifierCV
 from closecall._names import spread_out
 from closecall.cluster import DaskCloseKClassifierCV
 from closecall.cluster.blocks import Block, Frame, fold_of, make_block
-from closecall.cluster.folds import Contest, judged
-from closecall.cluster.passes import InMemory
+from closecall.cluster.fit import total_mass
+from closecall.cluster.folds import Contest, deal, judged
+from closecall.cluster.passes import InMemory, Passes
 from closecall.cluster.solve import Request, answer
 from closecall.linear.training import row_hashes
 from closecall.solvers.cuts import LossWindow
@@ -72,6 +73,19 @@ def test_a_fold_is_never_looked_at() -> None:
         assert found.value == pytest.approx(expected.value, rel=1e-12)
         assert np.allclose(found.across, expected.across, rtol=1e-10)
         assert without.held == mass.sum()
+
+
+def test_a_fold_counts_neither_in_the_survey_nor_in_the_sample_of_the_others() -> None:
+    X, y, mass = table(9, 900)
+    frame = Frame(np.zeros(2), np.ones(2), True, np.array([0, 1]), np.array([1.0, 3.0]))
+    passes, group = Passes(source(X, y, mass)), fold_of(row_hashes(X), 3)
+    survey, dealt = passes.survey(), deal(passes, frame, {0: 1.0, 1: 1.0}, 3)
+    for fold in range(3):
+        left, sample = dealt.outside(survey, frame, fold)
+        kept = group != fold
+        assert (left.rows, left.total, len(sample)) == (kept.sum(), mass[kept].sum(), kept.sum())
+        assert left.labels == {label: ((y[kept] == label).sum(), mass[kept & (y == label)].sum()) for label in (0, 1)}
+        assert total_mass(left, frame) == (mass * np.where(y > 0, 3.0, 1.0))[kept].sum()
 
 
 def test_folds_are_those_of_the_values_wherever_a_row_is() -> None:

@@ -10,8 +10,8 @@ from closecall import CloseKClassifier, Problem
 from closecall.linear.training import _sorted
 from closecall.losses import get_loss
 from closecall.solvers import solve
-from closecall.solvers.blocked import FlowSums, ManyRows, Standard, margin_at
-from closecall.solvers.flow import place_of
+from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, Standard, margin_at
+from closecall.solvers.flow import Flow, place_of
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -152,6 +152,37 @@ def test_tangents_bound_from_wherever_they_touch(free: bool) -> None:
     sums = here.flow(c, (place, 0.3), end)
     assert sums.bound(penalty) == pytest.approx(least, rel=1e-4)
     assert max(bounds) < least
+
+
+class Forgetful(ManyRows):
+    """Rows of which one in three is not gathered."""
+
+    def gather(self, c: np.ndarray, low: float, high: float) -> NearRows:
+        found = super().gather(c, low, high)
+        return NearRows(*([part[np.arange(len(part)) % 3 > 0] for part in parts] for parts in vars(found).values()))
+
+
+def test_a_certificate_covers_rows_that_were_not_gathered() -> None:
+    X, y = draw(2, 3000, 3)
+    ends = []
+    for kind in (ManyRows, Forgetful):
+        rows = kind(X, y.astype(float), np.ones(3000), Standard(np.zeros(3), np.ones(3), True), "logistic")
+        flow = Flow(rows, 600.0, np.array([1.0, 1.0, 1.0, 0.0]), np.eye(4), 1e-3)
+        ends.append(flow.run(np.zeros(4), (1.0, 1.0)))
+    assert ends[0] is not None
+    assert ends[0].sums.errors == np.count_nonzero(y * (X @ ends[0].c[:3] + ends[0].c[3]) <= 0)  # of all rows
+    assert ends[1] is None
+
+
+def test_a_loss_at_the_lower_end_of_a_band_counts_once() -> None:
+    rows = many_rows(np.repeat(np.eye(3), 2, axis=0), np.arange(1.0, 7.0), "logistic")
+    c = np.array([0.5, 1.0, -0.5])
+    losses = np.logaddexp(0, c)  # pairs of equal losses
+    for threshold, keys in ((None, -losses), (np.log(2), np.abs(losses - np.log(2)))):
+        found = rows.keys(c, threshold, *np.sort(keys)[1:])  # two of six rows are below, the others in the band
+        pairs = np.argsort(keys)
+        assert found.below == np.array([3.0, 7.0, 11.0])[pairs[0]]
+        assert found.below + np.concatenate(found.mass).sum() == 21.0
 
 
 def test_rows_are_read_as_they_lie() -> None:

@@ -44,7 +44,22 @@ def parts_of(X: Any) -> list[Any]:
     return list(X.to_delayed())
 
 
-class DaskSource:
+class OnWorkers:
+    """Partitions that are kept on the workers."""
+
+    client: Any
+    blocks: list[Any]
+
+    def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
+        """Run a task on every partition in place; yields partition numbers and results as they arrive."""
+        return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
+
+    def close(self) -> None:
+        """Release the partitions."""
+        self.blocks = []
+
+
+class DaskSource(OnWorkers):
     """Partitions of Dask collections, kept on the workers for one fit.
 
     Parameters
@@ -74,16 +89,8 @@ class DaskSource:
         self.partitions = len(blocks)
         self.blocks = self.client.compute(blocks)
 
-    def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition in place; yields partition numbers and results as they arrive."""
-        return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
 
-    def close(self) -> None:
-        """Release the partitions."""
-        self.blocks = []
-
-
-class DaskParquetSource(ParquetSource):
+class DaskParquetSource(OnWorkers, ParquetSource):
     """Parquet files that the workers read: once if they fit into memory, otherwise in every pass.
 
     Parameters
@@ -106,9 +113,7 @@ class DaskParquetSource(ParquetSource):
         """Run a task on every partition; yields partition numbers and results as they arrive."""
         if not self.blocks and self._fits():
             self.blocks = self.client.map(Piece.read, self.pieces, pure=False)
-        if self.blocks:
-            return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
-        return super().run(task)
+        return super().run(task) if self.blocks else ParquetSource.run(self, task)
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
         """Partition numbers and the result for each piece."""
@@ -119,10 +124,6 @@ class DaskParquetSource(ParquetSource):
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [int(worker.get("memory_limit") or 0) for worker in workers]
         return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= KEPT * sum(limits)
-
-    def close(self) -> None:
-        """Release the partitions."""
-        self.blocks = []
 
 
 def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, Any]]:

@@ -300,14 +300,11 @@ def _pieces(
 
 def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
     """Row groups of these sizes, combined up to the given number of rows."""
-    together: list[int] = []
-    for group, size in enumerate(sizes):
-        if together and sum(sizes[each] for each in together) + size > rows:
-            yield tuple(together)
-            together = []
-        together.append(group)
-    if together:
-        yield tuple(together)
+    begin = 0
+    for end in range(1, len(sizes) + 1):
+        if end == len(sizes) or sum(sizes[begin : end + 1]) > rows:
+            yield tuple(range(begin, end))
+            begin = end
 
 
 def is_numeric(kind: Any) -> bool:

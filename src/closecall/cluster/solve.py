@@ -21,9 +21,9 @@ from ..linear.training import NEGLIGIBLE, Training, column_sizes, row_hashes
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import many
-from ..solvers.blocked import KeySums, ManyRows, NearRows, TangentSums, margins_of
+from ..solvers.blocked import ManyRows, TangentSums, margins_of
 from ..solvers.certificate import NOTHING
-from ..solvers.cuts import ALL, LookSums, LossCut, LossWindow, edge_at
+from ..solvers.cuts import ALL, LossCut, LossWindow, edge_at
 from ..solvers.engine import Engine, narrow
 from ..solvers.flow import Flow
 from ..solvers.many import WORSE, Sample, start
@@ -32,13 +32,9 @@ from ..solvers.stages import KINK, Spot, Walk
 from .blocks import Block, Frame, fold_of
 from .passes import Passes
 
-#: Passes of an average: Newton steps, or an L-BFGS for more columns than a Hessian is worth.
-LIMIT, QUASI_PASSES = 40, 55
 WALKED = 300  # Newton steps of other selections, each a pass or a few; without a certificate by then they end
 #: An average ends when its objective can fall by no more than this share of it: coefficients are exact to its root.
 PRECISE = 1e-13
-#: Rows may come to one place if so many times those of the sample would fit.
-SPARE = 1.2
 
 
 @dataclass(frozen=True)
@@ -128,6 +124,10 @@ class Together:
         self.asked.put((number, None, result))
 
 
+#: Methods of ManyRows whose answers can be added.
+SUMS = ("look", "flow", "gather", "keys", "tangents")
+
+
 class RemoteRows:
     """Rows of all partitions, with the methods that :class:`closecall.solvers.blocked.ManyRows` has."""
 
@@ -136,28 +136,11 @@ class RemoteRows:
         self.threshold, self.edge = get_loss(request.loss).threshold, -np.inf
         self._ask, self._request = ask, request
 
-    def ask(self, method: str, *given: Any) -> Any:
-        """The sum of a method's answers over all rows."""
-        return self._ask(replace(self._request, method=method, given=given))
-
-    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        found: LookSums = self.ask("look", c, window, width)
-        return found
-
-    def flow(self, c: Array, ramp: tuple[float, float], touch: Array | None) -> Any:
-        return self.ask("flow", c, ramp, touch)
-
-    def gather(self, c: Array, low: float, high: float) -> NearRows:
-        found: NearRows = self.ask("gather", c, low, high)
-        return found
-
-    def keys(self, c: Array, threshold: float | None, low: float, high: float) -> KeySums:
-        found: KeySums = self.ask("keys", c, threshold, low, high)
-        return found
-
-    def tangents(self, c: Array, window: LossWindow, width: float) -> TangentSums:
-        found: TangentSums = self.ask("tangents", c, window, width)
-        return found
+    def __getattr__(self, method: str) -> Any:
+        """A method that returns the sum of its answers over all rows."""
+        if method not in SUMS:
+            raise AttributeError(method)
+        return lambda *given: self._ask(replace(self._request, method=method, given=given))
 
     def bound(
         self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
@@ -170,9 +153,9 @@ class RemoteRows:
     def largest(self, c: Array, k: float) -> float:
         """An upper bound on the sum of the largest losses of the mass k, from those above the last edge."""
         if not np.isfinite(self.edge):
-            return self.tangents(c, LossWindow(), KINK).value
+            return float(self.tangents(c, LossWindow(), KINK).value)
         found = self.keys(c, None, -self.edge, -self.edge)
-        return k * self.edge + found.value - self.edge * found.below
+        return float(k * self.edge + found.value - self.edge * found.below)
 
 
 @dataclass(frozen=True)
@@ -258,7 +241,7 @@ class Task:
         low, high = margins_of(rows.threshold, get_loss(rows.name), begun.ramp)
         margins = sample.signs * frame.scores(sample.X, begun.c)
         near = float(((margins > low - 1) & (margins < high + 1)).mean())
-        flow.gathers = SPARE * near * self.rows <= self.room
+        flow.gathers = 1.2 * near * self.rows <= self.room  # the share in the sample is only an estimate
         end = flow.run(begun.c, begun.ramp)
         if end is None or end.sums.errors > (begun.errors + WORSE) * self.total:
             return None
@@ -285,7 +268,7 @@ def average(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
     if len(penalty) > LARGEST_RANK:
         return _quasi_newton(rows, penalty, start, tol)
     c, best, step = start, None, np.zeros_like(start)
-    for _ in range(LIMIT):
+    for _ in range(40):
         sums = rows.tangents(c, LossWindow(), width)
         value = sums.value + 0.5 * float(penalty @ c**2)
         if best is not None and not value <= best[0] * (1 + 1e-12):
@@ -318,6 +301,6 @@ def _quasi_newton(rows: Any, penalty: Array, start: Array, tol: float) -> Ended:
         seen[c.tobytes()] = _gap(sums, value, penalty, rows.threshold)
         return value, sums.across.sum(axis=0) + penalty * c
 
-    options = {"maxfun": QUASI_PASSES, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
+    options = {"maxfun": 55, "ftol": 1e-14, "gtol": 1e-9, "maxcor": 20}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
     return Ended(found.x, seen.get(found.x.tobytes(), 1.0))

@@ -20,7 +20,7 @@ from .design import merge_duplicates
 from .engine import Engine, polish
 from .newton import LARGEST_RANK
 from .prepared import NOT_FINITE, Prepared, design_of
-from .sweep import AVERAGE, Progress, sweep
+from .sweep import Progress, sweep
 
 
 @dataclass(frozen=True)
@@ -190,10 +190,10 @@ def _lowest(
     """For rows without a narrowing ramp: replace the end of a run by the average or zero if that is lower, in place."""
     for row in rows:
         problem, fold = problems[row], fold_of[[row]]
-        if get_aggregate(problem.aggregate).close:  # its value is low too where far examples are wrong
+        if get_aggregate(problem.aggregate).close:  # its value is low too where outliers are misclassified
             continue
         loss = problem.loss if get_loss(problem.loss).convex else "logistic"
-        plain = [Problem(loss, AVERAGE, alpha=problem.alpha)]
+        plain = [Problem(loss, "average", alpha=problem.alpha)]
         how: dict[str, Any] = {"fit_intercept": setting.intercept != "none", "max_iter": 300, "folds": masses,
                                "fold_of": fold, "penalize_intercept": setting.intercept == "penalized"}  # fmt: skip
         average = solve(setting.X, setting.y, plain, **how)

@@ -89,8 +89,16 @@ def in_cache(rows: int, width: int) -> Iterator[slice]:
     return (slice(begin, begin + step) for begin in range(0, rows, step))
 
 
+class Sums:
+    """Sums over rows, as fields; those of other rows are added field by field."""
+
+    def __add__(self, other: Any) -> Any:
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(mine + theirs for mine, theirs in both))
+
+
 @dataclass(frozen=True)
-class TangentSums:
+class TangentSums(Sums):
     """Sums of tangents to weighted losses; arrays by side have label -1 first.
 
     Parameters
@@ -111,10 +119,6 @@ class TangentSums:
     pulls: Array
     across: Array
     bend: Array
-
-    def __add__(self, other: Any) -> Any:
-        both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*(mine + theirs for mine, theirs in both))
 
     def bound(self, penalty: Array, factor: float = 1.0) -> float:
         """A lower bound of the objective for these weights times a factor: see :mod:`closecall.solvers.certificate`."""
@@ -152,30 +156,22 @@ class FlowSums(TangentSums):
 
 
 @dataclass(frozen=True)
-class NearRows:
+class NearRows(Sums):
     """Rows near a window, with signs and masses."""
 
     X: list[Array]
     signs: list[Array]
     mass: list[Array]
 
-    def __add__(self, other: NearRows) -> NearRows:
-        both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return NearRows(*(mine + theirs for mine, theirs in both))
-
 
 @dataclass(frozen=True)
-class KeySums:
+class KeySums(Sums):
     """Mass and losses of the rows with keys below a band, and losses and masses of the rows in it."""
 
     below: float
     value: float
     losses: list[Array]
     mass: list[Array]
-
-    def __add__(self, other: KeySums) -> KeySums:
-        both = zip(vars(self).values(), vars(other).values(), strict=True)
-        return KeySums(*(mine + theirs for mine, theirs in both))
 
 
 Ramp = tuple[float, float]  # place and width

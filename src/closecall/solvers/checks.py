@@ -12,8 +12,8 @@ from .._names import Array
 from ..aggregates import check_mass
 from ..objective import Problem
 
-#: Beyond this, squares and their sums leave the float range; beyond the second, float32's.
-LARGEST, LARGEST_FLOAT32 = 1e100, 1e15
+#: Beyond this, squares and their sums leave the float range.
+LARGEST = 1e100
 
 
 def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
@@ -92,7 +92,7 @@ def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
     """
     positive = _positive(masses)
     heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
-    if max(size, heaviest, 1 / lightest) > LARGEST_FLOAT32:
+    if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares leave float32's range
         return False
     # Centred and rotated, a row is at most 2 * sqrt(features) * size long; the constant column has the size 1.
     longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2

@@ -7,7 +7,7 @@ intercept is kept out of the penalty by centring X, which makes the Gram matrix 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -25,10 +25,6 @@ EIGEN_LIMIT = 2048
 TWICE_LIMIT = 1 << 22
 #: A direction smaller than this is one that no example sees: its square leaves the float range.
 SMALLEST = 1e-150
-PULLING = 0.3  # a sparse gradient of fewer examples is summed over them alone
-GROWN = 1 + 1e-6  # power iteration has arrived where a step adds less
-FEWER = 0.9  # columns of a sparse X that no example has are left out if so few are left
-_BLOCK = 1 << 17  # entries of a temporary block of X in float64: 1 MB, in cache
 
 
 @dataclass(frozen=True)
@@ -98,18 +94,17 @@ class Design:
         if not sparse.issparse(self.signed):
             return pull @ self.signed
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
-        if len(used) < PULLING * pull.shape[1]:
+        if len(used) < 0.3 * pull.shape[1]:  # few examples pull: sum over them alone
             return np.asarray((self.signed[used].T @ pull[:, used].T).T)
         return np.asarray((self.across @ pull.T).T)
 
     def to_parameters(self, coordinates: Array) -> tuple[Array, Array]:
         """Coefficients (problems, features) and intercepts (problems,) of coordinates."""
-        free = self.intercept == "free"
+        free, none = self.intercept == "free", self.intercept == "none"
         if self.columns is not None:
             coef = np.zeros((len(coordinates), self.features))
             coef[:, self.columns] = coordinates[:, : len(self.columns)]
-            given = self.intercept != "none"
-            return coef, coordinates[:, -1].copy() if given else np.zeros(len(coordinates))
+            return coef, np.zeros(len(coordinates)) if none else coordinates[:, -1].copy()
         inner = coordinates[:, :-1] if free else coordinates
         columns = inner if self.basis is None else inner @ self.basis.T
         if self.intercept == "penalized":
@@ -155,11 +150,12 @@ def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
 
 
 def _row_blocks(shape: tuple[int, int]) -> list[slice]:
-    size = max(1, _BLOCK // max(1, shape[1]))
+    size = max(1, (1 << 17) // max(1, shape[1]))  # 1 MB of float64: in cache
     return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
 
 
 def _columns(block: Array, mean: Array | None, kind: str) -> Array:
+    """A block of X in float64, centred, with a column of ones if the intercept is penalised."""
     block = block.astype(np.float64)
     if mean is not None:
         block -= mean
@@ -173,6 +169,13 @@ def _mean(X: Array, mass: Array) -> Array:
     return total / mass.sum()
 
 
+def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> Iterator[Array]:
+    for rows in _row_blocks(X.shape):
+        block = _columns(X[rows], mean, kind)
+        block *= np.sqrt(mass[rows, None])
+        yield block
+
+
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of the weighted Gram matrix.
 
@@ -182,17 +185,13 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
     width = X.shape[1] + (kind == "penalized")
     if len(X) > width:
         gram = np.zeros((width, width))
-        for rows in _row_blocks(X.shape):
-            block = _columns(X[rows], mean, kind)
-            block *= np.sqrt(mass[rows, None])
+        for block in _weighted_blocks(X, mass, mean, kind):
             gram += block.T @ block  # one symmetric product
         values, vectors = np.linalg.eigh(finite(gram))
         if values[0] > max(1e-10 * values[-1], SMALLEST**2):
             return values, vectors
     triangle = np.empty((0, width))
-    for rows in _row_blocks(X.shape):
-        block = _columns(X[rows], mean, kind)
-        block *= np.sqrt(mass[rows, None])
+    for block in _weighted_blocks(X, mass, mean, kind):
         triangle = np.vstack([triangle, block])
         if len(triangle) > width:
             triangle = np.asarray(np.linalg.qr(finite(triangle), mode="r"))
@@ -218,7 +217,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
     ones, columns, features = np.ones((X.shape[0], 1)), None, X.shape[1]
     if sparse.issparse(X):
         used = np.flatnonzero(np.bincount(X.indices, minlength=features))
-        if len(used) < FEWER * features:
+        if len(used) < 0.9 * features:  # columns that no example has are left out
             X, columns = X[:, used], used
         Z = sparse.csr_matrix(X if kind == "none" else sparse.hstack([X, ones]), dtype=dtype)
         signed = sparse.csr_matrix(sparse.diags(-y.astype(dtype)) @ Z)
@@ -245,7 +244,7 @@ def _scaling(signed: Any, squares: Array, mass: Array) -> float:
         vector /= np.linalg.norm(vector)
         vector = scale * (across @ (mass * (signed @ (scale * vector))))
         before, value = value, max(value, float(np.linalg.norm(vector)))
-        if value <= GROWN * before and value > 1:
+        if 1 < value <= (1 + 1e-6) * before:
             break
     return 1.1 * value  # power iteration approaches from below
 

@@ -37,12 +37,9 @@ class Mass:
 
 def make_mass(values: Array, dtype: type) -> Mass:
     """Classify sample weights (samples,) once, for every step."""
-    if (values == 1).all():
-        return Mass(values.astype(dtype), True, None, float(values.sum()))
     zero = values == 0
-    if (values[~zero] == 1).all():
-        return Mass(values.astype(dtype), True, zero, float(values.sum()))
-    return Mass(values.astype(dtype), False, None, float(values.sum()))
+    unit = bool((values[~zero] == 1).all())
+    return Mass(values.astype(dtype), unit, zero if unit and zero.any() else None, float(values.sum()))
 
 
 # --- activations: minus margins -> (closeness key, raw), and raw -> minus slope. Buffers may be overwritten.
@@ -200,13 +197,11 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
     """Weights by the aggregate's own definition, which has a single k and m: one problem at a time if they differ."""
     values, losses = mass.values.astype(np.float64), losses.astype(np.float64)
-    if (k == k[0]).all() and (m == m[0]).all():
-        return aggregate.weigh(losses, values, threshold, np.asarray(k[0]), np.asarray(m[0]))
-    found = [
-        aggregate.weigh(row[None], values, threshold, np.asarray(k[i]), np.asarray(m[i]))[0]
-        for i, row in enumerate(losses)
-    ]
-    return np.stack(found)
+    same = (k == k[0]).all() and (m == m[0]).all()
+    parts = [slice(None)] if same else [slice(row, row + 1) for row in range(len(k))]
+    return np.concatenate(
+        [aggregate.weigh(losses[part], values, threshold, *map(np.asarray, (k[part][0], m[part][0]))) for part in parts]
+    )
 
 
 def weigh(aggregate: str, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,15 +21,12 @@ class Prepared:
 
     design: Design
     features: int
+    _starts: dict[int, Array] = field(default_factory=dict)
 
     @cached_property
     def masses(self) -> list[Mass]:
         """The folds' masses in the type of the design."""
         return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
-
-    @cached_property
-    def _starts(self) -> dict[int, Array]:
-        return {}
 
     def least_squares(self, fold_of: Array) -> Array:
         """The least-squares starts of problems on these folds, (problems, coordinates); computed once per fold."""

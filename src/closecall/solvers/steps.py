@@ -16,15 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._names import Array
-from ..aggregates import Aggregate, get_aggregate
+from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..schedules import decay, first_final_step
 from . import compiled
 from .design import Design
 from .kernels import Mass, pull_of
 
-#: Rows of a block, and the first of them.
-Block = tuple[slice | Array, int]
+#: Steps after which a row's progress is judged.
 WINDOW = 10
 #: Margins smaller than this (root mean square) are measured against it: the best of some problems is w = 0.
 SMALL_MARGIN = 0.01
@@ -95,22 +94,6 @@ def within_reach(length: Array | float, size: Array | float, total: Array | floa
     return np.where(length > reach, reach / np.maximum(length, reach), 1.0)
 
 
-Groups = list[tuple[Aggregate, Array]]
-
-
-def alike(aggregates: Array) -> Groups:
-    """Each aggregate and which rows have it."""
-    return [(get_aggregate(name), aggregates == name) for name in np.unique(aggregates)]
-
-
-def carried_mass(groups: Groups, k: Array, m: Array) -> Array:
-    """The sum of the weights of each row."""
-    found = np.empty_like(k)
-    for aggregate, same in groups:
-        found[same] = aggregate.carried(k[same], m[same])
-    return found
-
-
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
     """k of every row over the steps up to the last third, (steps + 1, rows), (1, rows) if none decays; and which do."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
@@ -123,23 +106,12 @@ def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]
     return table, decays
 
 
-def block_gradients(design: Design, rows: Rows, masses: list[Mass], C: Array, k: Array, blocks: list[Block]) -> Array:
-    """Gradients of the aggregate losses at C, (rows, coordinates), without the penalty."""
-    gradient = np.empty_like(C)
-    rounded = C.astype(design.signed.dtype)
-    for part, first in blocks:
-        negative = design.negative_margins(rounded[part])
-        pull = pull_of(rows.aggregate[first])
-        gradient[part] = pull(design, rows.loss[first], negative, k[part], rows.m[part], masses[rows.fold[first]])
-    return gradient
-
-
-def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[Block]:
+def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[tuple[slice | Array, int]]:
     """Rows that are evaluated together, at most ``block_rows``; and the first of each.
 
     Neighbours are a slice, which avoids copies. Unless ``mixed``, a block has one fold, loss and kind of pull.
     """
-    blocks: list[Block] = []
+    blocks: list[tuple[slice | Array, int]] = []
     if not chosen.size:
         return blocks
     change = np.zeros(len(chosen) - 1, dtype=bool)
@@ -167,30 +139,10 @@ def descend(
     extra: int = 0,
     beat: Callable[[int, int], None] | None = None,
 ) -> tuple[Array, Array]:
-    """Run every row from its first step until ``steps`` or convergence.
+    """Run every row until it converges or has taken ``steps + extra`` steps, the extra ones at the final k.
 
-    Parameters
-    ----------
-    design : Design
-    rows : Rows
-    masses : list of Mass, one for each fold
-    start : array (rows, coordinates)
-    steps : int
-        E, the length of a run.
-    tol : float
-        A row stops when the mean step of a window moves the margins by less than this share of their size.
-    block_rows, wide_rows : int
-        Rows evaluated together, by NumPy and by the compiled kernel.
-    extra : int
-        Further steps at the final k for rows that have not converged by then.
-    beat : callable, optional
-        Called after every step with the largest step number and the number of active rows.
-
-    Returns
-    -------
-    coordinates : array (rows, coordinates)
-    used : array (rows,)
-        The last step of each row.
+    NumPy evaluates ``block_rows`` together, the compiled kernel ``wide_rows``. ``beat`` receives the largest step
+    and the number of active rows after each. Returns coordinates (rows, coordinates) and the last steps (rows,).
     """
     limit = steps + extra
     final, used = start.copy(), np.full(len(rows), limit)
@@ -247,15 +199,18 @@ class _Walk:
         self.alone = self.wide_blocks[0][1] if lone else None  # all rows are one block: nothing is copied
         self.steep = np.flatnonzero(np.isin(self.rows.loss, self.steep_losses))
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
-        self.groups = alike(self.rows.aggregate)
-        self.cut()
+        names = self.rows.aggregate
+        self.groups = [(get_aggregate(name), names == name) for name in np.unique(names)]
+        self.update_k_and_majoriser()
 
-    def cut(self) -> None:
+    def update_k_and_majoriser(self) -> None:
         """Set k for this step, with the matching majoriser."""
-        self.k = self.table[np.minimum(self.step, self.last), self.active]
-        pulling = carried_mass(self.groups, self.k, self.rows.m)
-        carried = self.curvature * share_of_gram(pulling, self.design.rank, self.total)
-        self.divisor = carried[:, None] * self.design.spectrum + self.shrink
+        k, m = self.table[np.minimum(self.step, self.last), self.active], self.rows.m
+        found = np.empty_like(k)  # the sum of the weights of each row
+        for aggregate, same in self.groups:
+            found[same] = aggregate.carried(k[same], m[same])
+        carried = self.curvature * share_of_gram(found, self.design.rank, self.total)
+        self.k, self.divisor = k, carried[:, None] * self.design.spectrum + self.shrink
 
     def pause(self, limit: int) -> int:
         """How many steps can be taken before a window opens or closes, or a row has to leave."""
@@ -268,27 +223,28 @@ class _Walk:
         if self.falling:
             if (self.decays & (self.step == self.last)).any():
                 self.arrange()
-            self.cut()
+            self.update_k_and_majoriser()
         move = self.gradients()
         move += self.shrink * self.C
         move /= self.divisor
         move *= self.eta[:, None]
         if self.steep.size:
-            move[self.steep] *= self._hold(move[self.steep], self.C[self.steep])
+            length, size = (np.sqrt(part[self.steep] ** 2 @ self.design.spectrum) for part in (move, self.C))
+            move[self.steep] *= within_reach(length, size, self.total)[:, None]
         self.C -= move
         self.path += np.sqrt(np.square(move, out=move) @ self.design.spectrum)
         self.count += 1
 
-    def _hold(self, move: Array, C: Array) -> Array:
-        length, size = np.sqrt(move**2 @ self.design.spectrum), np.sqrt(C**2 @ self.design.spectrum)
-        return within_reach(length, size, self.total)[:, None]
-
     def gradients(self) -> Array:
         """Gradients of all rows, (rows, coordinates), without the penalty."""
-        rounded = self.C.astype(self.design.signed.dtype, copy=False) if self.wide_blocks else self.C
+        rounded = self.C.astype(self.design.signed.dtype, copy=False)
         if self.alone is not None:
             return self.alone.gradients(rounded, self.k).astype(np.float64, copy=False)
-        gradient = block_gradients(self.design, self.rows, self.masses, self.C, self.k, self.blocks)
+        gradient, rows = np.empty_like(self.C), self.rows
+        for part, first in self.blocks:
+            negative = self.design.negative_margins(rounded[part])
+            pull, mass = pull_of(rows.aggregate[first]), self.masses[rows.fold[first]]
+            gradient[part] = pull(self.design, rows.loss[first], negative, self.k[part], rows.m[part], mass)
         for part, block in self.wide_blocks:
             gradient[part] = block.gradients(rounded[part], self.k[part])
             if not isinstance(part, slice):

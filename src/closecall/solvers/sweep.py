@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..aggregates import get_aggregate
 from ..losses import get_loss
 from ..objective import Problem
 from ..schedules import last_convex_step
-from . import compiled
 from .certificate import counts
 from .checks import check_problems
 from .convex import Roots, minimize
@@ -31,14 +30,8 @@ from .many import FROM_ROWS
 from .prepared import NOT_FINITE, Prepared
 from .steps import Rows, descend
 
-#: Bytes of a block's margins: small enough for the cache, large enough for the product (measured: flat 0.3-2 MB).
-BLOCK_BYTES = 1 << 19
 #: Entries of a design below which BLAS threads wait for each other longer than they work.
 SMALL_DESIGN = 1 << 20
-#: How exactly a convex average of many columns is solved that decay runs only start from.
-ROOT_TOL = 3e-3
-#: What every row that weighs all examples by their masses is solved as.
-AVERAGE = "average"
 
 
 @dataclass(frozen=True)
@@ -156,26 +149,23 @@ class _Batch:
     def __post_init__(self) -> None:
         self.design, self.masses = self.prepared.design, self.prepared.masses
         bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
-        # About six arrays of a block's shape are alive at once.
-        room = max(BLOCK_BYTES, bytes_per_row)
-        room = min(room, max(self.memory_limit // (6 * self.threads), bytes_per_row))
-        self.block_rows = max(1, room // bytes_per_row)
-        self.wide_rows = max(1, min(compiled.BLOCK_BYTES, self.memory_limit // (2 * self.threads)) // bytes_per_row)
+        # NumPy keeps about six arrays of a block's shape, which should stay in cache (measured: flat 0.3-2 MB); the
+        # compiled kernel keeps one, and products with more rows are faster (4.3 ns an element for 5 rows, 1.3 for 110).
+        limit = self.memory_limit // self.threads
+        self.block_rows = max(1, min(1 << 19, limit // 6) // bytes_per_row)
+        self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
         self.crew = Crew(self.threads)
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
         """Coordinates, steps used and lower bounds (0: none is known) of every problem."""
         keys = [self._key(index, start) for index in range(len(self.problems))]
-        unique = {key: row for row, key in enumerate(dict.fromkeys(keys))}
-        row_of = np.array([unique[key] for key in keys])
-        first = np.unique(row_of, return_index=True)[1]
+        row_of, first = _distinct(keys)
         rows, start = self._rows([keys[index] for index in first]), start[first]
         C, used, bounds = start.copy(), np.zeros(len(rows), dtype=int), np.zeros(len(rows))
         small = self.design.samples * self.design.rank < SMALL_DESIGN
         with _blas().limit(limits=1, user_api="blas") if self.threads > 1 or small else contextlib.nullcontext():
             self._grow_roots(rows, start, C, used, bounds)
-            stepping = np.flatnonzero(~self._averages(rows))
-            self._share(stepping, rows, C, used)
+            self._share(np.flatnonzero(~_averages(rows)), rows, C, used)
         return C[row_of], used[row_of], bounds[row_of]
 
     def _key(self, index: int, start: Array) -> tuple[Any, ...]:
@@ -184,7 +174,7 @@ class _Batch:
         name, total = problem.aggregate, self.masses[fold].total
         k, m = counts(problem, total)
         if get_aggregate(name).is_average(k, m, total):
-            name = AVERAGE
+            name = "average"
         return fold, problem.loss, name, k, m, float(problem.alpha), start[index].tobytes()
 
     def _rows(self, keys: list[tuple[Any, ...]]) -> Rows:
@@ -193,32 +183,22 @@ class _Batch:
         first = np.where(planted, last_convex_step(self.steps) + 1, 1)
         return Rows(np.array(loss), np.array(name), np.array(fold), np.array(k), np.array(m), np.array(alpha), first)
 
-    def _convex(self, rows: Rows) -> Array:
-        return np.array([get_loss(loss).convex for loss in rows.loss])
-
-    def _averages(self, rows: Rows) -> Array:
-        return self._convex(rows) & np.array([get_aggregate(name).plain for name in rows.aggregate])
-
     def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:
         """Solve the convex averages; each decay run starts where its average was after the first third."""
-        third = last_convex_step(self.steps)
-        grows = self._convex(rows) & (rows.first > 1) & (third > 0)
-        average = self._averages(rows)
-        needed = np.flatnonzero(grows | average)
+        third, average = last_convex_step(self.steps), _averages(rows)
+        needed = np.flatnonzero(average | (rows.first > 1))
         if not needed.size:
             return
         ids = [(rows.loss[i], rows.fold[i], rows.alpha[i], start[i].tobytes()) for i in needed]
-        place = {key: number for number, key in enumerate(dict.fromkeys(ids))}
-        root_of = np.array([place[key] for key in ids])
-        chosen = needed[np.unique(root_of, return_index=True)[1]]
+        root_of, first = _distinct(ids)
+        chosen = needed[first]
         passes = np.full(len(chosen), third)
         passes[root_of[average[needed]]] = self.steps + self.extra
         for budget in np.unique(passes):  # a root that only serves decay runs stops after the first third
             group = np.flatnonzero(passes == budget)
             parts = [part for part in np.array_split(group, self.threads) if part.size]
-            for part, result in zip(
-                parts, self.crew.map(self._root_task(rows, start, chosen, budget), parts), strict=True
-            ):
+            task = partial(self._solve_roots, rows, start, int(budget))
+            for part, result in zip(parts, self.crew.map(task, [chosen[part] for part in parts]), strict=True):
                 for local, root in enumerate(part):
                     mine = needed[root_of == root]
                     is_average = average[mine]
@@ -226,35 +206,27 @@ class _Batch:
                     used[mine] = np.where(is_average, result[1][local], third)
                     bounds[mine] = np.where(is_average, result[3][local], 0.0)
 
-    def _root_task(self, rows: Rows, start: Array, chosen: Array, budget: int) -> Callable[[Array], Any]:
+    def _solve_roots(self, rows: Rows, start: Array, budget: int, index: Array) -> Any:
         third = last_convex_step(self.steps)
-
-        def task(part: Array) -> Any:
-            index = chosen[part]
-            roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
-            only_grows = int(budget) == third < self.steps + self.extra
-            tol = max(self.tol, ROOT_TOL) if self.design.basis is None and only_grows else self.tol
-            how: dict[str, Any] = {"passes": int(budget), "tol": tol, "block_rows": self.block_rows}
-            how["beat"] = lambda step: self._beat("convex", step, len(index))
-            begun = _from_sample(self.design, roots, start[index], how)
-            return minimize(self.design, roots, self.masses, begun, snapshot=third, **how)
-
-        return task
+        roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
+        only_grows = budget == third < self.steps + self.extra
+        # Of many columns, an average that decay runs only start from need not be exact.
+        tol = max(self.tol, 3e-3) if self.design.basis is None and only_grows else self.tol
+        how: dict[str, Any] = {"passes": budget, "tol": tol, "block_rows": self.block_rows}
+        how["beat"] = lambda step: self._beat("convex", step, len(index))
+        begun = _from_sample(self.design, roots, start[index], how)
+        return minimize(self.design, roots, self.masses, begun, snapshot=third, **how)
 
     def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
         """Run the stepping rows, divided among the threads in pieces that keep equal work together."""
-        order = stepping[
-            np.lexsort((rows.k[stepping], rows.aggregate[stepping], rows.loss[stepping], rows.fold[stepping]))
-        ]
+        some = rows.take(stepping)
+        order = stepping[np.lexsort((some.k, some.aggregate, some.loss, some.fold))]
         work = len(order) * self.design.samples
         pieces = 1 if self.threads == 1 else self.threads * (4 if work > 400_000 * self.threads else 1)
         parts = [part for part in np.array_split(order, pieces) if part.size]
 
-        def beat(step: int, active: int) -> None:
-            self._beat("steps", step, active)
-
-        # Nobody listens, and no other thread can have been stopped: what the beat says would cost more than a step.
-        heard = beat if self.callback is not None or self.threads > 1 else None
+        # Without a callback or other threads nobody listens, and to report would cost more than a step.
+        heard = partial(self._beat, "steps") if self.callback is not None or self.threads > 1 else None
 
         def task(part: Array) -> Any:
             return descend(
@@ -271,6 +243,19 @@ class _Batch:
             raise KeyboardInterrupt
         if self.callback is not None:
             self.callback(Progress(phase, step, self.steps, active))
+
+
+def _distinct(keys: list[tuple[Any, ...]]) -> tuple[Array, Array]:
+    """For each key the number of its first occurrence among the distinct ones, and where those are."""
+    number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    number_of = np.array([number[key] for key in keys])
+    return number_of, np.unique(number_of, return_index=True)[1]
+
+
+def _averages(rows: Rows) -> Array:
+    """Which rows are convex averages, (rows,)."""
+    pairs = zip(rows.loss, rows.aggregate, strict=True)
+    return np.array([get_loss(loss).convex and get_aggregate(name).plain for loss, name in pairs], dtype=bool)
 
 
 @cache

@@ -1,13 +1,13 @@
 """Paired gains: the mean gain, its standard error over independent units, and the verdict.
 
-A gain is that of a challenger over a reference on one row: +1 where only the challenger is right, -1 where only the
-reference is. Two rules make its standard
-error honest, for every search and referee; :mod:`closecall.panel` adds two about the choice among challengers:
+The gain of a challenger over a reference is +1 on a row where only the challenger is right and -1 where only the
+reference is. Two rules apply to its standard error everywhere; :mod:`closecall.panel` adds two for the selection among
+several challengers:
 
-- **The error is computed over independent units** (:class:`Units`): rows, equal rows counted once, groups, or blocks of
-  time. Few units, or few that differ, require a larger gain (:meth:`Gain.needed`): the quantile is at least Student's.
-- **The scale of the weights does not matter.** A weight is a share of the mean; multiplying all weights by 20 changes
-  nothing.
+- **The standard error is computed over independent units** (:class:`Units`): rows (equal rows count once), groups, or
+  blocks of time. With few units, or few that differ, the required gain is larger (:meth:`Gain.needed`): the quantile is
+  at least Student's.
+- **The scale of the weights does not matter.** Multiplying all weights by 20 changes nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from scipy import special
 
 from ._names import Array
 
-#: Fewer independent units than this have no error that could be trusted.
+#: With fewer independent units than this no standard error is reliable.
 FEWEST = 6
-#: Blocks of time: few and long, which keeps neighbours in time mostly in one (Ibragimov & Mueller 2010).
+#: Blocks of time: few and long, so most neighbours in time are in the same block (Ibragimov & Mueller 2010).
 BLOCKS = 6
-#: Guards at whose levels the quantiles of chance are kept.
+#: Guards for which the quantiles under chance are computed.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
 FOLDS = "folds"
-_LARGEST = 8.0  # standard errors, beyond which a tail probability is below the rounding of 1
+_LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1
 
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean gain, its standard error, and the units of that error.
+    """A mean gain, its standard error, and the units over which that is computed.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ class Gain:
     degrees : float
         Degrees of freedom of the standard error.
     count : int
-        Independent units.
+        Number of independent units.
     unit : str
-        What the units are: rows, groups or blocks.
+        Name of the units: rows, groups or blocks.
     chance : tuple of floats
-        How many standard errors a chosen gain reaches by chance, at the levels of :data:`GUARDS`; empty if nothing was
-        chosen.
+        Critical values for each of :data:`GUARDS`, in standard errors, that account for the selection among several
+        challengers; empty if there was none.
     """
 
     mean: float
@@ -58,11 +58,11 @@ class Gain:
 
     @property
     def few(self) -> bool:
-        """Whether there are too few units for any error."""
+        """Whether there are too few units for a standard error."""
         return self.count < (2 if self.unit == FOLDS else FEWEST)
 
     def needed(self, guard: float) -> float:
-        """The gain that chance exceeds as rarely as a normal number exceeds ``guard`` standard errors.
+        """Return the gain that is exceeded by chance as rarely as a normal variable exceeds ``guard`` standard errors.
 
         Examples
         --------
@@ -87,7 +87,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A challenger and the current reference, both by name or as a setting of a search."""
+    """The outcome of a comparison; challenger and reference are names or settings of a search."""
 
     challenger: Any
     reference: Any
@@ -110,7 +110,7 @@ class Comparison:
 
 
 def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Comparison:
-    """Whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
+    """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
     Examples
     --------
@@ -132,13 +132,13 @@ class Units:
     Parameters
     ----------
     codes : array (samples,)
-        Rows of one code are one unit; with ``time``, the order of the rows.
+        Rows with the same code are one unit; with ``time``, the codes are the order of the rows.
     name : str
         The name of the units.
     time : bool
         Whether rows depend on their neighbours.
     other : array (samples,), optional
-        Codes of groups that cross the first ones, such as users and items.
+        Codes of a second, crossed kind of groups, such as items in addition to users.
     """
 
     codes: Array
@@ -147,7 +147,10 @@ class Units:
     other: Array | None = None
 
     def among(self, rows: Array) -> list[Array]:
-        """Units (rows,) of some rows as 0, 1, ..., in each way; for time, the given number of runs of equal length."""
+        """Return the units of some rows as codes 0, 1, ... of shape (rows,), one array for each kind of units.
+
+        Time is divided into :data:`BLOCKS` blocks of equal length.
+        """
         ways = [numbered(codes[rows]) for codes in (self.codes, self.other) if codes is not None]
         if self.time:
             places = np.argsort(np.argsort(self.codes[rows], kind="stable"), kind="stable")
@@ -156,19 +159,19 @@ class Units:
 
 
 def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) -> Units:
-    """Which rows depend on each other: those of a group, those close in time, or equal rows.
+    """Return the units of the rows: groups, blocks of time, or distinct rows.
 
-    Rows are divided into blocks of time if every pair trains on rows that precede its test rows; any groups then cross
-    these blocks.
+    Rows are divided into blocks of time if in every pair all training rows precede the test rows; groups, if any, are
+    then crossed with these blocks.
 
     Parameters
     ----------
     equal : array (samples,)
-        The same for equal rows.
+        Codes that are the same for equal rows.
     groups : array (samples,), (samples, 2) or None
-        Two columns are groups that cross each other.
+        Two columns are crossed groups.
     pairs : iterable of (train, test)
-        Rows of every division.
+        Training and test rows.
 
     Examples
     --------
@@ -177,7 +180,7 @@ def units_of(equal: Array, groups: Any, pairs: Iterable[tuple[Array, Array]]) ->
     """
     columns = [] if groups is None else [numbered(one) for one in np.asarray(groups).reshape(len(equal), -1).T]
     if len(columns) > 2:
-        raise ValueError(f"groups has {len(columns)} columns; one, or two that cross each other, are possible")
+        raise ValueError(f"groups has {len(columns)} columns; pass one column, or two for crossed groups")
     first, other = (*columns, None, None)[:2]
     past = [len(train) > 0 and len(test) > 0 and train.max() < test.min() for train, test in pairs]
     if past and all(past):
@@ -190,29 +193,30 @@ def numbered(values: Array) -> Array:
 
 
 def apart(samples: int) -> Units:
-    """Rows that do not depend on each other."""
+    """Return units in which every row is independent."""
     return Units(np.arange(samples))
 
 
 def paired(gains: Array, weights: Array, units: Units | None = None, spread: Array | None = None) -> Gain:
-    """The mean gain over the rows, and its standard error over the units.
+    """Return the mean gain over the rows, and its standard error over the units.
 
-    The error is a jackknife over the units: for rows of equal weight the usual error of a mean, otherwise that of a
+    The standard error is a jackknife estimate: for rows of equal weight the usual error of a mean, otherwise that of a
     ratio of sums. Its degrees of freedom are one less than the effective number of units, ``sum(w)**2 / sum(w**2)``
     with their weights w, and no more than those of squares of the same kurtosis (Satterthwaite). If few rows differ,
-    there are about twice as many degrees of freedom as differing rows, and the verdict is that of McNemar's mid-p test.
-    Groups that cross count both ways, minus their overlap (Cameron, Gelbach & Miller 2011).
+    there are about twice as many degrees of freedom as differing rows, and the result is that of McNemar's mid-p test.
+    For crossed groups, the variances of both kinds are added and that of their intersections is subtracted (Cameron,
+    Gelbach & Miller 2011).
 
-    Rows tested several times have more stable gains, but no smaller error: models trained on overlapping rows make the
-    gains vary together, and the more so the less stable they are.
+    Testing rows several times makes the gains more stable, but not the standard error smaller: models trained on
+    overlapping rows have correlated gains, the more so the less stable the models are.
 
     Parameters
     ----------
     gains : array (samples,)
-        Means over repeated tests; NaN for rows that did not judge.
+        Means over repeated tests; NaN for rows that were not evaluated.
     weights : array (samples,)
     units : Units, optional
-        Each row is one unless given.
+        By default every row is a unit.
     spread : array (samples,), optional
         Variance of each row's gains over its tests.
 
@@ -239,7 +243,7 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
 def _crossed(
     found: list[tuple[float, float]], ways: list[Array], parts: tuple[Array, Array, Array]
 ) -> tuple[float, float]:
-    """The error of groups that cross, and its degrees of freedom; never below that of either kind alone."""
+    """Return the standard error for crossed groups, at least that of either kind alone, and its degrees of freedom."""
     both = numbered(ways[0] * (int(ways[1].max()) + 1) + ways[1])
     common = _error(*(np.bincount(both, part) for part in parts))[0]
     squares = sum(error**2 for error, _ in found) - common**2
@@ -248,11 +252,11 @@ def _crossed(
 
 
 def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
-    """Jackknife standard error of a mean, from the units' sums of deviations and shares, and its degrees of freedom."""
+    """Return the jackknife standard error and its degrees of freedom, from each unit's sum of deviations and share."""
     count = len(sums)
-    if count < 2 or shares.max() > 1 - 1e-12:  # one unit, or nothing beside it but rounding
+    if count < 2 or shares.max() > 1 - 1e-12:  # one unit, up to rounding
         return np.inf, 0.0
-    moves = (sums**2 + spread) / (1 - shares) ** 2  # of the mean, squared, where a unit is left out
+    moves = (sums**2 + spread) / (1 - shares) ** 2  # squared changes of the mean when a unit is left out
     squares, effective = float(moves.sum()), 1 / float(shares @ shares)
     if squares < 1e-24:
         return 0.0, effective - 1
@@ -262,7 +266,7 @@ def _error(sums: Array, shares: Array, spread: Array) -> tuple[float, float]:
 
 
 def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array]:
-    """Mean and variance (samples,) of each row's gains over its tests, from their sums; NaN for rows never tested.
+    """Return the mean and variance of each row's gains over its tests, shape (samples,); NaN if it has none.
 
     Examples
     --------
@@ -275,14 +279,14 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
-    """Like :func:`paired`, for many rows of which only sums are known, with each row a unit.
+    """Do the same as :func:`paired` with every row as a unit, if only sums over the rows are known.
 
     Parameters
     ----------
     gains : array (kinds,)
         The gain of each kind of row.
     masses, squares : arrays (kinds,)
-        The sum of the weights of its rows, and the sum of their squares.
+        Sums of the weights of these rows and of their squares.
 
     Examples
     --------
@@ -303,15 +307,15 @@ def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
 
 
 def over_folds(gains: Array, share: float, units: Units | None = None) -> Gain:
-    """Mean gain over folds and its standard error, corrected for overlapping training sets (Nadeau & Bengio 2003).
+    """Return the mean gain over folds and its standard error, corrected for overlap (Nadeau & Bengio 2003).
 
     Parameters
     ----------
     gains : array (folds,)
     share : float
-        Test rows for each training row.
+        Number of test rows divided by the number of training rows.
     units : Units, optional
-        Units of the rows: folds of few groups are no better than few groups.
+        Units of the rows; folds that consist of few groups count as few groups.
 
     Examples
     --------

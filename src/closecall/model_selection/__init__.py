@@ -1,4 +1,4 @@
-"""Referees for any classifier: is a challenger really better, and does another threshold really help?"""
+"""Meta-estimators that replace a classifier, or move its threshold, only if the gain is significant."""
 
 from .displays import GuardDisplay, ThresholdDisplay
 from .guarded import GuardedClassifierCV

@@ -1,4 +1,4 @@
-"""Which rows judge which classifiers, and how reliable their judgements are."""
+"""Unbiased gains over the baseline: no row is used both to select a challenger and to evaluate it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Todo = list[tuple[int, int]]
 
 @dataclass
 class Folding:
-    """Pairs of training and test rows, and the results: by (member, fold), the score and which rows are right."""
+    """Pairs of training and test rows, and for each (member, fold) its score and the rows it classifies correctly."""
 
     pairs: list[Pair]
     seen: dict[tuple[int, int], tuple[float, Array]]
 
     def scores(self, members: int) -> Array:
-        """Scores (members, folds)."""
+        """Return the scores, shape (members, folds)."""
         return np.array([[self.seen[member, fold][0] for fold in range(len(self.pairs))] for member in range(members)])
 
 
 class RowContest:
-    """Each part of the rows judges a blend of the challengers that the other parts prefer in the first division.
+    """On each part of the rows, evaluate a weighted mean of the challengers that do best on the other parts.
 
     Parameters
     ----------
     divisions : list of Folding
-        The first chooses, and all of them judge.
+        The first is used to select challengers, and all of them are used to evaluate.
     members : int
     weights : array (samples,)
     units : Units
@@ -46,17 +46,17 @@ class RowContest:
         self.shares = self.panel.shares(self.gains)
 
     def _asked(self, test: Array) -> list[int]:
-        """The challengers that some of these rows judge."""
+        """Return the challengers to evaluate on these rows."""
         part = np.unique(self.panel.part[test])
         return (1 + np.flatnonzero(self.shares[part[part >= 0]].any(axis=0))).tolist()
 
     def todo(self, division: int) -> Todo:
-        """The (member, fold) pairs of a division that judging needs."""
+        """Return the (member, fold) pairs of a division that the evaluation needs."""
         found = [(fold, self._asked(test)) for fold, (_, test) in enumerate(self.divisions[division].pairs)]
         return [(member, fold) for fold, asked in found if asked for member in (0, *asked)]
 
     def gain(self) -> Gain:
-        """The mean gain over the rows, each the mean over its tests."""
+        """Return the mean gain over the rows; the gain of a row is the mean over its tests."""
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
@@ -72,7 +72,7 @@ class RowContest:
 
 
 def row_gains(division: Folding, members: Iterable[int], samples: int) -> Array:
-    """Gains (members, samples) over the baseline, means over the tests of a row; NaN for rows without any."""
+    """Return the mean gains over the baseline, shape (members, samples); NaN for rows that are never tested."""
     members = list(members)
     total, times = np.zeros((len(members), samples)), np.zeros(samples)
     for fold, (_, test) in enumerate(division.pairs):
@@ -87,9 +87,9 @@ def _fold_gains(division: Folding, fold: int, members: list[int]) -> Array:
 
 
 class FoldContest:
-    """Each fold judges the challenger that is best on the folds that share no test row with it.
+    """On each fold, evaluate the challenger that is best on the folds that share no test row with it.
 
-    A single challenger is judged by the folds of all divisions.
+    A single challenger is evaluated on the folds of all divisions.
     """
 
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
@@ -108,7 +108,7 @@ class FoldContest:
         return [(member, fold) for fold, place in chosen if place for member in (0, place)]
 
     def gain(self) -> Gain:
-        """The mean gain over the folds."""
+        """Return the mean gain over the folds."""
         gains, shares = [], []
         for number, each in enumerate(self.divisions):
             for fold, ((train, test), member) in enumerate(zip(each.pairs, self.chosen[number], strict=True)):

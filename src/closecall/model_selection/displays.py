@@ -1,4 +1,4 @@
-"""Plots of a verdict, in scikit-learn's Display convention; matplotlib is imported only when one is drawn."""
+"""Plots in the style of scikit-learn's Display classes; matplotlib is imported only when a plot is drawn."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ..linear.displays import _axes
 
 
 class GuardDisplay:
-    """Mean score of every contender with its spread over the folds, arrays (contenders,); the chosen one is
-    highlighted.
+    """Plot of the mean score of every contender and its standard deviation over the folds.
+
+    ``means`` and ``spreads`` have shape (contenders,); the chosen contender is highlighted.
 
     Examples
     --------
@@ -55,8 +56,10 @@ class GuardDisplay:
 
 
 class ThresholdDisplay:
-    """The thresholds and the mean cost at each, as arrays (thresholds,), with the classifier's own threshold, the
-    optimum and its interval.
+    """Plot of the mean cost at every threshold.
+
+    ``cuts`` and ``costs`` have shape (thresholds,). The classifier's own threshold, the optimum and its interval are
+    marked.
 
     Examples
     --------
@@ -85,11 +88,11 @@ class ThresholdDisplay:
     def plot(self, *, ax: Any = None) -> ThresholdDisplay:
         """Draw on ``ax``, or on a new figure; sets ``ax_`` and ``figure_``."""
         ax = _axes(ax)
-        ax.step(self.cuts, self.costs, where="post", color="C0", label="every cut-off, cross-fitted")
+        ax.step(self.cuts, self.costs, where="post", color="C0", label="mean cost, cross-fitted")
         if np.isfinite(self.interval).all():
             ax.axvspan(*self.interval, color="C0", alpha=0.15, label="95 % interval of the optimum")
-        ax.axvline(self.default, linestyle="--", color="gray", label="the classifier's own")
-        ax.axvline(self.optimum, linestyle=":", color="C3", label="optimum" + ("" if self.taken else " (not taken)"))
+        ax.axvline(self.default, linestyle="--", color="gray", label="the classifier's own threshold")
+        ax.axvline(self.optimum, linestyle=":", color="C3", label="optimum" + ("" if self.taken else " (not used)"))
         ax.set(xlabel="threshold", ylabel="mean cost (0-1 errors unless costs were given)")
         ax.legend()
         self.ax_, self.figure_ = ax, ax.figure

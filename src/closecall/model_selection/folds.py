@@ -1,4 +1,4 @@
-"""Folds, weights and fits shared by the referees: all classifiers see the same rows."""
+"""Folds, sample weights and fits that both meta-estimators share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Pair = tuple[Array, Array]
 
 
 def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
-    """The pairs whose test rows have any weight."""
+    """Return the pairs whose test rows have a positive total weight."""
     kept = [pair for pair in pairs if weights[pair[1]].sum() > 0]
     if pairs and not kept:
         raise ValueError("no test row of cv has a positive weight; give another cv")
@@ -38,16 +38,17 @@ def weighed_pairs(pairs: list[Pair], weights: Array) -> list[Pair]:
 
 
 def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -> list[Pair]:
-    """Pairs of train and test rows.
+    """Return pairs of training and test rows.
+
 
     Parameters
     ----------
     cv : int, splitter, iterable of (train, test) or None
         None means five stratified folds, fewer if a class has fewer members or is in fewer groups; a whole number
-        means exactly that many. Both keep groups together if ``groups`` are given, otherwise equal rows.
+        means exactly that many. Both keep rows of a group together if ``groups`` are given, otherwise equal rows.
     X, y, groups : as given to ``fit``
     fresh : bool
-        Another split of the same kind; empty if there is none (``cv`` is a splitter or index pairs).
+        Return another division of the same kind, or an empty list if ``cv`` is a splitter or a list of pairs.
 
     Examples
     --------
@@ -66,7 +67,8 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
         return []
     else:
         splitter = check_cv(list(cv) if not hasattr(cv, "split") else cv, y, classifier=True)
-    told = None if isinstance(splitter, TimeSeriesSplit) else first_of(groups)  # it warns; the error is over both
+    # A TimeSeriesSplit would warn about groups; the standard error uses them in any case.
+    told = None if isinstance(splitter, TimeSeriesSplit) else first_of(groups)
     pairs = [(np.asarray(train), np.asarray(test)) for train, test in splitter.split(X, y, told)]
     if not pairs:
         raise ValueError("cv yields no split; give at least one (train, test) pair")
@@ -77,12 +79,12 @@ def fold_pairs(cv: Any, X: Any, y: Array, groups: Any, *, fresh: bool = False) -
 
 
 def first_of(groups: Any) -> Any:
-    """The groups that split the rows: the first of two columns."""
+    """Return the groups that split the rows: of two columns, the first."""
     return groups if groups is None or np.ndim(groups) < 2 else np.asarray(groups)[:, 0]
 
 
 def equal_rows(X: Any) -> Array:
-    """Codes (samples,) of the rows, equal for equal rows; all different if rows cannot be compared.
+    """Return codes of shape (samples,) that are equal for equal rows; all differ if rows cannot be compared.
 
     Examples
     --------
@@ -99,7 +101,7 @@ def equal_rows(X: Any) -> Array:
             keys: list[Any] = [(row + 0.0).tobytes() for row in table]  # -0.0 becomes 0.0
         else:
             keys = [tuple(row) for row in table.tolist()]
-        # By first appearance: Python's hashes differ from process to process, and units are numbered by these codes.
+        # Numbered by first appearance, because Python's hashes differ between processes and units depend on the codes.
         known: dict[Any, int] = {}
         return np.array([known.setdefault(key, len(known)) for key in keys])
     except (TypeError, ValueError):
@@ -116,7 +118,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
         )
     groups = first_of(groups)
     most = least if groups is None else min(least, len(np.unique(groups)))
-    if groups is not None and cv is None:  # folds that lack a class lean to the other one, and so does what they train
+    if groups is not None and cv is None:  # training folds without one class would bias the classifiers
         of_class = np.unique(np.column_stack([np.unique(v, return_inverse=True)[1] for v in (y, groups)]), axis=0)[:, 0]
         most = min(most, max(2, int(np.bincount(of_class).min())))
     if cv is not None and not 2 <= cv <= most:
@@ -129,7 +131,7 @@ def _folds(cv: int | None, y: Array, groups: Any) -> int:
 
 
 def check_input(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array | None]:
-    """X as given, labels and weights as arrays; X itself is checked by the classifiers."""
+    """Return X unchanged, and labels and weights as arrays; the classifiers check X."""
     if y is None:
         raise ValueError("This classifier requires y to be passed, but the target y is None")
     X, y = indexable(X, y)
@@ -144,7 +146,7 @@ def check_input(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Array, Array |
 
 
 def answers(name: str) -> Any:
-    """A method that a referee has if the classifier behind it, fitted or not, has it."""
+    """Expose a method only if the wrapped classifier, fitted or not, has it."""
 
     def check(self: Any) -> bool:
         getattr(self._asked, name)
@@ -154,13 +156,13 @@ def answers(name: str) -> Any:
 
 
 class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of both referees: classifiers that pass on metadata and delegate to a fitted classifier."""
+    """Base class of both meta-estimators: routes metadata and delegates predictions to a fitted classifier."""
 
     classes_: Array
 
     @abstractmethod
     def _members(self) -> list[tuple[str, Any]]:
-        """Names and classifiers among which metadata is routed."""
+        """Return the names and classifiers to which metadata is routed."""
 
     @property
     @abstractmethod
@@ -174,12 +176,12 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
 
     @answers("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities (samples, classes) of the chosen classifier, if it has any."""
+        """Return the class probabilities of the chosen classifier, shape (samples, classes)."""
         return self._speaker.predict_proba(X)
 
     @answers("predict_log_proba")  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the probabilities (samples, classes)."""
+        """Return the logarithms of the class probabilities, shape (samples, classes)."""
         return self._speaker.predict_log_proba(X)
 
     @property
@@ -199,7 +201,7 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         return self._speaker.feature_names_in_
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Where ``fit`` sends its metadata: to every classifier's ``fit`` and to the splitter."""
+        """Return the routing of metadata from ``fit`` to every classifier's ``fit`` and to the splitter."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         for name, member in self._members():
             mapping = MethodMapping().add(caller="fit", callee="fit").add(caller="predict", callee="predict")
@@ -209,7 +211,7 @@ class Referee(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: igno
         return router
 
     def _fit_params(self, mass: Array | None, groups: Any, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """What each member's ``fit`` receives, by its name."""
+        """Return the keyword arguments for each member's ``fit``, by name."""
         if routing_enabled():
             given = {"sample_weight": mass, "groups": groups, **params}
             given = {name: value for name, value in given.items() if value is not None}
@@ -228,7 +230,7 @@ def routing_enabled() -> bool:
 
 
 def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
-    """How to pass sample weights to a classifier or the last step of a pipeline."""
+    """Return the keyword argument that passes sample weights to a classifier or the last step of a pipeline."""
     if mass is None:
         return {}
     if has_fit_parameter(member, "sample_weight"):
@@ -237,12 +239,12 @@ def _weighing(name: str, member: Any, mass: Array | None) -> dict[str, Any]:
         return {f"{member.steps[-1][0]}__sample_weight": mass}
     raise ValueError(
         f"sample_weight was given, but {name} ({type(member).__name__}) accepts none in fit; omit the weights, "
-        "or enable scikit-learn's metadata routing and request them where they are wanted"
+        "or enable scikit-learn's metadata routing and request them where they are needed"
     )
 
 
 def _grouping(member: Any, groups: Any) -> dict[str, Any]:
-    """The groups to pass to a search, or to a pipeline that ends in one, whose own splitter needs them."""
+    """Return the keyword argument that passes groups to a search, or a pipeline that ends in one, if it needs them."""
     if groups is None:
         return {}
     if _divides(member):
@@ -258,7 +260,7 @@ def _divides(member: Any) -> bool:
 
 
 def part_of(params: dict[str, Any], rows: Array, samples: int) -> dict[str, Any]:
-    """The given rows of those fit parameters that have one value per sample."""
+    """Return the fit parameters, reduced to the given rows if they have one value per sample."""
     return {
         name: _safe_indexing(value, rows) if hasattr(value, "__len__") and len(value) == samples else value
         for name, value in params.items()
@@ -266,14 +268,14 @@ def part_of(params: dict[str, Any], rows: Array, samples: int) -> dict[str, Any]
 
 
 def fit_rows(estimator: Any, X: Any, y: Array, rows: Array, params: dict[str, Any]) -> Any:
-    """A clone fitted on some rows."""
+    """Return a clone fitted on the given rows."""
     return clone(estimator).fit(_safe_indexing(X, rows), y[rows], **part_of(params, rows, len(y)))
 
 
 def unique_names(names: Sequence[str]) -> None:
-    """Reject names that are used twice or cannot be addressed as ``name__parameter``."""
+    """Raise an error if a name is used twice or contains ``__``."""
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"the name {name!r} is used for two classifiers; give each its own")
+            raise ValueError(f"the name {name!r} is used for two classifiers; use a different name for each")
         if "__" in name:
             raise ValueError(f"the name {name!r} must not contain '__', which separates a name from a parameter")

@@ -1,4 +1,4 @@
-"""A cross-validated choice among any classifiers that leaves the baseline only for a real gain."""
+"""Cross-validated choice among classifiers that leaves the baseline only for a significant gain."""
 
 from __future__ import annotations
 
@@ -33,27 +33,29 @@ BASELINE = "baseline"
 
 
 class GuardedClassifierCV(Referee):
-    """A cross-validated choice: the best of several classifiers if it is really better, otherwise the baseline.
+    """Choose the best of several classifiers by cross-validation, or the baseline if none is significantly better.
 
-    All classifiers are cross-validated on the same folds. Then each part of the rows judges, in fresh folds too, a
-    blend of the challengers that the other parts prefer, so no row helps to choose what it judges. The best challenger
-    is chosen only if that paired gain exceeds a critical value: one that the same choice among chance gains exceeds as
-    rarely as a standard normal variable exceeds ``guard``. Standard errors are computed over groups if ``groups`` are
-    given, over blocks of time if ``cv`` trains only on the past, and otherwise over distinct rows; see
-    :mod:`closecall.panel`. Searches such as ``GridSearchCV`` may take part; they are tuned inside the training folds.
+    All classifiers are cross-validated on the same folds. No row is used both to select a challenger and to evaluate
+    it: on each part of the rows, a weighted mean of the challengers that do best on the other parts is evaluated, also
+    in a second set of folds. The best challenger replaces the baseline only if this paired gain exceeds a critical
+    value: if all gains were due to chance, the same procedure would exceed it as rarely as a standard normal variable
+    exceeds ``guard``. Standard errors are computed over groups if ``groups`` are given, over blocks of time if ``cv``
+    trains only on the past, and otherwise over distinct rows; see :mod:`closecall.panel`. Searches such as
+    ``GridSearchCV`` can be challengers; they are tuned inside the training folds.
 
     Parameters
     ----------
     baseline : classifier or pipeline
-        The classifier that is kept unless a challenger is really better.
+        The classifier that is kept unless a challenger is significantly better.
     challengers : sequence of (name, classifier), mapping of names to classifiers, or one classifier
     cv : int, splitter, iterable of (train, test) or None
-        None means five stratified folds, fewer if a class has fewer members. None and numbers keep groups together if
-        ``groups`` are given, otherwise equal rows, and have fresh folds; a splitter or given pairs have none.
+        None means five stratified folds, fewer if a class has fewer members. None and numbers keep rows of a group
+        together if ``groups`` are given, otherwise equal rows, and use a second set of folds; a splitter or given pairs
+        do not.
     scoring : str, callable or None
-        None is accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
-        correction for overlapping training sets; each fold judges the challenger preferred by the folds without its
-        rows, and only a single challenger has fresh folds.
+        None means accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
+        correction for overlapping training sets; the challenger evaluated on a fold is the best on the folds without
+        its rows, and a second set of folds is used only with a single challenger.
     guard : float
         How many standard errors the gain must exceed; with few groups, blocks or differing rows, Student's quantile
         adjusts this. 0 picks the best mean score.
@@ -107,15 +109,15 @@ class GuardedClassifierCV(Referee):
 
         Parameters
         ----------
-        X : whatever the classifiers take, (samples, features)
+        X : any input that the classifiers accept, (samples, features)
         y : array (samples,)
         sample_weight : array (samples,), optional
             Passed to every classifier, and used in scoring.
         groups : array (samples,) or (samples, 2), optional
-            Rows of one group stay on one side of every split, and the standard error is computed over groups; they are
-            also passed to searches that split by groups. Two columns are groups that cross, such as users and items:
-            the first one splits the rows, the error is computed over both, and no row judges what rows of its groups
-            have chosen.
+            Rows of one group stay on one side of every split, and the standard error is computed over groups; groups
+            are also passed to searches that split by groups. Two columns are crossed groups, such as users and items:
+            the first one splits the rows, the standard error is computed over both, and no row is used to evaluate a
+            challenger that was selected on rows of its own groups.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
@@ -183,7 +185,7 @@ class GuardedClassifierCV(Referee):
         }
 
     def _named(self) -> list[tuple[str, Any]]:
-        """Challengers with their names, in whatever form they were given; empty if the form is invalid."""
+        """Return (name, challenger) pairs, in whichever form the challengers were given."""
         given = self.challengers
         if isinstance(given, Mapping):
             return list(given.items())
@@ -207,7 +209,7 @@ class GuardedClassifierCV(Referee):
         return members
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters; with ``deep`` also those of the baseline and of each challenger as ``name__parameter``."""
+        """Return the parameters; with ``deep`` also those of each classifier, as ``name__parameter``."""
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and not hasattr(self.challengers, "get_params"):
             for name, member in self._named():
@@ -218,7 +220,7 @@ class GuardedClassifierCV(Referee):
         return params
 
     def set_params(self, **params: Any) -> GuardedClassifierCV:
-        """Set parameters; a challenger's name replaces it, ``name__parameter`` reaches inside."""
+        """Set parameters; a challenger's name replaces it, and ``name__parameter`` sets a parameter of it."""
         if "challengers" in params:
             self.challengers = params.pop("challengers")
         if not hasattr(self.challengers, "get_params"):
@@ -256,16 +258,16 @@ class GuardedClassifierCV(Referee):
         return tags
 
     def predict(self, X: Any) -> Array:
-        """Class labels (samples,) of the choice."""
+        """Return the labels that the chosen classifier predicts, shape (samples,)."""
         return self._speaker.predict(X)
 
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Scores of the choice, (samples,) or (samples, classes)."""
+        """Return the scores of the chosen classifier, shape (samples,) or (samples, classes)."""
         return self._speaker.decision_function(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The score set by ``scoring``, by default accuracy."""
+        """Return the score set by ``scoring``, by default the accuracy."""
         check_is_fitted(self, "best_estimator_")
         return _scored(self.best_estimator_, X, np.asarray(y), sample_weight, self.scoring or "accuracy")
 
@@ -273,7 +275,7 @@ class GuardedClassifierCV(Referee):
 def _tested(
     member: Any, X: Any, y: Array, weights: Array, pair: Pair, kwargs: dict[str, Any], scoring: Any
 ) -> tuple[float, Array]:
-    """The score on a fold's test rows, and which of them are classified correctly."""
+    """Return the score on a fold's test rows, and which of them are classified correctly."""
     train, test = pair
     model, rows = fit_rows(member, X, y, train, kwargs), _safe_indexing(X, test)
     if scoring is None:
@@ -283,7 +285,7 @@ def _tested(
 
 
 def _scored(model: Any, X: Any, y: Array, weights: Array | None, scoring: Any) -> float:
-    """One score; weighted if the weights differ and the scorer accepts them."""
+    """Return the score, weighted if the weights differ and the scorer accepts them."""
     scorer = check_scoring(model, scoring=scoring)
     if weights is None or (np.asarray(weights) == np.asarray(weights)[0]).all():
         return float(scorer(model, X, y))

@@ -1,4 +1,4 @@
-"""The decision threshold with the fewest errors, or the lowest cost, on cross-fitted scores; exact and guarded."""
+"""The exact decision threshold with the fewest errors, or the lowest cost, on cross-fitted scores."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..theory.intercept import best_cuts
 from .folds import GUARD, Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
-_SWEEPS = 50  # over the classes; each lowers the cost, and a handful is enough
-_OTHERS = 0.1  # share of predictions that may differ from the largest score, as an SVC's do at its ties
-_PLACES = np.arange(1, 20) / 20  # thresholds among which chance chooses; more change nothing, being alike
-_BLOCK = 1 << 22  # entries of a block of resampled weights: 32 MB
+_SWEEPS = 50  # rounds over the classes; each lowers the cost, and a few are enough
+_OTHERS = 0.1  # share of predictions that may differ from the largest score: those of an SVC do at ties
+_PLACES = np.arange(1, 20) / 20  # quantiles of the scores that are tried as thresholds under chance
+_BLOCK = 1 << 22  # entries in a block of resampled weights (32 MB)
 
 
 class ExactThresholdClassifier(Referee):
-    """Moves the decision threshold of any classifier with scores to its exact optimum, if the gain is real.
+    """Move the decision threshold of any classifier with scores to its exact optimum, if the gain is significant.
 
     Every example is scored by a model that was not trained on it. The sorted scores leave n + 1 positions for the
-    threshold, and a running sum finds the best of them in O(n log n), without a grid. The move is judged part by
-    part, with thresholds from the other parts, over two splits; if the gain is below ``guard`` standard errors, the
-    threshold stays where it is. With more than two classes each class has an offset, moved in turn to its exact
-    optimum.
+    threshold, and a running sum finds the best of them in O(n log n), without a grid. The gain on each part of the rows
+    is that of the threshold which is best for the other parts, averaged over two divisions into folds; if it is below
+    ``guard`` standard errors, the threshold is not moved. With more than two classes each class has an offset, and the
+    offsets are moved to their exact optima in turn.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class ExactThresholdClassifier(Referee):
     objective : {"accuracy", "balanced_accuracy"} or array (classes, classes)
         The score to maximise, or the cost of predicting a class (column) for an example of another (row).
     cv : int, splitter, iterable of (train, test) or None
-        Where the scores come from, as in :class:`GuardedClassifierCV`.
+        The folds for the cross-fitted scores, as in :class:`GuardedClassifierCV`.
     guard : float
-        How many standard errors the gain must exceed, as in :class:`GuardedClassifierCV`; 0 always moves.
+        How many standard errors the gain must exceed, as in :class:`GuardedClassifierCV`; 0 always moves the threshold.
     n_bootstrap : int
         Number of resamples for the interval of the threshold; 0 for no interval.
     n_jobs : int or None
@@ -54,7 +54,7 @@ class ExactThresholdClassifier(Referee):
     estimator_ : classifier
         Fitted on all rows.
     threshold_ : float or array (classes,)
-        Scores above it mean ``classes_[1]``; with more classes, the offsets added to their scores.
+        Scores above it predict ``classes_[1]``; with more than two classes, the offsets added to their scores.
     default_threshold_ : float or array (classes,)
         The classifier's own threshold.
     threshold_interval_ : array (2,) or (2, classes)
@@ -93,17 +93,17 @@ class ExactThresholdClassifier(Referee):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **params: Any
     ) -> ExactThresholdClassifier:
-        """Cross-fit the scores, find the threshold, judge it, and fit the classifier on all rows.
+        """Cross-fit the scores, find the threshold, estimate its gain, and fit the classifier on all rows.
 
         Parameters
         ----------
-        X : whatever the classifier takes, (samples, features)
+        X : any input that the classifier accepts, (samples, features)
         y : array (samples,)
         sample_weight : array (samples,), optional
             Passed to the classifier, and used in the objective.
         groups : array (samples,) or (samples, 2), optional
             Rows of one group stay on one side of every split, and the standard error is computed over groups; two
-            columns are groups that cross, as in :class:`GuardedClassifierCV`.
+            columns are crossed groups, as in :class:`GuardedClassifierCV`.
         **params Passed to ``fit``, or routed if metadata routing is enabled.
         """
         if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
@@ -127,7 +127,7 @@ class ExactThresholdClassifier(Referee):
         return self
 
     def _settle(self, scores: list[Array], gain: Gain, costs: Array, weights: Array) -> None:
-        """Find the optimum and its interval, and decide."""
+        """Find the optimum and its interval, and decide whether to move the threshold."""
         pooled = np.concatenate(scores)
         seen = np.isfinite(pooled).all(axis=1)
         stacked, heavy = np.tile(costs, (len(scores), 1))[seen], np.tile(weights, len(scores))[seen]
@@ -142,13 +142,13 @@ class ExactThresholdClassifier(Referee):
             "guard": float(self.guard),
             **{name: value for name, value in asdict(outcome).items() if name not in ("challenger", "reference")},
             "taken": moved,
-            "reason": str(outcome) if self.guard > 0 else "guard=0: the threshold is moved whatever the gain",
+            "reason": str(outcome) if self.guard > 0 else "guard=0: the threshold is always moved",
         }
         if pooled.shape[1] == 1:
             self.curve_ = _curve(pooled[:, 0], stacked, heavy, float(self.default_threshold_))
 
     def _costs(self, codes: Array, mass: Array) -> tuple[Array, Array]:
-        """Cost (samples, classes) of every prediction for every example, and the weights (samples,) of the examples."""
+        """Return the cost of every prediction, shape (samples, classes), and the weights of the examples."""
         classes = len(self.classes_)
         if isinstance(self.objective, str):
             if self.objective not in OBJECTIVES:
@@ -157,9 +157,9 @@ class ExactThresholdClassifier(Referee):
                 )
             matrix = 1.0 - np.eye(classes)
             if self.objective == "balanced_accuracy":
-                # In the costs, not in the mass: a rare example that counts ten times is still one, not ten.
+                # Scale the costs, not the masses: a rare example that counts ten times is still one observation.
                 each = np.bincount(codes, mass, minlength=classes)
-                share = 1 / np.where(each > 0, (each > 0).sum() * each, np.inf)  # without weight: no recall to count
+                share = 1 / np.where(each > 0, (each > 0).sum() * each, np.inf)  # a class without weight has no recall
                 matrix = matrix * share[:, None] * mass.sum()
         else:
             matrix = np.asarray(self.objective, dtype=float)
@@ -171,7 +171,7 @@ class ExactThresholdClassifier(Referee):
         return matrix[codes], mass
 
     def _cross_fit(self, X: Any, y: Array, pairs: list[Pair], kwargs: dict[str, Any]) -> Array:
-        """Out-of-fold scores (samples, scores); NaN for examples that no fold tests."""
+        """Return out-of-fold scores, shape (samples, scores); NaN for examples that are in no test fold."""
         found = Parallel(n_jobs=self.n_jobs)(
             delayed(_scores_of)(self.estimator, X, y, pair, kwargs, self._method) for pair in pairs
         )
@@ -183,7 +183,7 @@ class ExactThresholdClassifier(Referee):
         return scores
 
     def _gain(self, scores: list[Array], panel: Panel, costs: Array) -> Gain:
-        """The gain on each row of the threshold that the other parts of the rows choose."""
+        """Return the mean gain, where each part of the rows uses the threshold that is best for the other parts."""
         gains, part, times = np.full((len(scores), len(panel.part)), np.nan), panel.part, len(scores)
         for number, may in enumerate(panel.may):
             others, rows = np.flatnonzero((part >= 0) & may[part]), np.flatnonzero(part == number)
@@ -204,12 +204,15 @@ class ExactThresholdClassifier(Referee):
         return replace(found, chance=panel.chance(moves))
 
     def _interval(self, scores: Array, costs: Array, weights: Array, offsets: Array, repeats: int) -> Array:
-        """95 % bootstrap interval of the optimum, (2,) or (2, classes); an example is resampled with all its scores."""
+        """Return the 95 % bootstrap interval of the optimum, shape (2,) or (2, classes).
+
+        An example is resampled together with all its scores.
+        """
         shape = (2,) if scores.shape[1] == 1 else (2, scores.shape[1])
         if not self.n_bootstrap:
             return np.full(shape, np.nan)
         random, samples = check_random_state(self.random_state), len(scores) // repeats
-        if samples * repeats != len(scores):  # a given cv that leaves rows out
+        if samples * repeats != len(scores):  # the user's cv leaves rows out
             samples, repeats = len(scores), 1
         found = []
         size = max(1, _BLOCK // len(scores))
@@ -227,7 +230,7 @@ class ExactThresholdClassifier(Referee):
         return np.sort(self.default_threshold_ - ends[:, 0])
 
     def _public(self, offsets: Array) -> Any:
-        """The threshold on the classifier's scores for two classes, offsets of the classes for more."""
+        """Return the threshold on the scores for two classes, or the offsets of more classes."""
         return offsets if len(self.classes_) > 2 else float(self.default_threshold_ - offsets[0])
 
     def _members(self) -> list[tuple[str, Any]]:
@@ -256,7 +259,7 @@ class ExactThresholdClassifier(Referee):
         return tags
 
     def predict(self, X: Any) -> Array:
-        """Class labels (samples,) by the threshold."""
+        """Return the predicted labels, shape (samples,)."""
         check_is_fitted(self, "threshold_")
         if not self.guard_report_["taken"]:
             return self._speaker.predict(X)
@@ -267,7 +270,7 @@ class ExactThresholdClassifier(Referee):
 
     @answers("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """Scores whose sign (two classes) or largest value (more) gives the prediction."""
+        """Return scores whose sign (two classes) or largest value (more classes) gives the prediction."""
         scores = _table(self._speaker, X, "decision_function")
         if len(self.classes_) == 2:
             return scores[:, 0] - self.threshold_
@@ -278,11 +281,11 @@ def _method(model: Any) -> str:
     for name in ("decision_function", "predict_proba"):
         if hasattr(model, name):
             return name
-    raise ValueError(f"{type(model).__name__} has neither decision_function nor predict_proba: no threshold to move")
+    raise ValueError(f"{type(model).__name__} has no threshold to move: neither decision_function nor predict_proba")
 
 
 def _check_scores(model: Any, X: Any, method: str) -> None:
-    """Reject multiclass scores whose largest is not the prediction, such as those of pairs of classes."""
+    """Raise an error if the largest of several scores is not the prediction, as with scores of pairs of classes."""
     if method != "decision_function" or len(model.classes_) < 3:
         return
     scores = np.asarray(model.decision_function(X))
@@ -300,7 +303,7 @@ def _scores_of(estimator: Any, X: Any, y: Array, pair: Pair, kwargs: dict[str, A
 
 
 def _table(model: Any, X: Any, method: str) -> Array:
-    """Scores (samples, 1) for two classes, (samples, classes) for more, with logarithms in place of probabilities."""
+    """Return scores of shape (samples, 1) for two classes, or (samples, classes); probabilities become logarithms."""
     scores = np.asarray(getattr(model, method)(X), dtype=float)
     if scores.ndim == 1:
         return scores[:, None]
@@ -312,7 +315,7 @@ def _table(model: Any, X: Any, method: str) -> Array:
 
 
 def predicted(scores: Array, offsets: Array) -> Array:
-    """Codes (samples,) of the predicted classes.
+    """Return the codes of the predicted classes, shape (samples,).
 
     Examples
     --------
@@ -326,18 +329,20 @@ def predicted(scores: Array, offsets: Array) -> Array:
 
 
 def cut_points(scores: Array, costs: Array, masses: Array) -> Array:
-    """Offsets (problems,) to add to the scores (samples,) with the least cost, for each row of masses."""
-    saved = costs[:, 0] - costs[:, 1]  # what calling it positive saves: a label and a weight
+    """Return the offset to add to the scores that costs least, for each row of masses, shape (problems,)."""
+    saved = costs[:, 0] - costs[:, 1]  # saved by predicting the positive class; its sign is a label, its size a weight
     labels = np.where(saved >= 0, 1.0, -1.0)
     weights = np.abs(saved) * np.atleast_2d(masses)
-    weights = weights + (weights.sum(axis=1, keepdims=True) == 0)  # nothing matters: any place will do
+    weights = weights + (weights.sum(axis=1, keepdims=True) == 0)  # without any weight every position is equally good
     return -best_cuts(np.broadcast_to(scores, weights.shape), labels, weights, np.zeros((len(weights), 1)))
 
 
 def best_offsets(
     scores: Array, costs: Array, weights: Array, *, start: Array | None = None, sweeps: int = _SWEEPS
 ) -> Array:
-    """What to add to the scores to minimise the cost: exact for one score, exact coordinate moves for more.
+    """Return the offsets to add to the scores that minimise the cost.
+
+    With one score the result is exact; with more, each offset is moved to its exact optimum in turn.
 
     Scores are (samples, 1) or (samples, classes), costs (samples, classes) those of each prediction, weights
     (samples,), ``start`` (classes,); ``sweeps`` is the maximum number of rounds over the classes.
@@ -370,7 +375,7 @@ def best_offsets(
 
 
 def _moves(scores: Array) -> Array:
-    """Offsets (moves, scores) that represent all others when testing for chance: each score moved to its quantiles."""
+    """Return the offsets to simulate under chance, shape (moves, scores): each score moved to its quantiles."""
     seen = scores[np.isfinite(scores).all(axis=1)]
     if scores.shape[1] == 1:
         return -np.quantile(seen, _PLACES, axis=0)
@@ -381,10 +386,10 @@ def _moves(scores: Array) -> Array:
 
 
 def _curve(scores: Array, costs: Array, weights: Array, default: float) -> tuple[Array, Array]:
-    """Thresholds, ascending, and the mean cost at each."""
+    """Return all thresholds in ascending order, and the mean cost at each."""
     order = np.argsort(scores)
     ranked = scores[order]
-    passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # calling it negative instead of positive
-    last = np.append(ranked[1:] > ranked[:-1], True)  # tied scores cannot be parted
+    passed = np.cumsum((weights * (costs[:, 0] - costs[:, 1]))[order])  # added by predicting negative
+    last = np.append(ranked[1:] > ranked[:-1], True)  # a threshold cannot separate tied scores
     cuts, totals = ranked[last], float(weights @ costs[:, 1]) + passed[last]
     return cuts + default, totals / weights.sum()

@@ -1,4 +1,4 @@
-"""The picture of the solver page: what each aggregate charges for a loss, and one path of cuts.
+"""Draw the picture on the solver page: the clipped loss of each aggregate, and a path of cuts.
 
     python examples/cuts_picture.py [docs/assets/cuts.svg]
 
@@ -20,7 +20,7 @@ from closecall.solvers.path import Tasks, follow
 from closecall.solvers.rows import DenseRows
 
 T = get_loss("logistic").threshold
-#: Low and high edge of each aggregate's window, for the picture.
+#: Lower and upper edge of each aggregate's window in the picture.
 WINDOWS = {
     "average": (-np.inf, np.inf),
     "atk, maximal": (0.9, np.inf),
@@ -39,7 +39,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def path() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The mass inside, the cut and the misclassified share at thirty spots of one path."""
+    """Return the mass inside, the cut and the misclassified share at thirty points of one path."""
     X, y = data()
     mass, size = np.ones(len(y)), len(y)
     rows, none = DenseRows(X, y, mass, True, False), np.zeros(1, dtype=int)
@@ -57,7 +57,7 @@ def main(target: Path) -> None:
         charged.plot(losses, charge + (low if np.isfinite(low) else 0.0), label=name)
     charged.axvline(T, color="grey", linewidth=0.8)
     charged.annotate("T", (T, 2.1), color="grey")
-    charged.set(xlabel="loss of an example", ylabel="what is charged", title="Clipped losses, corners rounded")
+    charged.set(xlabel="loss of an example", ylabel="clipped loss", title="Clipped losses with rounded corners")
     charged.legend(frameon=False, fontsize=8)
     inside, cut, errors = path()
     walked.plot(inside, cut, label="cut e")
@@ -69,5 +69,5 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    matplotlib.rcParams["svg.hashsalt"] = "closecall"  # the same bytes every time
+    matplotlib.rcParams["svg.hashsalt"] = "closecall"  # makes the file reproducible
     main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/assets/cuts.svg"))

@@ -1,4 +1,4 @@
-"""What a fitted classifier can show.
+"""Plots of a fitted classifier.
 
 Left, `BoundaryDisplay`: only one class has a distant block of easy examples; the close calls of
 `CloseKClassifier(k=20)` are ringed. Right, `KPathDisplay`: the cross-validated score of `CloseKClassifierCV` over k on

@@ -1,4 +1,4 @@
-"""Outliers, one by one.
+"""The effect of outliers.
 
 Outliers are added to the breast cancer set (wdbc) far beyond the other class, as in the paper's Figure 5: 10 x2 - 9 x1
 with the label of x1, in proportion to the parts of each split (50/25/25). Alpha and k are chosen on the validation

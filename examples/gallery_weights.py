@@ -1,4 +1,4 @@
-"""Which examples count.
+"""Which examples have weight.
 
 An aggregate gives each example a weight. The picture shows forty examples, ordered by their logistic loss, and which of
 them get weight with k = 10: average top-k selects the largest losses, close-k those nearest log 2, the loss on the
@@ -15,7 +15,7 @@ SHOWN = {"average": {}, "maximal": {}, "top": {"k": 10}, "atk": {"k": 10}, "clos
 
 
 def draw() -> Figure:
-    """One row of examples for each aggregate; larger dots carry weight."""
+    """Draw one row of examples for each aggregate; large dots have weight."""
     loss = get_loss("logistic")
     losses = loss.value(np.linspace(4, -3, 40))
     figure, axis = pyplot.subplots(figsize=(8, 2.8), layout="constrained")
@@ -24,7 +24,7 @@ def draw() -> Figure:
         axis.scatter(losses, np.full(40, place), s=4 + 60 * weights, c=np.where(weights > 0, "tab:red", "tab:gray"))
     axis.axvline(loss.threshold, color="black", lw=1, ls=":")
     axis.set_yticks(range(len(SHOWN)), list(reversed(SHOWN)))
-    axis.set_xlabel("loss of the example (dotted: the decision boundary, log 2; wrong to the right of it)")
+    axis.set_xlabel("loss of the example (dotted: the decision boundary, log 2; misclassified to its right)")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Object detection in miniature: mostly background anchors, mined at three negatives for each positive.
+"""Object detection: hard negative mining with three negatives for each positive.
 
 The generated images have a few bright or dark spots. Every fourth pixel is an anchor with the class of the spot it lies
 on, or none, so the mean over all anchors is dominated by background. ``HardNegatives`` keeps every positive and three
@@ -70,7 +70,7 @@ def train(mined: bool, group: Any, rank: int, world: int) -> tuple[float, float]
 
 
 def work(rank: int, world: int, folder: str) -> None:
-    """One of several processes."""
+    """Train in one of several processes."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     results = main("world", rank, world)
@@ -85,9 +85,9 @@ def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, tuple[fl
 
 
 def show(results: dict[str, tuple[float, float]]) -> None:
-    """Print them."""
+    """Print the results."""
     for name, (found, alarms) in results.items():
-        print(f"{name:12} found {100 * found:.2f} %   false alarms {alarms:.3f} an image")
+        print(f"{name:12} found {100 * found:.2f} %   false alarms {alarms:.3f} per image")
 
 
 if __name__ == "__main__":

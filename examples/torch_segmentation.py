@@ -1,8 +1,8 @@
 """Segmentation of rare pixels: online hard example mining by image, against the mean.
 
 The generated images have small discs in noise, about one pixel in a hundred; their borders are not labelled. Hard
-pixels are those whose true class has a probability below 0.7, but at least 32 per image. This is usually written by
-hand; here the ignored pixels are also left out of the ranking. The program prints the intersection over union of the
+pixels are those whose true class has a probability below 0.7, and at least 32 per image. This is usually implemented by
+hand; here unlabelled pixels are also left out of the ranking. The program prints the intersection over union of the
 rare class.
 
 With ``--processes 2`` the batches are divided between two processes, with the same result.
@@ -23,7 +23,7 @@ SIZE, IMAGES, BATCH, STEPS, IGNORED = 32, 64, 8, 80, 255
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:
-    """Images (images, 1, size, size) and the classes of their pixels; the outermost pixels have none."""
+    """Return images (images, 1, size, size) and the classes of their pixels; outermost pixels have no label."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
     targets = torch.zeros(IMAGES, SIZE, SIZE, dtype=torch.int64)
@@ -37,7 +37,7 @@ def make_images(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def losses(group: Any) -> dict[str, AggregateLoss]:
-    """The two losses; a group of processes selects and averages as one."""
+    """Return the two losses; a group of processes selects and averages over its joint batch."""
     return {
         "mean": AverageLoss("cross_entropy", ignore_index=IGNORED, group=group),
         "hard pixels by image": AverageTopKLoss(
@@ -66,7 +66,7 @@ def train(loss: AggregateLoss, group: Any, rank: int, world: int) -> float:
 
 
 def work(rank: int, world: int, folder: str) -> None:
-    """One of several processes."""
+    """Train in one of several processes."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
     results = main("world", rank, world)
@@ -81,7 +81,7 @@ def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, float]:
 
 
 def show(results: dict[str, float]) -> None:
-    """Print them."""
+    """Print the results."""
     for name, value in results.items():
         print(f"{name:24} IoU {100 * value:.2f} %")
 

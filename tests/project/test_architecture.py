@@ -1,6 +1,6 @@
-"""Imports point upwards in the house's reading order only, and what starts light stays light.
+"""Modules import only from those above them, and importing closecall loads no large package.
 
-The order is in pyproject.toml, for import-linter.
+The order of the modules is in pyproject.toml, for import-linter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytest.importorskip("importlinter", reason='needs import-linter: pip install "cl
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What import-linter says of the packages in a folder."""
+    """Run import-linter on the packages in a folder."""
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     path = os.pathsep.join((str(folder / "src"), str(folder)))
     environment = os.environ | {"PYTHONPATH": path}
@@ -55,7 +55,7 @@ def test_a_wrong_import_is_caught(path: str, line: str, tmp_path: Path) -> None:
 
 
 def loaded(code: str, *names: str) -> str:
-    """Which packages of these names a program has loaded at its end."""
+    """Return which of these packages a program has loaded when it ends."""
     look = f"import sys; {code}; print(sorted({{n.partition('.')[0] for n in sys.modules}} & {{*{names}}}))"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -68,7 +68,7 @@ def test_import_is_light() -> None:
 
 
 def test_compare_knows_no_reproduction(tmp_path: Path) -> None:
-    """Neither the command line nor a whole comparison loads a module of the reproduction."""
+    """A comparison on the command line loads no module of the reproduction."""
     pytest.importorskip("typer", reason="install closecall[bench]")
     table = tmp_path / "t.csv"
     table.write_text("a,b,label\n" + "".join(f"{i % 7},{i % 5},{'yes' if i % 3 else 'no'}\n" for i in range(60)))

@@ -1,4 +1,4 @@
-"""Wheels and the sdist: what they are called, what is in them, and what a compiler is asked."""
+"""Names and contents of the wheels and the sdist, and the commands passed to the compiler."""
 
 import os
 import shutil
@@ -17,10 +17,10 @@ from tests import ROOT
 pytest.importorskip("hatchling", reason='needs hatchling: pip install "closecall[test]"')
 
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
-# `CC=false` is how to test without a compiler: a command, but none that answers.
+# CC=false tests the build without a compiler: the command exists but always fails.
 ANSWERS = COMPILER is not None and subprocess.run([COMPILER, "--version"], capture_output=True, check=False)
 needs_compiler = pytest.mark.skipif(
-    not ANSWERS or ANSWERS.returncode != 0 or os.name == "nt", reason="needs a C compiler: cc, or what CC names"
+    not ANSWERS or ANSWERS.returncode != 0 or os.name == "nt", reason="needs a C compiler: cc, or the command in CC"
 )
 
 
@@ -36,7 +36,7 @@ def hook() -> ModuleType:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What the sdist is made of, with results beside it and without libraries."""
+    """A copy of the sources of the sdist and of the results, without compiled libraries."""
     folder = tmp_path / "tree"
     for name in ("src", "docs/results"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so*", "__pycache__"))
@@ -61,7 +61,7 @@ def made(tree: Path) -> Path:
 
 @needs_compiler
 def test_a_wheel_with_kernels_fits_any_python_of_its_platform(tree: Path, hook: ModuleType) -> None:
-    assert build(tree, "wheel", CLOSECALL_REQUIRE_KERNEL="1", CFLAGS="-O0").returncode == 0  # quickly
+    assert build(tree, "wheel", CLOSECALL_REQUIRE_KERNEL="1", CFLAGS="-O0").returncode == 0  # -O0 compiles quickly
     assert "-py3-none-" in made(tree).name
     assert not made(tree).name.endswith("-any.whl")
     with zipfile.ZipFile(made(tree)) as wheel:
@@ -103,9 +103,9 @@ def test_the_sdist_carries_no_results(tree: Path) -> None:
 
 @needs_compiler
 def test_the_users_flags_reach_the_compiler(tree: Path) -> None:
-    """A compiler of one's own that writes down what it is asked."""
+    """Use a wrapper that logs the arguments of the compiler."""
     log, own = tree.parent / "log", tree.parent / "own cc"
-    drop = 'for a in "$@"; do shift; [ "$a" = -arch ] || set -- "$@" "$a"; done'  # no compiler here knows it
+    drop = 'for a in "$@"; do shift; [ "$a" = -arch ] || set -- "$@" "$a"; done'  # only compilers on macOS accept it
     own.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n{drop}\nexec {COMPILER} "$@"\n')
     own.chmod(0o755)
     flags = {"CFLAGS": "-O0 -DOWN=1", "CPPFLAGS": "-DPRE", "LDFLAGS": "-Wl,-s", "ARCHFLAGS": "-arch"}

@@ -1,6 +1,6 @@
-"""The documentation tells the truth: its code runs, its commands parse, its links lead somewhere.
+"""Checks of the documentation: its code runs, its commands parse, and its links work.
 
-The blocks of a page run in order in one namespace. A ``text`` block right after a ``python`` block is what it prints.
+The blocks of a page run in order in one namespace. A ``text`` block right after a ``python`` block is its output.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```", re.S | re.M)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?)(?: *\{.*\})?$", re.M)
-#: Words that belong to other places: machines, other projects' plumbing, how the text came about.
+#: Words that must not appear in the documentation: local paths, internal files, unfinished work.
 FORBIDDEN = re.compile(
     r"/work\b|/opt/|/home/|/root/|SPEC\.md|DESIGN\.md|\bissues?\b|\bTODO\b|PLACEHOLDER|index-url", re.I
 )
@@ -62,7 +62,7 @@ def prose_of(text: str) -> str:
 
 
 def run_python(block: Block, page: Path, names: dict[str, object]) -> None:
-    """Run one block; its lines keep their numbers in a traceback, its output is compared where the page shows it."""
+    """Run one block and compare its output with the page; line numbers in tracebacks are those of the page."""
     printed = io.StringIO()
     code = compile("\n" * block.line + block.body, str(page), "exec")
     with contextlib.redirect_stdout(printed):
@@ -71,12 +71,12 @@ def run_python(block: Block, page: Path, names: dict[str, object]) -> None:
         same = doctest.OutputChecker().check_output(
             block.output, printed.getvalue(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         )
-        assert same, f"{page.name}:{block.line} prints\n{printed.getvalue()}\nbut shows\n{block.output}"
+        assert same, f"{page.name}:{block.line} prints\n{printed.getvalue()}\nbut the page shows\n{block.output}"
 
 
 @pytest.fixture(autouse=True)
 def tables_as_they_were() -> Iterator[None]:
-    """Pages that add a loss, an aggregate or a data set do so for themselves alone."""
+    """Undo changes that a page makes to the tables of losses, aggregates and data sets."""
     before = [(table, dict(table)) for table in (AGGREGATES, LOSSES, PULLS, EMBEDDED, SUITES)]
     yield
     for table, content in before:
@@ -111,7 +111,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def commands_of(body: str) -> Iterator[list[str]]:
-    """The simple commands of a shell block, without redirections and comments."""
+    """Yield the simple commands of a shell block, without redirections and comments."""
     for line in body.replace("\\\n", " ").splitlines():
         for part in re.split(r"\||&&|;", line.split(" > ")[0].rstrip("& ")):
             words = shlex.split(part, comments=True)
@@ -130,7 +130,7 @@ SHELL = [
 
 
 def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line accepts the arguments; what only lists or plans is run."""
+    """Check that the command line accepts the arguments; commands that only list or plan are run."""
     pytest.importorskip("typer", reason='the command needs: pip install "closecall[bench,plots]"')
     from typer.main import get_command
     from typer.testing import CliRunner
@@ -146,7 +146,7 @@ def check_closecall(arguments: list[str], tmp_path: Path, monkeypatch: pytest.Mo
         return
     name, *rest = arguments
     commands = get_command(cli.app).commands | app.built().commands
-    assert name in commands, f"there is no command {name!r}"
+    assert name in commands, f"unknown command {name!r}"
     with commands[name].make_context(name, with_values(list(rest))) as context:
         if "targets" in context.params:
             get_targets(context.params["targets"] or ["overview"])
@@ -192,7 +192,7 @@ def anchor_of(heading: str) -> str:
     return str(slugify(re.sub(r"[`*]", "", heading), "-"))
 
 
-#: Pages that docs/hooks.py writes while the site is built.
+#: Pages that docs/hooks.py generates when the site is built.
 GENERATED = {"gallery.md", "changelog.md", "results/index.md"}
 
 
@@ -220,8 +220,8 @@ def test_every_page_is_in_the_navigation() -> None:
     nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
     listed = set(re.findall(r"- ([\w/-]+\.md)$", nav, re.M))
     written = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES[1:]}
-    assert listed - GENERATED <= written, "the navigation names a page that does not exist"
-    assert {page for page in written if not page.startswith("results/")} <= listed, "a page cannot be found"
+    assert listed - GENERATED <= written, "the navigation lists a page that does not exist"
+    assert {page for page in written if not page.startswith("results/")} <= listed, "the navigation lacks a page"
 
 
 def test_the_reference_names_what_exists() -> None:
@@ -240,15 +240,15 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def test_the_readme_says_so_once_results_are_published() -> None:
-    """Numbers come from docs/results; without them there are none, with them the section has to be filled."""
+    """The README has a results table if and only if docs/results has results."""
     section = re.search(r"<!-- results: begin.*?-->(.*)<!-- results: end -->", (ROOT / "README.md").read_text(), re.S)
     assert section
     published = any(RESULTS.glob("*.csv"))
-    assert published == ("|" in section[1]), "docs/results and the README's results do not fit"
+    assert published == ("|" in section[1]), "the README's results table does not match docs/results"
 
 
 def test_numbers_in_pages_are_those_of_the_files() -> None:
-    """The README's table and every number that docs/claims.toml names."""
+    """Covers the README's table and every number listed in docs/claims.toml."""
     from reproduction.pages.claims import claimed_pages, fill
 
     pages = claimed_pages(RESULTS)
@@ -258,7 +258,7 @@ def test_numbers_in_pages_are_those_of_the_files() -> None:
         text = page.read_text()
         pairs = zip(text.split(), fill(page, RESULTS).split(), strict=True)
         stale += [f"{page.name}: {here} should be {right}" for here, right in pairs if here != right]
-    assert stale == [], "closecall publish --to docs/results mends them"
+    assert stale == [], "run closecall publish --to docs/results to update them"
 
 
 def test_published_results_are_small_and_can_be_imported() -> None:
@@ -268,31 +268,31 @@ def test_published_results_are_small_and_can_be_imported() -> None:
 
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.csv*")) < 3_000_000
     assert sum(path.stat().st_size for path in RESULTS.rglob("*.svg")) < 2_000_000
-    lines, _, _ = read_folder(RESULTS / "cells")  # refuses whatever an import would refuse
+    lines, _, _ = read_folder(RESULTS / "cells")  # raises the same errors as an import
     assert f"{len(lines)} cells on" in " ".join((RESULTS / "index.md").read_text().split())
 
 
-@pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="minutes: set CLOSECALL_RESULTS=1 to make every page")
+@pytest.mark.skipif("CLOSECALL_RESULTS" not in os.environ, reason="takes minutes; set CLOSECALL_RESULTS=1 to run")
 def test_published_pages_are_those_of_the_files(tmp_path: Path) -> None:
     from reproduction.pages.publish import write_pages
 
     shutil.copytree(RESULTS, tmp_path / "results")
     for path in write_pages(tmp_path / "results"):
         name = path.relative_to(tmp_path / "results")
-        # A picture's bytes, and sets that are solved anew for a page, vary with the versions of what makes them.
+        # Pictures, and pages for which problems are solved again, depend on the versions of the packages.
         if path.suffix != ".svg" and name.stem not in ("figure1", "examples"):
             assert path.read_bytes() == (RESULTS / name).read_bytes(), name
 
 
 def test_the_published_examples_are_what_the_solver_finds() -> None:
-    """Their page is solved anew when it is published: it must not outlive the solver that it came from."""
+    """The page is computed when it is published, so it must match the current solver."""
     from reproduction.pages.figure1 import solve_examples
 
     lines = (RESULTS / "examples.csv").read_text().splitlines()
     published = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
     for found, row in zip(solve_examples()["records"], published, strict=True):
         assert (found["example"], found["method"], found["k"]) == (row["example"], row["method"], int(row["k"]))
-        if found["method"] == "average":  # convex: neither start nor rounding decides where it ends
+        if found["method"] == "average":  # convex: the result depends neither on the start nor on rounding
             for name in ("errors", "errors_from_right_side", "best_possible"):
                 assert found[name] == pytest.approx(float(row[name]), abs=2), (row, name)
 
@@ -319,7 +319,7 @@ def test_the_readme_picture_is_small_and_self_contained() -> None:
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=lambda page: page.name)
 def test_no_page_prints_a_p_value_of_zero(page: Path) -> None:
-    """Neither in a sentence nor in a column of p-values."""
+    """Checks sentences and columns of p-values."""
     text = page.read_text(encoding="utf-8")
     assert not re.findall(r"\bp\s*=\s*0\.0+\b(?!\d)", text)
     columns: list[int] = []

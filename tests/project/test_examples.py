@@ -1,4 +1,4 @@
-"""The paper's Examples 1 and 2: what each aggregate's exact minimiser does, alpha = 0.
+"""The exact minimisers of each aggregate on the paper's Examples 1 and 2, with alpha = 0.
 
 Convex aggregates (average, atk) are minimised exactly: the hinge loss by a linear programme, the logistic loss by a
 convex solver whose optimum is certified by a subgradient. Close-k is minimised over a fine grid of (w, b).
@@ -18,7 +18,7 @@ FAR = 100.0
 
 
 def example_1(n):
-    """Distinct points, labels and masses."""
+    """Return distinct points, labels and masses."""
     return np.array([-1.0, 1.0, FAR, -FAR]), np.array([-1, 1, -1, 1]), np.array([n, n, 1.0, 1.0])
 
 
@@ -31,9 +31,10 @@ def atk_value(loss, k, w, b, x, y, mass):
 
 
 def minimise_atk_hinge(x, y, mass, k):
-    """The sum of the k largest hinge losses, exactly.
+    """Minimise the sum of the k largest hinge losses exactly.
 
-    It is the least k t + sum(mass * excess) over t, with excess >= loss - t and excess >= 0 (Ogryczak & Tamir 2003).
+    The sum is the minimum over t of k t + sum(mass * excess), with excess >= loss - t and excess >= 0 (Ogryczak & Tamir
+    2003).
     Variables: w, b, t, then for each example its loss and its excess.
     """
     n = len(x)
@@ -68,7 +69,7 @@ def minimise_average_logistic(x, y, mass):
 @pytest.mark.parametrize("n", [3, 8])
 def test_close_makes_two_errors_for_every_k_up_to_n(loss, n):
     x, y, mass = example_1(n)
-    # Powers of two: 1 + b and 1 - b are exact, so that hinge losses equally far from T do tie.
+    # Powers of two make 1 + b and 1 - b exact, so hinge losses at the same distance from T are tied.
     weights, offsets = [0.0, *2.0 ** np.arange(-9, 4)], [0.0, *2.0 ** np.arange(-9, 10)]
     grid = [(s * w, t * b) for w in weights for b in offsets for s in (1, -1) for t in (1, -1)]
     margins = np.array([y * (w * x + b) for w, b in grid])
@@ -83,7 +84,7 @@ def test_close_makes_two_errors_for_every_k_up_to_n(loss, n):
 
 @pytest.mark.parametrize("n", [3, 8])
 def test_average_flips_the_boundary(n):
-    """Both losses follow the outliers: all 2n others are wrong."""
+    """With both losses the outliers determine the boundary: all other 2n points are misclassified."""
     x, y, mass = example_1(n)
     w, b = minimise_average_logistic(x, y, mass)
     assert w < 0
@@ -100,7 +101,7 @@ def test_atk_past_2n_flips_the_boundary(n):
         w, b, value = minimise_atk_hinge(x, y, mass, k)
         assert value == pytest.approx(atk_value("hinge", k, w, b, x, y, mass))
         assert errors_of(w, b, x, y, mass) == 2 * n
-        # Mirroring x and y turns b into -b and keeps the value: a convex function then has a minimum at b = 0.
+        # Mirroring x and y changes b to -b but not the value, so this convex function has a minimum at b = 0.
         w = minimize_scalar(lambda w, k=k: atk_value("logistic", k, w, 0.0, x, y, mass), bounds=(-1, 1)).x
         assert atk_value("logistic", k, w, 0.0, x, y, mass) < atk_value("logistic", k, 0.0, 0.0, x, y, mass)
         assert errors_of(w, 0.0, x, y, mass) == 2 * n
@@ -109,10 +110,10 @@ def test_atk_past_2n_flips_the_boundary(n):
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("n", [3, 8])
 def test_atk_up_to_2n_stays_at_zero(loss, n):
-    """The paper says that atk flips for every k; for k <= 2n its minimiser is w = b = 0, every margin zero.
+    """The paper states that atk flips for every k, but for k <= 2n its minimiser is w = b = 0: all margins are zero.
 
-    Certificate: at zero all losses tie, so any weights in [0, mass] that sum to k give a subgradient. A share of
-    k / (FAR + 1) for the outliers and the rest for the others makes it vanish, and the function is convex.
+    Certificate: at zero all losses tie, so any weights in [0, mass] that sum to k give a subgradient. It
+    vanishes for a share of k / (FAR + 1) on the outliers and the rest on the other points, and the function is convex.
     """
     x, y, mass = example_1(n)
     slope = get_loss(loss).slope(np.zeros(4))
@@ -137,7 +138,7 @@ def test_atk_up_to_2n_stays_at_zero(loss, n):
 
 
 def example_2(n):
-    """Evenly spaced points instead of random ones: n of each label, n even."""
+    """Return evenly spaced points instead of random ones: n of each label, with n even."""
     middles = (np.arange(n) + 0.5) / n
     return np.concatenate([2 * middles - 1, middles]), np.repeat([-1, 1], n)
 
@@ -148,7 +149,7 @@ def test_the_best_accuracy_is_three_quarters():
     best = minimum_errors(x[:, None], y)
     assert (best.errors, best.proven) == (n / 2, True)
     assert best_intercept(x, y)[1] == n / 2
-    # The text says x < 0 is positive; that way round only one in four is right.
+    # The paper's text predicts positive for x < 0, which is right for only one point in four.
     assert np.mean(y * x > 0) == 0.75
     assert np.mean(y * -x > 0) == 0.25
 
@@ -159,7 +160,7 @@ def test_average_logistic_reaches_about_68_percent():
     accuracy = np.mean(y * (w * x + b) > 0)
     assert accuracy == pytest.approx(0.68, abs=0.005)
     assert w > 0
-    # The minimum itself, without a solver's help: no better value on a fine grid around it.
+    # Check the minimum without a solver: no point of a grid around it has a lower value.
     problem = Problem("logistic", alpha=0)
     least = aggregate_value(problem, y * (w * x + b))
     for dw in (-0.1, 0, 0.1):
@@ -169,7 +170,7 @@ def test_average_logistic_reaches_about_68_percent():
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.75, 1.0])
 def test_atk_exceeds_the_optimum_for_every_k(share):
-    """The paper's claim for Example 2, at five k and with the hinge loss: more errors than n / 2, strictly."""
+    """The paper's claim for Example 2, for five values of k and the hinge loss: more than n / 2 errors."""
     n = 40
     x, y = example_2(n)
     w, b, _ = minimise_atk_hinge(x, y, np.ones(2 * n), share * 2 * n)
@@ -177,7 +178,7 @@ def test_atk_exceeds_the_optimum_for_every_k(share):
 
 
 def test_close_reaches_the_optimum():
-    """Over thresholds at several scales close-1 attains three quarters, and close-k stays within Lemma k's k - 1."""
+    """Over thresholds at several scales, close-1 reaches the optimum and close-k is within the k - 1 of Lemma k."""
     n = 40
     x, y = example_2(n)
     cuts = np.linspace(-1, 1, 81)

@@ -1,4 +1,4 @@
-"""One word, one thing, one place: nothing is written twice, no class name has two meanings, no path tests a name."""
+"""House rules: no repeated code, no class name with two meanings, no comparison with the name of a loss."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ from tests import ROOT
 PACKAGE = ROOT / "src" / "closecall"
 SOURCES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 CODE = SOURCES | {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.[ch]"))}
-#: Lines that two places may share: what is longer belongs in one of them.
+#: The number of consecutive lines that counts as repeated code.
 LEAST = 8
 NAMES = {*AGGREGATES, *LOSSES}
 #: The tables of losses and aggregates themselves.
@@ -21,7 +21,7 @@ Place = tuple[str, int]
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Number and words of the lines that say something: no blanks, comments, imports or lone punctuation."""
+    """Yield the numbers and words of code lines, without blank lines, comments, imports and lone punctuation."""
     imports = False
     for number, line in enumerate(text.splitlines(), 1):
         words = " ".join(line.split())
@@ -32,7 +32,7 @@ def lines_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def repeated(sources: dict[str, str], least: int = LEAST) -> list[tuple[Place, Place]]:
-    """Where a run of so many lines begins that stands elsewhere too, and where that is."""
+    """Return pairs of places at which the same run of at least this many lines begins."""
     first: dict[tuple[str, ...], tuple[Place, int]] = {}
     found: list[tuple[Place, Place]] = []
     for name, text in sources.items():
@@ -42,14 +42,14 @@ def repeated(sources: dict[str, str], least: int = LEAST) -> list[tuple[Place, P
             place = (name, lines[begin][0])
             other, at = first.setdefault(words, (place, begin))
             if other != place and (other[0] != name or at + least <= begin):
-                if last != (other[0], at - 1):  # not the same run, one line further
+                if last != (other[0], at - 1):  # otherwise it continues the previous run
                     found.append((other, place))
                 last = (other[0], at)
     return found
 
 
 def meanings(sources: dict[str, str]) -> dict[str, list[str]]:
-    """Class names that stand in several files, and in which."""
+    """Return the class names defined in several files, with these files."""
     found: dict[str, list[str]] = {}
     for name, text in sources.items():
         for node in ast.walk(ast.parse(text)):
@@ -59,7 +59,7 @@ def meanings(sources: dict[str, str]) -> dict[str, list[str]]:
 
 
 def compares(source: str) -> list[int]:
-    """Lines that compare something with the name of a loss or an aggregate, spelt out or kept in a constant."""
+    """Return the lines with a comparison to the name of a loss or an aggregate, literal or in a constant."""
     tree = ast.parse(source)
     constants = {
         target.id

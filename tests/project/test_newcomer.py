@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md teaches works as written: each task adds its block to one file of a copy of the package."""
+"""The examples in CONTRIBUTING.md work as written: each block is appended to its file in a copy of the package."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What 0.1.0 wrote is read: its store, its models, its model of a table."""
+"""Files written by version 0.1.0 can be read: its store, its models and its table model."""
 
 import csv
 import gzip

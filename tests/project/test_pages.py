@@ -1,6 +1,6 @@
-"""What a reader sees is what the source means: no list, heading, emphasis or break that nobody wrote, no cut table.
+"""Pages are rendered as intended: no accidental lists, headings, emphasis or breaks, and no broken tables.
 
-CLOSECALL_PAGES names another checkout whose pages are looked at instead, to see these tests fail on it.
+Set CLOSECALL_PAGES to another checkout to test its pages instead.
 """
 
 import os
@@ -21,7 +21,7 @@ DOCS = sorted((SITE / "docs").rglob("*.md"))
 FENCE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)``` *$", re.S | re.M)
 CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.S)
 ITEM = re.compile(r" *(?:[-*+]|\d+[.)]) +\S")
-#: A comment that stands alone in its line begins or ends a generated block, or says that a page is generated.
+#: A comment on a line of its own, which marks a generated block or a generated page.
 COMMENT = re.compile(r"^<!--[^>]*-->$\n?", re.M)
 
 
@@ -30,29 +30,29 @@ def name_of(page: Path) -> str:
 
 
 def prose_of(text: str) -> str:
-    """The source without fenced code and comments of their own line."""
+    """Return the source without fenced code and without comments on lines of their own."""
     return COMMENT.sub("", FENCE.sub("", text))
 
 
 @pytest.fixture(scope="module")
 def converter() -> Any:
-    """Python-Markdown as mkdocs.yml sets it up, by extensions that need no site."""
+    """Python-Markdown with the extensions listed in mkdocs.yml."""
     config = mkdocs_config.load_config(str(SITE / "mkdocs.yml"))
     return markdown.Markdown(extensions=config["markdown_extensions"], extension_configs=config["mdx_configs"])
 
 
 def rendered(text: str, converter: Any) -> str:
-    """The page in HTML without code; every ``:::`` of the reference is left to the site's own build."""
+    """Return the page as HTML without code and without the ``:::`` blocks of the reference."""
     return CODE.sub("<code></code>", converter.reset().convert(re.sub(r"^:::.*(?:\n +.*)*", "", text, flags=re.M)))
 
 
 def strayed(text: str) -> Iterator[str]:
-    """Lines inside a paragraph that begin like a list, a heading, a quotation or a comment."""
+    """Yield lines inside a paragraph that begin like a list, a heading, a quotation or a comment."""
     before = ""
     for line in prose_of(text).splitlines():
         begins = ITEM.match(line) or re.match(r" *(?:#+ |>|<!--)", line)
         if begins and before.strip() and not re.match(r" *(?:#|\||[!?]{3})", before):
-            inside = ITEM.match(before) or before.startswith("  ")  # the list goes on
+            inside = ITEM.match(before) or before.startswith("  ")  # the list continues
             if not (inside and ITEM.match(line)):
                 yield line
         if re.match(r" *0[.)] ", line):
@@ -61,7 +61,7 @@ def strayed(text: str) -> Iterator[str]:
 
 
 def wrong(html: str, text: str) -> Iterator[str]:
-    """What the page shows and its source does not mean."""
+    """Yield differences between the rendered page and its source."""
     source = prose_of(text).splitlines()
     for tag, wanted in (("li", ITEM), ("h[1-6]", re.compile(r"#+ "))):
         shown, meant = len(re.findall(rf"<{tag}\b", html)), sum(bool(wanted.match(line)) for line in source)
@@ -71,9 +71,9 @@ def wrong(html: str, text: str) -> Iterator[str]:
         yield f"emphasis inside a word: {match[0][:60]}"
     for first, second in re.findall(r"<p>((?:(?!</p>).)*)</p>\s*(?:<!--[^>]*-->)?(?=<p>(.{9}))", html, re.S):
         if re.match(r"[,;.)]", second) or re.search(r"[\w,(]$", first):
-            yield f"a paragraph breaks off: {first[-40:]} | {second[:40]}"
+            yield f"a paragraph is split: {first[-40:]} | {second[:40]}"
     if re.search(r"&lt;!--|(?<!^)<!--[^>]*-->(?!$)", html, re.M):
-        yield "a marker"
+        yield "a comment is visible"
 
 
 @pytest.mark.parametrize("page", DOCS, ids=name_of)
@@ -112,7 +112,7 @@ RESULTS = [page for page in DOCS if page.parent.name == "results"]
 
 @pytest.mark.parametrize("page", RESULTS, ids=name_of)
 def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
-    """In bold, right under the title."""
+    """The answer is in bold, right below the title."""
     _, first, *_ = re.split(r"\n\s*\n", COMMENT.sub("", page.read_text(encoding="utf-8")).strip())
     answer = re.match(r"\*\*(.+?)\*\*", first, re.S)
     assert answer, first[:100]
@@ -122,4 +122,4 @@ def test_a_page_of_results_begins_with_its_answer(page: Path) -> None:
 def test_the_index_of_the_results_has_few_entries() -> None:
     groups = re.findall(r"^## (.+)\n\n- \[", (SITE / "docs" / "results" / "index.md").read_text(), re.M)
     assert 1 < len(groups) <= 10
-    assert "More" not in groups, "a page is in no group of reproduction.pages.front"
+    assert "More" not in groups, "a page is missing from the groups in reproduction/pages/front.py"

@@ -1,4 +1,4 @@
-"""The same answer on another kind of processor: numbers round otherwise there, and nothing may depend on that."""
+"""Results are the same on another kind of processor, where rounding differs."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-#: What makes this processor compute like one of 2008: OpenBLAS, NumPy and torch without AVX.
+#: The program that is run twice, once with OpenBLAS, NumPy and torch restricted to instructions without AVX.
 CODE = """
 import json, sys
 from sklearn.preprocessing import StandardScaler
@@ -31,7 +31,7 @@ json.dump(found, sys.stdout)
 
 
 def other_processor() -> dict[str, str]:
-    """Environment of an old processor; NumPy names the features that it would choose among."""
+    """Return environment variables that emulate a processor of 2008, using NumPy's list of processor features."""
     from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
     disabled = " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get(name))
@@ -53,5 +53,5 @@ def test_another_processor_gives_the_same_answers() -> None:
     assert answers[0] == answers[1]
 
 
-if __name__ == "__main__":  # the gate sets these for a whole run of tests
+if __name__ == "__main__":  # the gate sets these variables for a whole test run
     print("\n".join(f"{name}={value}" for name, value in other_processor().items()))

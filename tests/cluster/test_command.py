@@ -44,7 +44,7 @@ def cluster() -> Iterator[Any]:
 def test_a_cluster_fits_the_model_of_one_machine(
     run: Run, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch, kept: float
 ) -> None:
-    monkeypatch.setattr(dask_source, "KEPT", kept)
+    monkeypatch.setattr(dask_source, "MEMORY_SHARE", kept)
     write(tmp_path / "data", columns(0, 300), [100, 100])
     assert run("fit", "data", "--out", "here", "--stream") == 0, run.err
     assert run("fit", "data", "--cluster", cluster.scheduler_address, "--out", "there") == 0, run.err

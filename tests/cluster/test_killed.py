@@ -67,7 +67,7 @@ def test_a_process_killed_in_each_phase_costs_a_repeat() -> None:
 
 
 def test_without_any_worker_a_fit_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_source, "WHILE", 0.1)
+    monkeypatch.setattr(dask_source, "POLL", 0.1)
     monkeypatch.setattr(dask_source, "LONGEST_ALONE", 0.3)
 
     def lose(event: PassEvent) -> None:
@@ -76,5 +76,5 @@ def test_without_any_worker_a_fit_ends_with_an_error(monkeypatch: pytest.MonkeyP
 
     with workers(1, processes=False) as cluster, distributed.Client(cluster) as client:
         model = DaskCloseKClassifier(callback=lose, client=client)
-        with pytest.raises(ClusterError, match=r"no Dask worker has been there.*call fit again"):
+        with pytest.raises(ClusterError, match=r"no Dask worker for.*call fit again"):
             model.fit(*as_arrays(table(3)))

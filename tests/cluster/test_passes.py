@@ -13,8 +13,9 @@ pytest.importorskip("distributed", reason="needs the extra dask")
 from closecall import AggregateLossClassifier, Problem
 from closecall.cluster import DaskAggregateLossClassifier, ParquetSource
 from closecall.cluster.blocks import make_block
-from closecall.cluster.fit import Fitted, Manner, fit_passes, make_frame
+from closecall.cluster.fit import fit_passes, make_frame
 from closecall.cluster.passes import InMemory, Passes
+from closecall.linear.fitting import Models, Options
 from closecall.objective import aggregate_value
 from closecall.solvers import many, solve
 
@@ -28,17 +29,19 @@ def table(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.nd
     return X, y, rng.integers(1, 4, samples).astype(float)
 
 
-def fit(problem: Problem, X: Any, y: Any, mass: Any, *, steps: int = 300, **room: int) -> tuple[Fitted, int]:
+def fit(problem: Problem, X: Any, y: Any, mass: Any, *, steps: int = 300, **room: int) -> tuple[Models, int]:
     bounds = np.sort(np.random.default_rng(0).integers(0, len(y), 4))
     parts = np.split(np.arange(len(y)), [*bounds, bounds[-1]])  # uneven, the last but one empty
     passes = Passes(InMemory([make_block(X[part], y[part], mass[part]) for part in parts]))
     survey = passes.survey()
     frame = make_frame(survey, np.unique(y), None, intercept=True, centred=True)
     labels = [1] if len(survey.labels) == 2 else sorted(survey.labels)
-    return fit_passes(passes, survey, frame, problem, labels, Manner(steps, 1e-4, True, False), **room), passes.number
+    options = Options(steps, 1e-4, True, False, "ovr")
+    found = fit_passes(passes, survey, frame, problem, labels, options, **room)
+    return Models(*(values[0] for values in vars(found).values())), passes.number
 
 
-def apart(found: Fitted, coef: np.ndarray, intercept: np.ndarray, X: np.ndarray) -> float:
+def apart(found: Models, coef: np.ndarray, intercept: np.ndarray, X: np.ndarray) -> float:
     """How far the scores are apart, as a share of their size."""
     ours, theirs = X @ found.coef[0] + found.intercept[0], X @ np.ravel(coef) + float(np.ravel(intercept)[0])
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))

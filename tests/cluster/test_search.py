@@ -15,7 +15,7 @@ from closecall._names import spread_out
 from closecall.cluster import DaskCloseKClassifierCV
 from closecall.cluster.blocks import Block, Frame, fold_of, make_block
 from closecall.cluster.fit import total_mass
-from closecall.cluster.folds import Contest, deal, judged
+from closecall.cluster.folds import deal, judged
 from closecall.cluster.passes import InMemory, Passes
 from closecall.cluster.solve import Request, answer
 from closecall.linear.training import row_hashes
@@ -106,7 +106,7 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
     frame = Frame(X.mean(axis=0), X.std(axis=0), True, np.arange(classes))
     models = [rng.normal(size=(2, 1 if classes == 2 else classes, 3)) for _ in range(2)]
     shares = {0: 0.1, 1: 0.4} if classes == 2 else {0: 0.2, 1: 0.2, 2: 0.5}
-    found, squares = judged(frame, Contest(models, 4, shares), Block(X, y, mass))
+    found, squares = judged(frame, models, 4, shares, Block(X, y, mass))
     hashes, Z = row_hashes(X), np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(2000)])
     for fold in range(2):
         expected = np.zeros((2, 4))

@@ -1,8 +1,8 @@
-"""A partition of the rows: its content, its survey, its coordinates, and numbers from the hashes of its rows.
+"""Partitions of the rows, their summary statistics, the coordinates shared by all of them, and folds by row hash.
 
-Coordinates are those of standardised columns, ``z = (x - mean) / scale``, the intercept last. A row enters as
-``-y * z``, as in :class:`closecall.solvers.design.Design`: multiplied by coordinates it gives minus its margin,
-multiplied by minus a slope its gradient.
+Coordinates refer to standardised columns, ``z = (x - mean) / scale``, with the intercept last. As in
+:class:`closecall.solvers.design.Design`, a row is stored as ``-y * z``: its product with the coordinates is minus its
+margin, and its product with minus the slope of the loss is its gradient.
 """
 
 from __future__ import annotations
@@ -17,15 +17,10 @@ from .._names import Array, spread_out
 from ..linear.training import LARGEST
 from ..solvers.blocked import Standard
 
-#: Entries of X that are float64 at a time: they stay in cache.
-PIECE = 1 << 18
-#: Between the number that says which rows a sample has and the one of their folds: the step of splitmix64.
-STEP = np.uint64(0x9E3779B97F4A7C15)
-
 
 @dataclass(frozen=True)
 class Block:
-    """A partition: X (rows, features), float32 or float64, its labels and masses (rows,)."""
+    """A partition: X (rows, features) in float32 or float64, labels and masses (rows,)."""
 
     X: Array
     y: Array
@@ -35,13 +30,13 @@ class Block:
         return len(self.y)
 
     def pieces(self) -> Iterator[slice]:
-        """Slices of rows to process one at a time."""
-        size = max(1, PIECE // max(1, self.X.shape[1]))
+        """Yield slices of rows small enough that their float64 copies, 2 MiB each, stay in the cache."""
+        size = max(1, (1 << 18) // max(1, self.X.shape[1]))
         return (slice(begin, begin + size) for begin in range(0, len(self), size))
 
 
 def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
-    """A checked partition of arrays or frames; every error names the partition.
+    """Check one partition of arrays or data frames; every error names the partition.
 
     Examples
     --------
@@ -52,7 +47,7 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
     where = f"partition {number}"
     X, y = np.asarray(X), np.asarray(y)
     if X.ndim != 2:
-        raise ValueError(f"{where} of X is not two-dimensional but of shape {X.shape}")
+        raise ValueError(f"{where} of X must be two-dimensional, not of shape {X.shape}")
     if X.dtype.kind not in "fiub":
         try:
             X = X.astype(np.float64)
@@ -73,7 +68,7 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError(f"{where} of sample_weight contains negative, NaN or infinite values")
     if len(X) and max(float(X.max(initial=0)), -float(X.min(initial=0))) > LARGEST:
-        raise ValueError(f"{where} of X holds values above {LARGEST:g}; scale the features")
+        raise ValueError(f"{where} of X contains values above {LARGEST:g}; scale the features")
     inside = weight > 0
     if not inside.all():
         X, y, weight = X[inside], y[inside], weight[inside]
@@ -82,7 +77,7 @@ def make_block(X: Any, y: Any, mass: Any = None, *, number: int = 0) -> Block:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass learns about a partition: rows, masses by label, and sums of the features."""
+    """Summary of a partition: its rows, the rows and mass of each label, and sums over the features."""
 
     rows: int
     features: int
@@ -99,19 +94,16 @@ class Survey:
             )
         labels = dict(self.labels)
         for name, (rows, mass) in other.labels.items():
-            had = labels.get(name, (0, 0.0))
-            labels[name] = had[0] + rows, had[1] + mass
-        kind = np.result_type(self.kind, other.kind).name if self.rows and other.rows else (
-            self.kind if self.rows else other.kind
-        )  # fmt: skip
+            rows_before, mass_before = labels.get(name, (0, 0.0))
+            labels[name] = rows_before + rows, mass_before + mass
         return Survey(
-            self.rows + other.rows, self.features, labels, self.total + other.total,
-            self.sums + other.sums, self.squares + other.squares, kind,
+            self.rows + other.rows, self.features, labels, self.total + other.total, self.sums + other.sums,
+            self.squares + other.squares, np.result_type(self.kind, other.kind).name,
         )  # fmt: skip
 
 
 def survey(block: Block) -> Survey:
-    """The first pass."""
+    """Summarise one partition; this is the first pass."""
     features = block.X.shape[1]
     sums, squares = np.zeros(features), np.zeros(features)
     for rows in block.pieces():
@@ -127,28 +119,18 @@ def survey(block: Block) -> Survey:
 
 @dataclass(frozen=True)
 class Frame(Standard):
-    """The coordinates that all passes of a fit share, and the class weights of masses.
-
-    Parameters
-    ----------
-    mean, scale : arrays (features,)
-    intercept : bool
-        Whether the last coordinate is one.
-    classes : array (classes,)
-    factors : array (classes,) or None
-        Class weights.
-    """
+    """The coordinates that all passes of a fit share, the classes, and their weights (classes,) or None."""
 
     classes: Array = field(default_factory=lambda: np.arange(2))
     factors: Array | None = None
 
     def masses(self, y: Array, mass: Array) -> Array:
-        """Masses (rows,) times the weights of their classes."""
+        """Return the masses (rows,) multiplied by the class weights."""
         return mass if self.factors is None else mass * self.factors[np.searchsorted(self.classes, y)]
 
 
 def fold_of(hashes: Array, folds: int) -> Array:
-    """The fold (rows,) of rows with these hashes, independent of where a row is and of the sample.
+    """Return the fold (rows,) of each row hash, whichever partition or sample the row belongs to.
 
     Examples
     --------
@@ -158,14 +140,15 @@ def fold_of(hashes: Array, folds: int) -> Array:
     >>> bool((np.bincount(found) > 900).all()), bool((np.bincount(found[spread_out(hashes) < 0.2]) > 160).all())
     (True, True)
     """
-    return np.asarray((spread_out(hashes + STEP) * folds).astype(int))
+    # Samples are drawn by the hash itself; one step of splitmix64 makes the folds independent of them.
+    return np.asarray((spread_out(hashes + np.uint64(0x9E3779B97F4A7C15)) * folds).astype(int))
 
 
 def whole(block: Block) -> Block:
-    """The partition itself."""
+    """Return the partition itself: the task that gathers rows."""
     return block
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """Several blocks joined into one."""
+    """Concatenate several blocks."""
     return Block(*(np.concatenate([getattr(each, name) for each in blocks]) for name in ("X", "y", "mass")))

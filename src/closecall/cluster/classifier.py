@@ -1,4 +1,4 @@
-"""Classifiers for Dask collections, named in the style of LightGBM and XGBoost."""
+"""Classifiers for Dask collections, named as in LightGBM and XGBoost."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from ..linear.base import LinearClassifier, has_probabilities
 from ..linear.fitting import MULTICLASS, Models, Options, warn_unsettled
 from ..objective import Problem
 from .blocks import Frame, Survey, joined
-from .fit import Fitted, Manner, fit_passes, make_frame, select_by, total_mass
+from .fit import fit_passes, make_frame, select_by, total_mass
 from .passes import Passes, PassEvent, Source, is_collection
 
-#: Entries of X up to which a fit gathers them and is the in-memory fit.
+#: Up to this many entries of X, 128 MiB, a fit gathers the rows and fits them in memory.
 MAX_GATHERED = 1 << 24
-#: What a fitted model in memory says of itself.
-TAKEN = ("classes_", "coef_", "intercept_", "gap_", "converged_", "k_", "n_features_in_")
 
 
 class OverPartitions(LinearClassifier):
-    """Fits one (loss, aggregate, k, alpha) over partitions."""
+    """Base of the classifiers below: fits one (loss, aggregate, k, alpha) over partitions."""
 
     loss: str
     aggregate: str
@@ -43,18 +41,17 @@ class OverPartitions(LinearClassifier):
     client: Any
     callback: Callable[[PassEvent], None] | None
     local: type[Any]
-    taken: tuple[str, ...] = TAKEN
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Fit the classifier where the partitions are.
+        """Fit the classifier without moving the partitions.
 
         Parameters
         ----------
         X : Dask array or data frame (samples, features)
-            Dense; not scaled here.
+            Dense. The columns are not scaled.
         y : Dask array or series (samples,)
         sample_weight : Dask array or series (samples,), optional
-            Masses: weight 2 is equivalent to two copies, weight 0 to leaving the row out.
+            Weight 2 is equivalent to two copies of the row, weight 0 to leaving it out.
 
         Returns
         -------
@@ -64,7 +61,7 @@ class OverPartitions(LinearClassifier):
             raise TypeError(
                 f"X is a {type(X).__name__}, not a Dask collection; {self.local.__name__} fits it in memory"
             )
-        from .dask_source import DaskSource  # late: a table in files needs no Dask
+        from .dask_source import DaskSource  # imported here because fitting files needs no Dask
 
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         source = DaskSource(X, y, sample_weight, client=self.client)
@@ -77,7 +74,7 @@ class OverPartitions(LinearClassifier):
         return self
 
     def fit_source(self, source: Source) -> Any:
-        """Fit to any source of partitions, such as :class:`closecall.cluster.ParquetSource`; returns self."""
+        """Fit to any source of partitions, such as :class:`closecall.cluster.ParquetSource`, and return self."""
         self._check()
         passes = Passes(source, self.callback)
         survey = passes.survey()
@@ -98,95 +95,93 @@ class OverPartitions(LinearClassifier):
         return self
 
     def _check(self) -> None:
-        """Check the parameters before reading the data."""
+        """Check the parameters before any data are read."""
         lookup(MULTICLASS, self.multiclass, "multiclass")
         Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
 
     @property
-    def _manner(self) -> Manner:
-        return Manner(self.max_iter, self.tol, bool(self.fit_intercept), bool(self.penalize_intercept))
+    def _options(self) -> Options:
+        intercept = bool(self.fit_intercept), bool(self.penalize_intercept)
+        return Options(self.max_iter, self.tol, *intercept, self.multiclass)
 
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
         warn_of_one(self.aggregate, self.k, depth=5)
         problem = Problem(self.loss, self.aggregate, self.k, self.alpha, self.m)
-        found = fit_passes(passes, survey, frame, problem, labels, self._manner)
-        self._keep(found, survey, frame, problem, passes.number)
+        models = fit_passes(passes, survey, frame, problem, labels, self._options)
+        self._keep(models, survey, frame, problem)
 
-    def _keep(self, found: Fitted, survey: Survey, frame: Frame, problem: Problem, passes: int) -> None:
+    def _keep(self, models: Models, survey: Survey, frame: Frame, problem: Problem) -> None:
+        """Store the models of one problem as fitted attributes, and warn if they have not converged."""
         kind, total = np.dtype(survey.kind), total_mass(survey, frame)
-        self.coef_, self.intercept_ = found.coef.astype(kind), found.intercept.astype(kind)
-        self.gap_, self.converged_ = found.gap, bool((found.gap <= self.tol).all())
+        self.coef_, self.intercept_ = models.coef[0].astype(kind), models.intercept[0].astype(kind)
+        self.gap_, self.converged_ = models.gap[0], bool(models.converged.all())
         self.k_ = get_aggregate(problem.aggregate).counts(problem.k, problem.m, total)[0]
-        self._warn(found, problem, select_by(problem, total).convex, passes)
-
-    def _warn(self, found: Fitted, problem: Problem, convex: bool, passes: int) -> None:
-        models = Models(found.coef[None], found.intercept[None], np.full((1, 1), passes), found.gap[None],
-                        (found.gap <= self.tol)[None])  # fmt: skip
-        options = Options(self.max_iter, self.tol, True, False, self.multiclass)
-        warn_unsettled(type(self).__name__, problem, models, options, convex, depth=7)
+        convex = select_by(problem, total).convex
+        warn_unsettled(type(self).__name__, problem, models, self._options, convex, depth=6)
 
     def _in_memory(self, passes: Passes) -> Any:
-        """The same classifier in memory, on all rows."""
+        """Gather all rows and fit the in-memory classifier to them."""
         rows = joined(passes.gather())
-        inner = self.to_local().fit(rows.X, rows.y, rows.mass)
-        for name in self.taken:
-            if hasattr(inner, name):
-                setattr(self, name, getattr(inner, name))
+        _copy_fitted(self.to_local().fit(rows.X, rows.y, rows.mass), self)
         self.n_passes_ = passes.number
         return self
 
     def to_local(self) -> Any:
-        """The in-memory classifier with the same parameters, fitted if this one is."""
+        """Return the in-memory classifier with the same parameters, fitted if this one is."""
         own = self.local().get_params()
         model = self.local(**{name: value for name, value in self.get_params().items() if name in own})
-        for name in (*self.taken, "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(model, name, getattr(self, name))
+        _copy_fitted(self, model)
         return model
 
     def decision_function(self, X: Any) -> Any:
-        """Scores, as in memory; a Dask array for a Dask collection."""
+        """Return the scores, as the in-memory classifier does; a Dask array for a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "decision_function", np.float64, len(self.classes_) > 2)
 
     def predict(self, X: Any) -> Any:
-        """Class labels (samples,); a Dask array for a Dask collection."""
+        """Return class labels (samples,); a Dask array for a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict", self.classes_.dtype, False)
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities (samples, classes), as in memory; a Dask array for a Dask collection."""
+        """Return probabilities (samples, classes); a Dask array for a Dask collection."""
         check_is_fitted(self, "coef_")
         return self.each(X, "predict_proba", np.float64, True)
 
     def each(self, X: Any, method: str, kind: Any, wide: bool) -> Any:
-        """A method of the model in memory, on X or on every partition of it."""
+        """Call a method of the in-memory classifier on X, or on every partition of a Dask collection."""
         if not is_collection(X):
             return getattr(LinearClassifier, method)(self, X)
-        how: dict[str, Any] = {"model": self.to_local(), "method": method}
-        how["meta"] = np.empty((0, len(self.classes_)) if wide else 0, kind)
+        empty = np.empty((0, len(self.classes_)) if wide else 0, kind)
+        how: dict[str, Any] = {"model": self.to_local(), "method": method, "empty": empty, "meta": empty}
         if not hasattr(X, "rechunk"):
-            return X.map_partitions(_call, none=how["meta"], **how)
+            return X.map_partitions(_call, **how)
         X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         shape = {"chunks": (X.chunks[0], (len(self.classes_),))} if wide else {"drop_axis": 1}
-        return X.map_blocks(_call, none=how["meta"], dtype=kind, **how, **shape)
+        return X.map_blocks(_call, dtype=kind, **how, **shape)
 
 
-def _call(X: Any, model: Any, method: str, none: Array) -> Array:
-    """Call a method of a fitted model on one partition; an empty partition gives ``none``."""
-    return np.asarray(getattr(model, method)(X)) if len(X) else none
+def _call(X: Any, model: Any, method: str, empty: Array) -> Array:
+    """Call a method of a fitted model on one partition, which may be empty."""
+    return np.asarray(getattr(model, method)(X)) if len(X) else empty
+
+
+def _copy_fitted(model: Any, other: Any) -> None:
+    """Copy fitted attributes, except for row numbers and the number of passes, which belong to one model only."""
+    for name, value in vars(model).items():
+        if name.endswith("_") and name not in ("support_", "n_passes_"):
+            setattr(other, name, value)
 
 
 class DaskAggregateLossClassifier(OverPartitions):
     """:class:`closecall.AggregateLossClassifier` on Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and fitted in memory: the same model, bit for bit. A larger
-    one is fitted in passes over its partitions by the in-memory solvers, which evaluate all rows: ``average`` of a
-    convex
+    A table of at most ``max_gathered`` entries is gathered and fitted in memory, which gives the same model bit for
+    bit. A larger table is fitted in passes over its partitions. This is possible for the ``average`` of a smooth convex
     loss, ``close_decay``, ``close``, ``atk`` and ``maximal``. ``top``, ``ranked_range``, ``trimmed``, averages of the
-    hinge, ramp and focal losses and classes learnt jointly need all rows in one place and are rejected beyond that
-    size.
+    hinge, ramp and focal losses, and classes learnt jointly need all rows in one place and raise an error for a larger
+    table.
 
     Parameters
     ----------
@@ -195,7 +190,7 @@ class DaskAggregateLossClassifier(OverPartitions):
     max_gathered : int
         The largest number of entries in X for which the rows are gathered in one place.
     client : distributed.Client, optional
-        The current one by default.
+        Default: the current client.
     callback : callable, optional
         Receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
 

@@ -1,9 +1,8 @@
 """Column statistics of Parquet files from one pass: moments, quantiles, extremes, missing values and labels.
 
-Quantiles come from a random sample of rows drawn during the pass: each partition keeps the rows with the smallest
-random numbers, and so does the union of two partitions. With 20,000 rows the rank of a quantile is within 1.2 % of the
-true one with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz); for tables with no more rows the quantiles are
-exact.
+Quantiles come from a random sample of rows: each row gets a random number, and the rows with the smallest numbers are
+kept, first in each partition and then in their union. With 20,000 rows the rank of a quantile is within 1.2 % of the
+true rank with a probability of 99 % (Dvoretzky, Kiefer and Wolfowitz). Quantiles of smaller tables are exact.
 """
 
 from __future__ import annotations
@@ -18,30 +17,28 @@ from .._names import Array
 from ..preprocessing import robust_scale
 from .parquet_source import Piece, numbers_of
 
-#: Labels of a target at most.
-MOST_LABELS = 1000
-#: Rows of the sample, and its entries at most.
-SAMPLE, ENTRIES = 20_000, 1 << 23
+#: Rows in the sample; the module docstring states the precision that this number guarantees.
+SAMPLE = 20_000
 
 
 @dataclass
 class Columns:
-    """Statistics of some rows: features (features,), and how often each label occurs.
+    """Statistics of some rows: one value per feature (features,), and the count of each label.
 
     Parameters
     ----------
     rows : int
     known : array
-        How many values are finite.
+        Number of finite values.
     mean, squares : arrays
-        Means, and sums of squared differences from them.
+        Means of the finite values, and sums of squared deviations from them.
     low, high : arrays
     rising : array of bool
-        Whether each value is a whole number above the one before: an identifier, or a counter.
+        Whether every value is a whole number above the previous one, as in an identifier or a counter.
     labels : Counter
-        Counts by value; missing labels are counted under None.
+        Rows of each label, with missing labels under None.
     draws : array (sampled rows,)
-        Random numbers of the sampled rows, ascending.
+        Random numbers of the sampled rows, in ascending order.
     sample : array (sampled rows, features)
     """
 
@@ -57,15 +54,12 @@ class Columns:
     sample: Array
 
     def __add__(self, other: Columns) -> Columns:
-        """The rows of both, ``other`` after these; moments are combined as by Chan, Golub and LeVeque."""
+        """Combine with the rows that follow, moments by the formula of Chan, Golub and LeVeque."""
         known = self.known + other.known
         share = other.known / np.maximum(known, 1)
         apart = other.mean - self.mean
         labels = self.labels + other.labels
-        if len(labels) > MOST_LABELS:
-            raise ValueError(
-                f"the target has more than {MOST_LABELS} different values; is it really the column to predict?"
-            )
+        _check_labels(len(labels), "the target")
         return Columns(
             self.rows + other.rows, known, self.mean + share * apart,
             self.squares + other.squares + self.known * share * apart**2,
@@ -77,15 +71,16 @@ class Columns:
 
     @property
     def scale(self) -> Array:
-        """Standard deviations (features,) where a missing value is the mean; 1 for a constant column."""
+        """Standard deviations (features,) with missing values replaced by the mean; 1 for a constant column."""
         scale = np.sqrt(self.squares / max(self.rows, 1))
         return np.where(self.low < self.high, np.where(scale > 0, scale, 1.0), 1.0)
 
     @property
     def robust(self) -> tuple[Array, Array]:
-        """Centre and scale of the sample, as computed by :func:`closecall.preprocessing.robust_scale`.
+        """Centre and scale by :func:`closecall.preprocessing.robust_scale` of the sample.
 
-        A column with at most two values in the sample but more in all rows uses its mean and standard deviation.
+        A column with at most two distinct values in the sample but more in the table uses its mean and standard
+        deviation instead.
         """
         center, scale = robust_scale(self.sample)
         known = np.where(np.isfinite(self.sample), self.sample, center)
@@ -95,14 +90,19 @@ class Columns:
 
 
 def _fewest(draws: Array, sample: Array, features: int) -> tuple[Array, Array]:
-    """The rows with the smallest draws, as many as a sample may have."""
-    most = min(SAMPLE, ENTRIES // max(features, 1))
+    """Keep the rows with the smallest draws, up to the size of the sample."""
+    most = min(SAMPLE, (1 << 23) // max(features, 1))  # of very wide tables fewer rows: at most 64 MiB
     kept = np.argsort(draws, kind="stable")[:most]
     return draws[kept], sample[kept]
 
 
+def _check_labels(labels: int, target: str) -> None:
+    if labels > 1000:
+        raise ValueError(f"{target} has more than 1000 different values; is it really the column to predict?")
+
+
 def columns_of(piece: Piece) -> Columns:
-    """The statistics of one partition."""
+    """Compute the statistics of one partition."""
     table, width = piece.table(), len(piece.features)
     counts = table.column(piece.target).combine_chunks().value_counts()
     labelled = table.column(piece.target).is_valid()
@@ -126,11 +126,7 @@ def columns_of(piece: Piece) -> Columns:
             found.mean[place] = there.mean()
             found.squares[place] = ((there - found.mean[place]) ** 2).sum()
             found.low[place], found.high[place] = there.min(), there.max()
-    if len(counts) > MOST_LABELS:
-        raise ValueError(
-            f"{piece.path!r}: the target {piece.target!r} has more than {MOST_LABELS} different values; is it the "
-            "column to predict?"
-        )
+    _check_labels(len(counts), f"{piece.path!r}: the target {piece.target!r}")
     values, times = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
     found.labels.update(dict(zip(values, times, strict=True)))
     return found

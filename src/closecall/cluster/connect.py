@@ -1,4 +1,4 @@
-"""A connection to a Dask cluster, or a cluster on this machine; otherwise an error that says what to do."""
+"""Connect to a Dask cluster, or start one on this machine."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from .passes import ClusterError
 
-#: Seconds in which a scheduler answers, and in which the first worker is there.
+#: Seconds to wait for the scheduler to answer, and for its first worker.
 FIRST_SIGN, FIRST_WORKER = 10.0, 30.0
 
 
 @contextmanager
 def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
-    """A client of the scheduler at ``address``, or of new workers on this machine, one per core.
+    """Yield a client of the scheduler at ``address``, or of new workers on this machine.
 
     Parameters
     ----------
     address : str
         Such as ``tcp://host:8786``.
     workers : int
-        How many workers to start without an address; 0 means one per core.
+        Number of workers to start if there is no address; 0 means one per core.
     """
     try:
         import distributed
@@ -36,7 +36,7 @@ def connected(address: str = "", workers: int = 0) -> Iterator[Any]:
         n_workers=workers or os.cpu_count() or 1, threads_per_worker=1, host="127.0.0.1",
         dashboard_address="127.0.0.1:0", silence_logs=50,
     ) as cluster, distributed.Client(cluster, direct_to_workers=True) as client:  # fmt: skip
-        yield client  # rows need not go through the scheduler: the workers are here
+        yield client  # direct_to_workers: the workers are on this machine, so data can bypass the scheduler
 
 
 def _client(distributed: Any, address: str) -> Any:

@@ -1,7 +1,7 @@
-"""Partitions on the workers of a Dask cluster: few, long tasks through futures; the data stay in place.
+"""Partitions on the workers of a Dask cluster: a few long tasks submitted as futures, while the data stay in place.
 
-If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. Partitions that
-cannot be recreated, a lost scheduler, or workers that do not return raise an error that says what to do.
+If a worker dies, Dask recreates its partitions from the source of the collection and repeats the task. If it cannot
+recreate them, or if the scheduler or all workers are lost, an error states what to do.
 """
 
 from __future__ import annotations
@@ -17,26 +17,23 @@ from .blocks import Block, make_block
 from .parquet_source import ROWS, ParquetSource, Piece
 from .passes import ClusterError, is_collection
 
-#: The share of the workers' memory that files may take and stay there.
-KEPT = 0.4
-#: Seconds in which a lost scheduler shows, that a look for results takes, and that a pass waits without any worker.
-PATIENCE, WHILE, LONGEST_ALONE = 2.0, 5.0, 300.0
+#: The share of the workers' memory that decoded files may occupy; if they need more, they are read in every pass.
+MEMORY_SHARE = 0.4
+#: Seconds between two checks of the cluster, and seconds without any worker after which a fit gives up.
+POLL, LONGEST_ALONE = 5.0, 300.0
 GONE = (
-    "the Dask scheduler went away in the middle of a fit ({detail}); nothing of it is kept: start the scheduler and "
-    "its workers again, connect a new Client and call fit again"
-)
-ALONE = (
-    "no Dask worker has been there for {seconds:g} seconds, and a nanny gives up where a start takes long; start "
-    "workers and call fit again"
+    "the Dask scheduler went away during a fit ({detail}), and the fit is lost: start the scheduler and its workers "
+    "again, connect a new Client and call fit again"
 )
 LOST = (
-    "the Dask workers lost a partition that cannot be made again, or died on it too often ({detail}); give fit a "
-    "collection that is read from files (not scattered arrays), smaller partitions, or workers with more memory"
+    "the Dask workers lost a partition that cannot be recreated, or died too often while processing it ({detail}); "
+    "give fit a collection that is read from files (not scattered arrays), smaller partitions, or workers with more "
+    "memory"
 )
 
 
 def parts_of(X: Any) -> list[Any]:
-    """The row blocks of a Dask array, data frame or series, delayed."""
+    """Return the row blocks of a Dask array, data frame or series as delayed objects."""
     if hasattr(X, "rechunk"):
         if X.ndim == 2 and X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
@@ -45,13 +42,13 @@ def parts_of(X: Any) -> list[Any]:
 
 
 class OnWorkers:
-    """Partitions that are kept on the workers."""
+    """Base of sources whose partitions stay on the workers."""
 
     client: Any
     blocks: list[Any]
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition in place; yields partition numbers and results as they arrive."""
+        """Run a task on every partition in place; yield partition numbers and results as they arrive."""
         return results(self.client, lambda: self.client.map(task, self.blocks, pure=False))
 
     def close(self) -> None:
@@ -60,15 +57,15 @@ class OnWorkers:
 
 
 class DaskSource(OnWorkers):
-    """Partitions of Dask collections, kept on the workers for one fit.
+    """Partitions of Dask collections, held on the workers for one fit.
 
     Parameters
     ----------
     X, y : Dask array or data frame, and array or series
-        With the same partitions.
+        Both must have the same partitions.
     sample_weight : Dask array or series, optional
     client : distributed.Client, optional
-        The current one by default.
+        Default: the current client.
     """
 
     def __init__(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> None:
@@ -91,14 +88,14 @@ class DaskSource(OnWorkers):
 
 
 class DaskParquetSource(OnWorkers, ParquetSource):
-    """Parquet files that the workers read: once if they fit into memory, otherwise in every pass.
+    """Parquet files that the workers read: once if they fit in memory, otherwise in every pass.
 
     Parameters
     ----------
     paths, target, features, weight, rows
-        As in :class:`closecall.cluster.ParquetSource`; the workers see the files under the same paths.
+        As in :class:`closecall.cluster.ParquetSource`; the workers must see the files under the same paths.
     client : distributed.Client, optional
-        The current one by default.
+        Default: the current client.
     """
 
     def __init__(
@@ -110,24 +107,24 @@ class DaskParquetSource(OnWorkers, ParquetSource):
         self.blocks: list[Any] = []
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Run a task on every partition; yields partition numbers and results as they arrive."""
+        """Run a task on every partition; yield partition numbers and results as they arrive."""
         if not self.blocks and self._fits():
             self.blocks = self.client.map(Piece.read, self.pieces, pure=False)
         return super().run(task) if self.blocks else ParquetSource.run(self, task)
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Partition numbers and the result for each piece."""
+        """Yield partition numbers and the result for each piece."""
         return results(self.client, lambda: self.client.map(work, self.pieces, pure=False))
 
     def _fits(self) -> bool:
-        """Whether all rows fit into a share of the workers' memory; unknown if they have no limit."""
+        """Return whether all rows fit in a share of the workers' memory; False if the workers have no limit."""
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [int(worker.get("memory_limit") or 0) for worker in workers]
-        return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= KEPT * sum(limits)
+        return bool(limits) and min(limits) > 0 and 8 * self.rows * len(self.features) <= MEMORY_SHARE * sum(limits)
 
 
 def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, Any]]:
-    """Partition numbers and results of futures as they arrive; failures raise an error that says what to do."""
+    """Yield partition numbers and results of futures as they arrive; failures raise an error that states what to do."""
     try:
         pending, alone = {future: number for number, future in enumerate(start())}, 0.0
         while pending:
@@ -136,43 +133,46 @@ def results(client: Any, start: Callable[[], list[Any]]) -> Iterator[tuple[int, 
                 yield pending.pop(future), result
             alone = 0.0 if ready or client.nthreads() else alone or time.monotonic()
             if alone and time.monotonic() - alone > LONGEST_ALONE:
-                raise ClusterError(ALONE.format(seconds=LONGEST_ALONE))
+                raise ClusterError(
+                    f"there has been no Dask worker for {LONGEST_ALONE:g} seconds (a nanny gives up if a worker takes "
+                    "long to start); start workers and call fit again"
+                )
     except distributed.KilledWorker as error:
         raise ClusterError(LOST.format(detail=error)) from error
-    except (FileNotFoundError, PermissionError):  # of a file that a worker reads
+    except (FileNotFoundError, PermissionError):  # a worker could not read a file
         raise
     except (distributed.client.FutureCancelledError, OSError, TimeoutError) as error:
         raise ClusterError((LOST if _answers(client) else GONE).format(detail=error)) from error
-    except Exception as error:  # a client that is closed between two passes has an error of its own
+    except Exception as error:  # a client that was closed between two passes raises an error of its own
         if client.status == "running" or isinstance(error, ClusterError):
             raise
         raise ClusterError(GONE.format(detail=error)) from error
 
 
 def _ready(client: Any, pending: list[Any]) -> list[tuple[Any, Any]]:
-    """Futures that finish within a time limit, and their results; none if a result was lost with its worker."""
+    """Return the futures that finish before the next check, and their results; none if a worker died with a result."""
     if client.status != "running":
         raise OSError(f"the client is {client.status}")
     try:
-        with client.as_current():  # wait asks for the current one, which may be another
-            done = distributed.wait(pending, timeout=WHILE, return_when="FIRST_COMPLETED").done
-        return [(future, future.result(timeout=WHILE)) for future in done]
+        with client.as_current():  # wait uses the current client, which may be a different one
+            done = distributed.wait(pending, timeout=POLL, return_when="FIRST_COMPLETED").done
+        return [(future, future.result(timeout=POLL)) for future in done]
     except TimeoutError:
         return []
 
 
 def _answers(client: Any) -> bool:
-    """Whether the scheduler still responds; a lost task may be the first sign that it does not."""
-    end = time.monotonic() + PATIENCE
+    """Return whether the client stays connected for two seconds; a lost task may be the first sign that it does not."""
+    end = time.monotonic() + 2.0
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)
     return bool(client.status == "running")
 
 
 def _aligned(X: Any, other: Any) -> Any:
-    """The array, rechunked to the row blocks of X if both chunk sizes are known."""
+    """Return the array rechunked to the row blocks of X, if both chunk sizes are known."""
     both = hasattr(X, "rechunk") and hasattr(other, "rechunk")
     if not both or other.chunks[0] == X.chunks[0]:
         return other
-    known = all(size == size for each in (X, other) for size in each.chunks[0])  # NaN: not known
+    known = all(size == size for each in (X, other) for size in each.chunks[0])  # an unknown size is NaN
     return other.rechunk({0: X.chunks[0]}) if known and len(X) == len(other) else other

@@ -1,4 +1,4 @@
-"""Folds by the hashes of the rows: independent of where a row is, with equal rows in the same fold."""
+"""Folds by row hash: a row is in the same fold wherever it is stored, and equal rows share a fold."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from .passes import Passes, draw
 
 @dataclass
 class Dealt:
-    """The result of the second pass of a search: a sample, and rows and masses (folds, labels, 2) of each fold."""
+    """A sample, and the rows and mass (folds, labels, 2) of each fold."""
 
     block: Block
     counts: Array
 
     def outside(self, survey: Survey, frame: Frame, fold: int) -> tuple[Survey, Block]:
-        """The survey and the sample of the rows outside one fold."""
+        """Return the survey and the sample of the rows outside one fold."""
         left = self.counts.sum(axis=0) - self.counts[fold]
-        names = frame.classes.tolist()
-        for name, (rows, _) in zip(names, left.tolist(), strict=True):
+        labels = {}
+        for name, (rows, mass) in zip(frame.classes.tolist(), left.tolist(), strict=True):
             if not rows:
                 raise ValueError(f"fold {fold} holds all rows of class {name!r}; use fewer folds, or drop the class")
-        labels = {name: (int(rows), mass) for name, (rows, mass) in zip(names, left.tolist(), strict=True)}
+            labels[name] = int(rows), mass
         some = replace(survey, rows=int(left[:, 0].sum()), labels=labels, total=float(left[:, 1].sum()))
         kept, block = fold_of(row_hashes(self.block.X), len(self.counts)) != fold, self.block
         return some, Block(block.X[kept], block.y[kept], block.mass[kept])
 
 
 def deal(passes: Passes, frame: Frame, shares: dict[Any, float], folds: int) -> Dealt:
-    """The pass that samples the rows and counts the folds."""
+    """Draw a sample and count the folds, in one pass."""
     found = passes.run("sample", partial(_deal, frame, shares, folds))
     return Dealt(joined([each.block for each in found]), np.sum([each.counts for each in found], axis=0))
 
@@ -48,49 +48,43 @@ def _deal(frame: Frame, shares: dict[Any, float], folds: int, block: Block) -> D
     return Dealt(draw(shares, block), counts.reshape(folds, len(frame.classes), 2).astype(np.float64))
 
 
-@dataclass(frozen=True)
-class Contest:
-    """The models under comparison: for each fold, coordinates (contenders, scores, coordinates) and the sampled rows.
+def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, float], block: Block) -> Array:
+    """Compare two models in each fold, on rows that were not sampled to choose them.
 
     Parameters
     ----------
-    models : sequence of arrays
-        Models of the first folds.
+    frame : Frame
+    models : sequence of arrays (2, scores, coordinates)
+        Coordinates of both models, for the first folds.
     folds : int
     shares : dict
-        The shares of each label's rows that were used to choose the contenders and must not judge them.
+        The share of each label's rows that was sampled. The rows that are left stand for all rows of their label.
+    block : Block
+
+    Returns
+    -------
+    sums : array (2, folds, 4)
+        Masses, and sums of squared masses, of the rows on which both models, only the first, only the second or
+        neither is right.
     """
-
-    models: Sequence[Array]
-    folds: int
-    shares: dict[Any, float]
-
-
-def judged(frame: Frame, contest: Contest, block: Block) -> Array:
-    """Masses (folds, 4) of rows that no contender has seen, and their sums of squares (2, folds, 4).
-
-    Masses of the rows on which both, only the first, only the second, or neither is right.
-
-    If few rows of a label are left, rows that helped to choose count as well.
-    """
-    found = np.zeros((2, len(contest.models), 4))
-    most = min(contest.shares.values())
+    found = np.zeros((2, len(models), 4))
+    least = min(shares.values())
     for piece in block.pieces():
         X, y = block.X[piece], block.y[piece]
         hashes, limits = row_hashes(X), np.zeros(len(y))
-        for label, share in contest.shares.items():
+        for label, share in shares.items():
             limits[y == label] = share
-        mass = np.where(spread_out(hashes) >= limits, block.mass[piece] * (1 - most) / (1 - limits), 0.0)
-        mine, codes = fold_of(hashes, contest.folds), np.searchsorted(frame.classes, y)
-        for fold, models in enumerate(contest.models):
+        mass = np.where(spread_out(hashes) >= limits, block.mass[piece] * (1 - least) / (1 - limits), 0.0)
+        mine, codes = fold_of(hashes, folds), np.searchsorted(frame.classes, y)
+        for fold, pair in enumerate(models):
             rows = np.flatnonzero((mine == fold) & (mass > 0))
-            first, second = (_right(frame, X[rows], codes[rows], each) for each in models)
+            first, second = (_right(frame, X[rows], codes[rows], each) for each in pair)
             for power in (1, 2):
                 found[power - 1, fold] += np.bincount(2 * ~first + ~second, mass[rows] ** power, minlength=4)
     return found
 
 
 def _right(frame: Frame, X: Array, codes: Array, model: Array) -> Array:
-    """Whether a model (scores, coordinates) predicts the codes."""
+    """Return whether a model (scores, coordinates) predicts each code."""
     scores = np.stack([frame.scores(X, c) for c in model], axis=1)
     return np.asarray((scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)) == codes)

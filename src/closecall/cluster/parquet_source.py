@@ -1,4 +1,4 @@
-"""A table in Parquet files, streamed: every pass reads the row groups again, with only a few in memory."""
+"""A table in Parquet files, streamed: every pass reads the row groups again and holds only a few in memory."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ from ..preprocessing import squash
 from .blocks import Block, make_block
 from .passes import ClusterError
 
-#: Rows of a partition: row groups are put together up to it; a larger row group is one.
+#: Rows of a partition: smaller row groups are combined up to this number.
 ROWS = 1 << 19
-#: Times that a partition is given to a process that dies.
-ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Recast:
-    """How numbers and labels are transformed: columns minus ``mean``, divided by ``scale``, and codes of the labels.
+    """A transformation of columns and labels: subtract ``mean``, divide by ``scale``, and encode the labels.
 
-    Beyond ``bound`` they are squashed. A missing or infinite number becomes the mean, a row whose label has no code is
-    left out. ``single`` says that columns of float32 stay float32.
+    Values beyond ``bound`` are squashed. Missing and infinite values become the mean; rows whose label has no code are
+    left out. With ``single``, float32 columns stay float32.
     """
 
     mean: Array
@@ -44,7 +42,7 @@ class Recast:
     bound: float = float("inf")
 
     def label_codes(self, column: Any) -> Array:
-        """Codes (rows,) of an Arrow column, -1 for missing values."""
+        """Return the codes (rows,) of an Arrow column, with -1 for missing and unknown values."""
         coded = column.combine_chunks().dictionary_encode()
         found = np.array([*(self.codes.get(value, -1) for value in coded.dictionary.to_pylist()), -1])
         return np.asarray(found[coded.indices.fill_null(len(found) - 1).to_numpy()])
@@ -52,7 +50,7 @@ class Recast:
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of a file, and the roles of its columns."""
+    """Row groups of one file, and the roles of its columns."""
 
     number: int
     path: str
@@ -64,7 +62,7 @@ class Piece:
     recast: Recast | None = None
 
     def table(self) -> Any:
-        """The rows as an Arrow table."""
+        """Return the rows as an Arrow table."""
         import pyarrow.parquet  # type: ignore[import-untyped]
 
         names = [*self.features, self.target, *([self.weight] if self.weight else [])]
@@ -72,7 +70,7 @@ class Piece:
             return file.read_row_groups(list(self.groups), columns=names, use_threads=False)
 
     def read(self) -> Block:
-        """The rows, checked."""
+        """Return the checked rows."""
         table = self.table()
         kinds = {str(table.schema.field(name).type) for name in self.features}
         single = kinds == {"float"} and (self.recast is None or self.recast.single)
@@ -97,7 +95,7 @@ class Piece:
 
 
 def numbers_of(column: Any) -> Array:
-    """A numeric Arrow column as an array (rows,), with NaN for missing values."""
+    """Convert a numeric Arrow column to an array (rows,), with NaN for missing values."""
     return np.asarray(column.cast("uint8").to_numpy() if str(column.type) == "bool" else column.to_numpy())
 
 
@@ -106,9 +104,9 @@ def _work(task: Callable[[Block], Any], scratch: str, piece: Piece) -> Any:
 
 
 def _kept(piece: Piece, scratch: str) -> Block:
-    """The rows stored in a folder, memory-mapped; stored first if necessary."""
+    """Return the rows memory-mapped from a folder; the first call stores them there."""
     paths = [os.path.join(scratch, f"{piece.number}.{name}.npy") for name in ("y", "mass", "X")]
-    if not os.path.exists(paths[-1]):  # the last that is written
+    if not os.path.exists(paths[-1]):  # X is written last
         block = piece.read()
         labels = block.y if block.y.dtype != object else block.y.astype(str)
         for path, values in zip(paths, (labels, block.mass, np.ascontiguousarray(block.X)), strict=True):
@@ -125,20 +123,20 @@ class ParquetSource:
     Parameters
     ----------
     paths : str or sequence of str
-        A folder, a pattern such as ``data/*.parquet``, or files.
+        A folder, a pattern such as ``data/*.parquet``, or a list of files.
     target : str
         The column of labels.
     features : sequence of str, optional
-        All other columns by default.
+        Default: all other columns.
     weight : str
-        A column of sample weights; none by default.
+        A column of sample weights, if there is one.
     processes : int
-        1 reads in this process, more in a pool; each holds one partition.
+        1 reads in this process; more start a pool, in which each process holds one partition.
     rows : int
         Rows of a partition.
     scratch : str
-        A folder for the decoded rows, four bytes per number if the columns are float32, otherwise eight; passes after
-        the first are then several times cheaper. :meth:`close` removes the files. None by default.
+        A folder for decoded rows, four bytes per number if all columns are float32, otherwise eight. It makes passes
+        after the first several times cheaper. :meth:`close` removes the files. By default nothing is stored.
 
     Examples
     --------
@@ -162,11 +160,13 @@ class ParquetSource:
         self.processes, self.files = processes, files_of(paths)
         self.pieces = list(_pieces(self.files, target, features, weight, rows))
         if not self.pieces:
-            raise ValueError(f"{self.files[0]!r} has no rows; give files with rows")
+            raise ValueError(f"{self.files[0]!r} has no rows; pass files with rows")
         self.features = self.pieces[0].features
         self.pool: ProcessPoolExecutor | None = None
         if scratch and not os.path.isdir(scratch):
-            raise ValueError(f"scratch={scratch!r} is not a folder; pass one with room for the decoded rows, or none")
+            raise ValueError(
+                f"scratch={scratch!r} is not a folder; pass a folder with room for the decoded rows, or leave it out"
+            )
         self.scratch, self.folder = scratch, ""
 
     @property
@@ -175,24 +175,24 @@ class ParquetSource:
 
     @property
     def rows(self) -> int:
-        """The number of rows stated in the files."""
+        """The number of rows according to the files."""
         return sum(piece.rows for piece in self.pieces)
 
     def recast(self, recast: Recast, features: Sequence[str]) -> Any:
-        """The same files with other numbers: some of the columns, scaled, and codes of the labels."""
+        """Return a source of the same files with only these columns, transformed by ``recast``."""
         other = copy(self)
         other.pieces = [replace(piece, features=tuple(features), recast=recast) for piece in self.pieces]
-        other.features, other.folder = tuple(features), ""  # what was kept are the numbers before
+        other.features, other.folder = tuple(features), ""  # stored rows are not transformed
         return other
 
     def run(self, task: Callable[[Block], Any]) -> Iterator[tuple[int, Any]]:
-        """Partition numbers and the task's results; a partition whose process dies is read again."""
+        """Yield partition numbers and the task's results; a partition whose process dies is read again."""
         if self.scratch and not self.folder:
             self.folder = tempfile.mkdtemp(prefix="closecall-", dir=self.scratch)
         return self.each(partial(_work, task, self.folder))
 
     def each(self, work: Callable[[Piece], Any]) -> Iterator[tuple[int, Any]]:
-        """Partition numbers, with the results for each piece as stored on disk."""
+        """Yield partition numbers and the result for each piece."""
         if self.processes == 1:
             yield from ((piece.number, work(piece)) for piece in self.pieces)
             return
@@ -205,10 +205,10 @@ class ParquetSource:
             except BrokenProcessPool as error:
                 self._end()
                 attempts += 1
-                if attempts == ATTEMPTS:
+                if attempts == 3:
                     raise ClusterError(
-                        f"reading processes died {ATTEMPTS} times, perhaps for lack of memory; use processes=1 or "
-                        "smaller partitions (rows=)"
+                        "reading processes died three times, perhaps for lack of memory; use processes=1 or smaller "
+                        "partitions (rows=)"
                     ) from error
 
     def _pooled(self, work: Callable[[Piece], Any], pieces: Sequence[Piece]) -> Iterator[tuple[int, Any]]:
@@ -232,7 +232,7 @@ class ParquetSource:
             self.pool = None
 
     def close(self) -> None:
-        """End the processes and remove temporary files; a later pass starts them again."""
+        """End the processes and remove temporary files; another pass starts them again."""
         self._end()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -240,20 +240,20 @@ class ParquetSource:
 
 
 def files_of(paths: str | Sequence[str]) -> list[str]:
-    """Parquet files of a folder, of a pattern, or as they are named; an error if there are none."""
+    """Return the Parquet files of a folder, a pattern or a list; raise if there are none."""
     given = [paths] if isinstance(paths, str) else list(paths)
     found: list[str] = []
     for path in given:
         some = sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet") if os.path.isdir(path) else path))
         if not some:
-            what = "the folder has none" if os.path.isdir(path) else "no such file, and no pattern that fits one"
+            what = "the folder has none" if os.path.isdir(path) else "no file has this name or matches the pattern"
             raise FileNotFoundError(f"no Parquet files at {path!r}: {what}")
         found += some
     return found
 
 
 def cells_of(paths: str | Sequence[str]) -> int:
-    """The number of values and labels according to the files."""
+    """Return the number of values, labels included, according to the files."""
     import pyarrow.parquet
 
     found = [pyarrow.parquet.read_metadata(path) for path in files_of(paths)]
@@ -261,7 +261,7 @@ def cells_of(paths: str | Sequence[str]) -> int:
 
 
 def first_columns(paths: str | Sequence[str]) -> tuple[str, dict[str, bool]]:
-    """The first file, and which of its columns are numbers."""
+    """Return the first file, and whether each of its columns is numeric."""
     import pyarrow.parquet
 
     first = files_of(paths)[0]
@@ -280,7 +280,7 @@ def _pieces(
             sizes = [data.row_group(group).num_rows for group in range(data.num_row_groups)]
         missing = [name for name in (target, weight, *(features or ())) if name and name not in schema.names]
         if missing:
-            other = "" if path == first else f", which {first!r} has: give files with the same columns"
+            other = "" if path == first else f", which {first!r} has: pass files with the same columns"
             raise ValueError(f"{path!r} has no column {missing[0]!r}{other}; its columns are "
                              f"{', '.join(schema.names[:20])}")  # fmt: skip
         if features is None:
@@ -299,7 +299,7 @@ def _pieces(
 
 
 def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
-    """Row groups of these sizes, combined up to the given number of rows."""
+    """Yield groups of consecutive row groups that have at most the given number of rows together."""
     begin = 0
     for end in range(1, len(sizes) + 1):
         if end == len(sizes) or sum(sizes[begin : end + 1]) > rows:
@@ -308,7 +308,7 @@ def _together(sizes: Sequence[int], rows: int) -> Iterator[tuple[int, ...]]:
 
 
 def is_numeric(kind: Any) -> bool:
-    """Whether an Arrow type is numeric."""
+    """Return whether an Arrow type is numeric or boolean."""
     from pyarrow import types
 
     return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))

@@ -1,4 +1,7 @@
-"""The search over partitions: a sample chooses the contenders, the other rows judge them, all rows fit the winner."""
+"""Hyperparameter search over partitions.
+
+Two contenders are chosen on a sample, compared on the remaining rows, and the winner is fitted to all rows.
+"""
 
 from __future__ import annotations
 
@@ -23,41 +26,33 @@ from ..linear.training import row_hashes
 from ..paired import compare, from_sums
 from ..solvers.many import shares_of
 from .blocks import Frame, Survey, fold_of
-from .classifier import MAX_GATHERED, TAKEN, OverPartitions
-from .fit import collect, tasks, total_mass
-from .folds import Contest, Dealt, deal, judged
+from .classifier import MAX_GATHERED, OverPartitions
+from .fit import fit_passes, tasks, to_models, total_mass
+from .folds import Dealt, deal, judged
 from .passes import Passes, PassEvent
-from .room import near_room
 from .solve import Together
-
-#: Entries of the sample that chooses, and the share of the rows that it is at most; the others judge.
-SAMPLE, MOST = 1 << 22, 0.5
-#: What the search in memory says of itself, too.
-SEARCHED = (
-    "alpha_", "loss_", "aggregate_", "multiclass_", "m_", "cv_results_", "best_params_", "best_index_", "best_score_",
-    "guard_report_", "n_training_mass_", "n_iter_", "calibrators_",
-)  # fmt: skip
 
 
 class DaskCloseKClassifierCV(OverPartitions):
     """:class:`closecall.CloseKClassifierCV` on Dask collections.
 
-    A table of at most ``max_gathered`` entries is gathered and searched in memory: the same model, bit for bit. From a
-    larger one, a sample of at most half the rows is gathered to choose alpha for logistic regression, and alpha and k
-    for close-k. Both are then fitted in passes without one fold, and without another (more if folds are small), and
-    compared on the rows of that fold that were not used to choose: the paired gain, its standard error and the guard
-    are those of the search in memory. The winner is fitted to all rows. The exact intercept is not tried here.
+    A table of at most ``max_gathered`` entries is gathered and searched in memory, which gives the same model bit for
+    bit. From a larger table, a sample of at most half the rows is gathered to choose alpha for logistic regression, and
+    alpha and k for close-k. Both models are then fitted in passes to the rows outside each of two folds (more if folds
+    are small) and compared on the rows of the fold that were not in the sample. The paired gain, its standard error and
+    the guard are defined as in the in-memory search. The winner is fitted to all rows. The exact intercept is not
+    tried.
 
     Parameters
     ----------
     alphas, ks, loss, guard, max_iter, tol, fit_intercept, penalize_intercept, class_weight, multiclass, calibration, \
 random_state
-        As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on the sample, by models that have not
-        seen its rows.
+        As in :class:`closecall.CloseKClassifierCV`; probabilities are calibrated on the sample, with out-of-fold
+        scores.
     cv : int or None
-        The number of folds, by the hashes of the rows, which keeps equal rows together; default: five.
+        Number of folds, five by default. Rows are assigned by hash, which keeps equal rows together.
     scoring : str or None
-        Accuracy; other scores only if the rows are gathered.
+        Accuracy. Other scores are available only if the rows are gathered.
     max_gathered, client, callback
         As in :class:`DaskAggregateLossClassifier`.
 
@@ -66,13 +61,13 @@ random_state
     cv_results_
         Results on the sample.
     best_params_, best_index_, best_score_
-        The chosen setting, and its accuracy on the rows used for judging.
+        The chosen setting, and its accuracy on the rows used for the comparison.
     guard_report_ : dict
-        As in :class:`closecall.CloseKClassifierCV`, with ``judged``: the mass of the rows that judged.
+        As in :class:`closecall.CloseKClassifierCV`; ``judged`` is the mass of the rows used for the comparison.
     alpha_, k_, loss_, aggregate_, multiclass_, coef_, intercept_, classes_, gap_, converged_, n_training_mass_
-        Attributes of the chosen setting, fitted on all rows.
+        Attributes of the chosen setting, fitted to all rows.
     n_passes_ : int
-        The number of passes over the data.
+        Number of passes over the data.
 
     Examples
     --------
@@ -88,7 +83,6 @@ random_state
     """
 
     local = CloseKClassifierCV
-    taken = (*TAKEN, *SEARCHED)
     alphas: Any
     ks: Any
     cv: Any
@@ -126,45 +120,41 @@ random_state
     def _in_passes(self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any]) -> None:
         folds = self._folds()
         self.n_training_mass_ = total_mass(survey, frame)
-        shares = shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(SAMPLE // frame.size, 50))
-        shares = {label: min(MOST, share) for label, share in shares.items()}
+        entries = 1 << 22  # in the sample, which the in-memory search handles in seconds
+        shares = shares_of({name: rows for name, (rows, _) in survey.labels.items()}, max(entries // frame.size, 50))
+        shares = {label: min(0.5, share) for label, share in shares.items()}  # the other half is for the comparison
         dealt = deal(passes, frame, shares, folds)
         contenders = self._heat(dealt, frame, folds)
         models = self._fold_models(passes, survey, frame, labels, dealt, contenders)
-        contest = Contest(models, folds, shares)
-        taken = self._decide(contenders, reduce(add, passes.run("judge", partial(judged, frame, contest))))
-        chosen = contenders[taken]
+        sums = reduce(add, passes.run("judge", partial(judged, frame, models, folds, shares)))
+        winner = self._decide(contenders, sums)
+        chosen = contenders[winner]
         self.alpha_, self.loss_, self.aggregate_ = chosen.alpha, chosen.loss, chosen.aggregate
         self.multiclass_ = chosen.multiclass or self.multiclass
-        works = tasks(survey, frame, chosen.problem, labels, self._manner, dealt.block, room=near_room())
-        found = collect(frame, Together(passes, frame).run(works))
-        self._keep(found, survey, frame, chosen.problem, passes.number)
+        found = fit_passes(passes, survey, frame, chosen.problem, labels, self._options, block=dealt.block)
+        self._keep(found, survey, frame, chosen.problem)
         if self.calibration is not None:
-            self.calibrators_ = self._calibrate(dealt, frame, [each[taken] for each in models], folds)
+            self.calibrators_ = self._calibrate(dealt, frame, [each[winner] for each in models], folds)
 
     def _folds(self) -> int:
-        """The number of folds; options that only a search in memory supports raise an error."""
-        only = "only where the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
+        """Return the number of folds; options that only the in-memory search supports raise an error."""
+        only = "only if the rows are gathered: raise max_gathered to at least the entries of X, or leave it out"
         if self.scoring not in (None, "accuracy"):
             raise ValueError(f"scoring={self.scoring!r} is possible {only}")
         if self.cv is not None and not isinstance(self.cv, int | np.integer):
-            raise ValueError(f"cv={self.cv!r} is possible {only}; a number of folds is possible everywhere")
+            raise ValueError(f"cv={self.cv!r} is possible {only}; a number of folds is always possible")
         folds = FOLDS if self.cv is None else int(self.cv)
         if folds < 2:
             raise ValueError(f"cv={self.cv} must be at least 2")
         return folds
 
     def _heat(self, dealt: Dealt, frame: Frame, folds: int) -> list[Setting]:
-        """The best settings of logistic regression and of close-k on the sample, by the search in memory."""
+        """Return the best settings of logistic regression and of close-k, by an in-memory search on the sample."""
         sample = dealt.block
         group = fold_of(row_hashes(sample.X), folds)
         pairs = [(np.flatnonzero(group != fold), np.flatnonzero(group == fold)) for fold in range(folds)]
         weights = None if frame.factors is None else dict(zip(frame.classes.tolist(), frame.factors, strict=True))
-        inner = CloseKClassifierCV(
-            alphas=self.alphas, ks=self.ks, cv=pairs, guard=self.guard, refit=False, loss=self.loss,
-            max_iter=self.max_iter, tol=self.tol, fit_intercept=self.fit_intercept,
-            penalize_intercept=self.penalize_intercept, class_weight=weights, multiclass=self.multiclass,
-        )  # fmt: skip
+        inner = self.to_local().set_params(cv=pairs, refit=False, class_weight=weights, calibration=None)
         inner.fit(sample.X, sample.y, sample.mass)
         self.cv_results_ = inner.cv_results_
         many = "ovr" if len(frame.classes) > 2 else None
@@ -177,7 +167,7 @@ random_state
         return [self._best(settings, np.flatnonzero(group & ~moved)) for group in (plain, ~plain)]
 
     def _best(self, settings: Sequence[Setting], places: Array) -> Setting:
-        """The best setting among those that ran on the most folds."""
+        """Return the best setting among those that were evaluated on the most folds."""
         ran, means = (self.cv_results_[name][places] for name in ("n_folds", "mean_test_score"))
         kept = places[ran == ran.max()]
         total, chosen = self.n_training_mass_, [settings[place] for place in kept]
@@ -188,7 +178,7 @@ random_state
         self, passes: Passes, survey: Survey, frame: Frame, labels: list[Any], dealt: Dealt,
         contenders: Sequence[Setting],
     ) -> list[Array]:  # fmt: skip
-        """Coordinates (contenders, scores, coordinates) of models without each of the first folds."""
+        """Fit the contenders without each of the first folds: coordinates (contenders, scores, coordinates)."""
         folds = len(dealt.counts)
         used = min(folds, max(2, -(-FINAL_TESTS // max(1, survey.rows // folds))))
         works = []
@@ -196,36 +186,35 @@ random_state
             some, block = dealt.outside(survey, frame, fold)
             for setting in contenders:
                 problem = setting.within(total_mass(some, frame), self.n_training_mass_)
-                works += tasks(some, frame, problem, labels, self._manner, block, fold=(fold, folds))
+                works += tasks(some, frame, problem, labels, self._options, block, fold=(fold, folds))
         ends = Together(passes, frame).run(works)
-        collect(frame, ends)  # an error if one is not finite
+        to_models(frame, ends, self.tol, passes.number)  # raises if a solution is not finite
         found = np.stack([end.c for end in ends])
         return list(found.reshape(used, len(contenders), len(labels), -1))
 
     def _decide(self, contenders: Sequence[Setting], sums: Array) -> int:
-        """The chosen contender, 0 for logistic regression or 1 for its challenger, by masses and their squares."""
+        """Return the winner, 0 for logistic regression or 1 for close-k, from masses and their squares."""
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
         outcome = compare(contenders[1], contenders[0], gain, float(self.guard))
-        taken = int(outcome.taken)
-        total = float(masses.sum())
-        chosen = contenders[taken]
+        winner, total = int(outcome.taken), float(masses.sum())
+        chosen = contenders[winner]
         self.best_params_ = asdict(chosen)
         self.best_index_ = next(
             place for place, each in enumerate(self.cv_results_["params"])
             if (each["loss"], each["aggregate"], each["k"], each["alpha"], each["exact_intercept"])
             == (chosen.loss, chosen.aggregate, chosen.k, chosen.alpha, False)
         )  # fmt: skip
-        self.best_score_ = float((both + (second if taken else first)) / total)
+        self.best_score_ = float((both + (second if winner else first)) / total)
         self.guard_report_ = {
             "guard": float(self.guard), "baseline": contenders[0].peer, "fresh_folds": 0, "judged": total,
             "comparisons": [asdict(outcome)], "reason": str(outcome),
         }  # fmt: skip
-        return taken
+        return winner
 
     def _calibrate(self, dealt: Dealt, frame: Frame, models: Sequence[Array], folds: int) -> list[Array]:
-        """Calibrators from out-of-fold scores of the sample."""
+        """Fit calibrators to out-of-fold scores of the sample."""
         sample = dealt.block
         group, codes = fold_of(row_hashes(sample.X), folds), np.searchsorted(frame.classes, sample.y)
         rows = [np.flatnonzero(group == fold) for fold in range(len(models))]

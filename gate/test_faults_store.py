@@ -212,7 +212,7 @@ def test_the_commands_on_a_damaged_store(
     path.write_bytes(content)
     code, _, said = command("status")
     assert code == 3
-    assert "1 records or runs are not what was written" in said.replace("\n", " ")
+    assert "1 records or runs differ from what was written" in said.replace("\n", " ")
 
 
 def test_every_record_is_written_to_the_disk_itself(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from closecall.report.formats import Column, Row, Table, table_of
 from closecall.report.text import p_value
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
-from reproduction.protocol.pairs import CRITERIA
+from reproduction.protocol.pairs import CRITERIA, win_fractions
 from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import PAIR, Scores, title
@@ -55,7 +55,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
 
     Beside a published table each cell shows our number and, in brackets, the paper's.
     """
-    fractions = scores.fractions(loss, criterion)
+    fractions = win_fractions(scores.pairs(loss), METHODS, criterion)
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
     places = [(i, j) for i in range(len(METHODS)) for j in range(len(METHODS)) if i != j]
     records = [_pair_record(scores, criterion, place, fractions, theirs, published) for place in places]

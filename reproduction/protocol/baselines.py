@@ -1,10 +1,8 @@
-"""Baselines besides the paper's methods, on the same parts.
+"""scikit-learn's baselines, trained on the training part, with C = 1/alpha chosen on the validation part.
 
-``average_exact_intercept`` moves the threshold of every `average` solution to the exact minimum of the training 0-1
-error. The other three are scikit-learn's, trained on the training part with C = 1/alpha from the same grid chosen on
-the validation part. ``tuned_threshold`` is TunedThresholdClassifierCV over the LogisticRegression that validation
-chooses: one cross-validation instead of eleven, which measures what moving the threshold adds. If there is nothing to
-cross-validate (a class with one row, constant predictions), it is that LogisticRegression itself.
+``tuned_threshold`` is TunedThresholdClassifierCV over the LogisticRegression that validation chooses, which measures
+what moving the threshold adds. If cross-validation is impossible (a class with one row, constant predictions), it is
+that LogisticRegression itself.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from sklearn.svm import LinearSVC
 
 from closecall._names import Array
 
+from .dataset import PARTS
 from .grid import ROW, choose
-from .splits import PARTS
 
 
 def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[float]) -> Array:
-    """Rows (of dtype ROW) of the three scikit-learn baselines.
+    """Return the rows (of dtype ROW) of the three baselines, with an empty loss: each has its own.
 
-    X and y hold the training, validation and test part; C = 1/alpha. ``loss`` is empty: each has its own.
+    X and y hold the training, validation and test part.
 
     Examples
     --------
@@ -43,9 +41,9 @@ def sklearn_baselines(X: Sequence[Array], y: Sequence[Array], alphas: Sequence[f
         "logistic_regression": lambda alpha: LogisticRegression(C=1 / alpha, max_iter=1000),
         "linear_svc": lambda alpha: LinearSVC(C=1 / alpha, random_state=0),
     }
-    # Our arrays are clean; on small sets scikit-learn's checks would cost more than its models.
+    # On small sets scikit-learn's checks would cost more than its models.
     with warnings.catch_warnings(), config_context(assume_finite=True, skip_parameter_validation=True):
-        # At C = 1e5 the limit on steps is reached on separable data; the row is what the user would get.
+        # With C = 1e5 the limit on steps is reached on separable data; a user would get the same model.
         warnings.simplefilter("ignore", ConvergenceWarning)
         logistic, svc = (
             _rows(method, alphas, [make(alpha).fit(X[0], y[0]) for alpha in alphas], X, y)
@@ -60,9 +58,9 @@ def _tuned(model: Any, X: Array, y: Array) -> Any:
     folds = min(5, int((y > 0).sum()), int((y < 0).sum()))
     if folds >= 2:
         try:
-            # The same numbers as scoring="accuracy", ten times faster: the metric's checks cost more than the model.
+            # The same numbers as scoring="accuracy", but ten times faster without the metric's checks.
             return TunedThresholdClassifierCV(model, scoring=make_scorer(_accuracy), cv=folds).fit(X, y)
-        except ValueError:  # it refuses a model whose predictions are constant: there is no threshold to move
+        except ValueError:  # it rejects a model with constant predictions
             pass
     return model.fit(X, y)
 

@@ -1,8 +1,8 @@
-"""Cells of other papers: what a cell of the ranked ranges or the exact 0-1 minima computes.
+"""Cells of other papers: ranked ranges and exact 0-1 minima.
 
-``ranges``: Hu, Ying, Wang and Lyu's linear models, half of the rows for training and a quarter each for validation and
-test, by class. ``exact``: He and Little's question, the fewest training errors. All rows of the set, standardised,
-serve as training, validation and test part, so "the best on validation" has the fewest training errors.
+``ranges``: Hu, Ying, Wang and Lyu's linear models, stratified, with half of the rows for training and a quarter each
+for validation and test. ``exact``: He and Little's question, the fewest training errors. All rows of the set,
+standardised, are the training, validation and test part, so the best row on validation has the fewest training errors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from closecall.solvers import solve
 from closecall.table.compare import looks_at
 from closecall.table.read.encode import moments
 from closecall.theory import minimum_errors
-from reproduction.protocol.dataset import Dataset
+from reproduction.protocol.dataset import PARTS, Dataset, Division
 from reproduction.protocol.grid import rows_of, score_linear
-from reproduction.protocol.splits import PARTS, Division
 
 from .published import LOSSES
 
-#: Ranked ranges: shares of the training rows, and alphas; every method that takes counts has ten of them.
+#: Ranked ranges: alphas, and counts as shares of the training rows; every method with counts has ten.
 RANGE_ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1)
 RANGE_KS = tuple(tenth / 10 for tenth in range(1, 11))
 RANGE_MS = (0.01, 0.02, 0.05, 0.1, 0.2)
@@ -35,13 +34,13 @@ RANGE_COUNTS: dict[str, list[tuple[float | None, float | None]]] = {
     "ranked_range": [(k, m) for k in (0.5, 1.0) for m in RANGE_MS],
     "close_decay": [(k, None) for k in RANGE_KS],
 }
-#: Exact minima: the counts tried, each with the alphas; the plain surrogates have scikit-learn's C = 1.
+#: Exact minima: counts and alphas; the plain surrogates have scikit-learn's C = 1.
 EXACT_KS = (0.05, 0.1, 0.2, 0.4, 0.7)
 EXACT_MS = (0.02, 0.05, 0.1, 0.2)
 EXACT_ALPHAS = (0.01, 1.0)
-#: What no classifier does better than, and the best that was found; they have no loss.
+#: The proven bound of all classifiers, and the best one found; they have no loss.
 BOUND, EXACT = "proven_bound", "exact_minimum"
-#: Seconds for the exact minimum of a set; both take about one.
+#: Time limit in seconds for the exact minimum of a set; both sets need about one.
 SECONDS = 60.0
 Rows = Callable[[Division, int], Array]
 
@@ -50,20 +49,20 @@ Rows = Callable[[Division, int], Array]
 class Study:
     """The kind of cell used for another paper."""
 
-    places: tuple[tuple[str, str], ...]  # the (loss, method) of each row in its record
+    places: tuple[tuple[str, str], ...]  # every (loss, method) of its record
     rows: Rows  # (division, steps) -> rows of dtype ROW
-    whole: bool = False  # whether each of the three parts contains all rows of the set
+    whole: bool = False  # whether each part consists of all rows of the set
 
 
 def whole(data: Dataset) -> Division:
-    """All rows, standardised, as training, validation and test part."""
+    """Return all rows, standardised, as training, validation and test part."""
     X, y = np.asarray(data.X, dtype=float), data.signs()
     mean, scale = moments(X)
     return Division(((X - mean) / scale,) * 3, (y,) * 3)
 
 
 def _solved(division: Division, problems: list[Problem], steps: int, dtype: type) -> tuple[Array, Array]:
-    """Rows of the problems with their scores, and the slopes (problems, features); k is the selected mass."""
+    """Return the scored rows and the slopes (problems, features); k is the selected mass."""
     found = solve(division.X[0], division.y[0], problems, max_iter=steps, dtype=dtype)
     n = division.sizes[0]
     rows = rows_of(problems)
@@ -94,7 +93,7 @@ def _exact_problems() -> list[Problem]:
 
 
 def _exact_rows(division: Division, steps: int) -> Array:
-    """Every contender, the exact minimum starting from the best of their slopes, and what is proven."""
+    """Return every contender, the exact minimum found from the best of their slopes, and the proven bound."""
     rows, coef = _solved(division, _exact_problems(), steps, np.float64)
     n = division.sizes[0]
     exact = minimum_errors(division.X[0], division.y[0], time_limit=SECONDS, start=coef[int(rows["train"].argmax())])
@@ -106,7 +105,7 @@ def _exact_rows(division: Division, steps: int) -> Array:
     return np.concatenate([rows, ends])
 
 
-#: Model of a cell -> what it computes.
+#: Model of a cell -> its study.
 STUDIES: dict[str, Study] = {
     "ranges": Study(tuple((loss, method) for loss in LOSSES for method in RANGE_COUNTS), _range_rows),
     "exact": Study(

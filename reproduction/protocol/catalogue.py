@@ -1,9 +1,10 @@
-"""The contents of the named suites, from the tables beside this file: facts about data sets, and nothing else."""
+"""The named suites and the facts about their data sets, from the tables next to this file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from .embedded import EMBEDDED
 from .files import csv_rows
 
 #: The 94 binary sets of PMLB as they were in 2017: (rows, features, first 12 digits of the content's SHA-256).
@@ -11,7 +12,7 @@ PMLB94: dict[str, tuple[int, int, str]] = {
     row["name"]: (int(row["rows"]), int(row["features"]), row["sha256"])
     for row in csv_rows(Path(__file__).with_name("pmlb94.csv"))
 }
-#: Sets of the 94 that today's PMLB has no more, or has with other content; the rest only changed their spelling.
+#: Sets of the 94 that today's PMLB no longer has, or has with other content; the rest only changed their spelling.
 PMLB_GONE: dict[str, str] = {
     "bupa": "today's bupa has another target (drinks, which was a feature) and 5 features instead of 6",
     "liver-disorder": "it was removed as a duplicate of bupa, whose target has changed since",
@@ -23,7 +24,7 @@ OPENML100: dict[int, tuple[int, str]] = {
     int(row["task"]): (int(row["data_id"]), row["name"]) for row in csv_rows(Path(__file__).with_name("openml100.csv"))
 }
 #: The rows of the paper's Table 3 -> the sets they may stand for. "monk" is PMLB's monk3 (its 554 rows); the paper does
-#: not say which german it used, so both run.
+#: not state which german it used, so both are run.
 FAN8: dict[str, tuple[str, ...]] = {
     "monk": ("pmlb:monk3",), "phoneme": ("pmlb:phoneme",), "madelon": ("openml100:9976",),
     "spambase": ("pmlb:spambase",), "titanic": ("pmlb:titanic",), "australian": ("pmlb:australian",),
@@ -37,15 +38,19 @@ FAN8_FILES: dict[str, tuple[int, int, str]] = {
 
 
 def pmlb_today(name: str) -> str:
-    """The current PMLB name of a set from 2017, with underscores in place of hyphens.
-
-    Examples
-    --------
-    >>> pmlb_today("tic-tac-toe")
-    'tic_tac_toe'
-    """
+    """Return the current PMLB name of a set from 2017, with underscores in place of hyphens."""
     return name.replace("-", "_")
 
 
 #: Today's spelling -> the spelling of 2017.
 PMLB_OF_2017: dict[str, str] = {pmlb_today(name): name for name in PMLB94}
+#: Every suite by name; its members are names that `load_dataset` accepts. ``fan8`` has nine, with both germans.
+#: ``hu4`` are the sets of Hu et al. (2020), ``he2`` two of He and Little (2023): Haberman and blood transfusion.
+SUITES: dict[str, tuple[str, ...]] = {
+    "embedded": tuple(f"embedded:{name}" for name in EMBEDDED),
+    "fan8": tuple(name for names in FAN8.values() for name in names),
+    "pmlb94": tuple(f"pmlb:{name}" for name in PMLB94),
+    "openml100": tuple(f"openml100:{task}" for task in OPENML100),
+    "hu4": ("pmlb:monk3", "pmlb:australian", "fan8:splice3175", "pmlb:phoneme"),
+    "he2": ("pmlb:haberman", "openml100:10101"),
+}

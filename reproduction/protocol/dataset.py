@@ -1,7 +1,6 @@
-"""One data set: a matrix of numbers and codes, class codes, and where they come from.
+"""One data set: a matrix of numbers and codes, class codes, and where they come from; and its division into parts.
 
-Only NumPy is used here, so a data set can be sent to a worker process without pandas: a nominal column holds codes of
-its ``categories`` (the strings), and a missing value is NaN.
+Without pandas: a nominal column holds codes into its ``categories`` (the strings), and a missing value is NaN.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ from closecall._names import Array
 from closecall.table.read.dataset import MATRIX_BYTES, DataError, need_pandas
 from closecall.table.read.encode import encoded, plan_of
 
+PARTS = ("train", "validation", "test")
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A classification data set, read-only: its name, where it comes from and in which edition, and its content.
+    """A classification data set, read-only: its name, source, edition and content.
 
     Examples
     --------
@@ -36,11 +37,11 @@ class Dataset:
     name: str
     source: str  # embedded, pmlb, openml, fan8 or file
     version: str
-    X: Array  # (samples, features): numbers; a nominal column holds codes into its categories; NaN is missing
-    y: Array  # (samples,): class codes into ``classes``
-    classes: tuple[str, ...]  # the target labels as they were written, by number or letter
+    X: Array  # (samples, features)
+    y: Array  # (samples,): codes into ``classes``
+    classes: tuple[str, ...]  # the target labels in numerical or alphabetical order
     feature_names: tuple[str, ...]
-    categories: tuple[tuple[str, ...] | None, ...]  # for each feature None (numeric) or what its codes stand for
+    categories: tuple[tuple[str, ...] | None, ...]  # for each feature None (numeric) or the meaning of its codes
 
     def __post_init__(self) -> None:
         X, y = np.array(self.X, dtype=np.float64, order="C"), np.array(self.y, dtype=np.int64)
@@ -71,7 +72,7 @@ class Dataset:
             return f"the class codes do not fit the classes {self.classes}; use every code from 0 on"
         if len(self.classes) < 2:
             return f"the target has only one class ({self.classes[0]!r}); a classifier needs two"
-        # fmax and fmin pass over NaN without nanmax's warning; an all-missing column says as little as a constant one.
+        # fmax and fmin ignore NaN without nanmax's warning; an all-missing column is as useless as a constant one.
         if not (np.fmax.reduce(X) > np.fmin.reduce(X)).any():
             return "every feature is constant: there is nothing to learn from; check the columns"
         return None
@@ -83,15 +84,14 @@ class Dataset:
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of the content (values, categories, labels), independent of the file and the column names."""
-        head = [self.X.shape, self.classes, self.categories]
-        digest = hashlib.sha256(json.dumps(head).encode())
-        # Adding zero turns -0.0 into 0.0, and one NaN stands for all of them.
+        digest = hashlib.sha256(json.dumps([self.X.shape, self.classes, self.categories]).encode())
+        # Adding zero turns -0.0 into 0.0; all NaNs become the same one.
         digest.update(np.where(np.isnan(self.X), np.nan, self.X + 0.0).astype("<f8").tobytes())
         digest.update(self.y.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def signs(self) -> Array:
-        """The target as -1.0 and +1.0 (the second of the two classes), shape (samples,); an error for more classes."""
+        """Return the target as -1.0 and +1.0 (the second of the two classes), shape (samples,)."""
         if len(self.classes) != 2:
             shown = ", ".join(map(repr, self.classes[:5]))
             raise DataError(
@@ -101,7 +101,7 @@ class Dataset:
         return np.where(self.y == 1, 1.0, -1.0)
 
     def matrix_paper(self) -> Array:
-        """The paper's matrix (samples, complete features): nominal columns as codes in the order of ``categories``."""
+        """Return the paper's matrix (samples, complete features), with nominal columns as codes."""
         complete = ~np.isnan(self.X).any(axis=0)
         if not complete.any():
             raise DataError(
@@ -111,7 +111,7 @@ class Dataset:
         return self.X[:, complete]
 
     def encode(self, train: Array | list[int], *others: Array | list[int]) -> tuple[Array, ...]:
-        """Matrices (rows, columns) of each of the given rows, one-hot encoded and imputed from the training rows.
+        """Return a matrix (rows, columns) for each set of rows, one-hot encoded and imputed from the training rows.
 
         A missing number becomes the training mean, a missing category the most frequent training one. A category absent
         from the training rows becomes all zeros. Two categories share one column, more have one each.
@@ -132,7 +132,7 @@ class Dataset:
         return tuple(np.hstack([encoded(part[:, j], *plan) for j, plan in enumerate(plans)]) for part in parts)
 
     def frame(self) -> Any:
-        """The features as a pandas frame, nominal columns as strings; the labels are ``np.array(classes)[y]``."""
+        """Return the features as a pandas frame, with nominal columns as strings."""
         pd = need_pandas()
         columns = {}
         for j, (name, values) in enumerate(zip(self.feature_names, self.categories, strict=True)):
@@ -143,3 +143,17 @@ class Dataset:
                 column[known] = np.array(values, dtype=object)[self.X[known, j].astype(int)]
             columns[name] = column
         return pd.DataFrame(columns)
+
+
+@dataclass(frozen=True)
+class Division:
+    """A data set divided and scaled: three matrices and three vectors of labels in {-1, +1}."""
+
+    X: tuple[Array, ...]
+    y: tuple[Array, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        train, validation, test = (len(y) for y in self.y)
+        return train, validation, test

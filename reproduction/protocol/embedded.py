@@ -1,9 +1,9 @@
 """Benchmark sets that need no download: generated from their definition, or shipped with scikit-learn.
 
 Each has the size and the codes of the PMLB set of the same name (``ringnorm`` is PMLB's ``ring``; ``twonorm`` and
-``ringnorm`` have 2,000 rows instead of 7,400). Codes are numbers, as PMLB has them: their order is part of the
-benchmark. If the published set is a random draw from its rule, ours is a different draw, made the same way from a fixed
-random stream named after the set; ``EMBEDDED[name].drawn`` says what is drawn.
+``ringnorm`` have 2,000 rows instead of 7,400). Codes are numbers, as in PMLB: their order is part of the benchmark. If
+the published set is a random draw, ours is another draw by the same rule, with a fixed seed; ``EMBEDDED[name].drawn``
+states what is drawn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from closecall._names import Array, lookup
 from reproduction.protocol.dataset import Dataset
 
-#: Raised when a change here changes any set's content.
+#: To be increased when the content of a set changes.
 RECIPE = "1"
 
 
@@ -28,12 +28,12 @@ def _rng(name: str) -> np.random.Generator:
 
 
 def _grid(*sizes: int) -> Array:
-    """Every combination of codes 0..size-1, shape (product of sizes, len(sizes))."""
+    """Return every combination of codes 0..size-1, shape (product of sizes, len(sizes))."""
     return np.array(list(itertools.product(*map(range, sizes))))
 
 
 def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: int = 0) -> tuple[Array, Array]:
-    """All points, then ``count`` of them again without replacement, ``flips`` of these with the other label."""
+    """Return all points, then ``count`` of them again without replacement, ``flips`` of these with the other label."""
     rows = rng.choice(len(X), count, replace=False)
     labels = y[rows].copy()
     labels[:flips] ^= 1
@@ -41,8 +41,8 @@ def _with_draw(X: Array, y: Array, count: int, rng: np.random.Generator, flips: 
 
 
 # MONK's problems (Thrun et al. 1991): robots of head 3 x body 3 x smiling 2 x holding 3 x jacket 4 x tie 2 = 432. The
-# codes are PMLB's. In monk1 and monk3 they go by letter (octagon, round, square; no, yes; balloon, flag, sword; blue,
-# green, red, yellow), in monk2 they are the published 1, 2, ... with round, yes, sword, red first.
+# codes are PMLB's: alphabetical in monk1 and monk3 (octagon, round, square; no, yes; balloon, flag, sword; blue,
+# green, red, yellow), in monk2 the published 1, 2, ... with round, yes, sword, red first.
 _ROBOT = (3, 3, 2, 3, 4, 2)
 _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 
@@ -50,7 +50,7 @@ _OCTAGON, _SWORD, _BLUE, _GREEN, _RED = 0, 2, 0, 1, 2
 def _ruled(
     name: str, sizes: Sequence[int], rule: Callable[[Array], Any], again: int = 0, flips: int = 0, first: int = 0
 ) -> tuple[Array, Array]:
-    """Every combination of codes from ``first`` on, labelled by a rule on the columns, then ``again`` of them."""
+    """Return every combination of codes from ``first`` on, labelled by a rule, then ``again`` of them once more."""
     X = _grid(*sizes) + first
     return _with_draw(X, rule(X.T).astype(int), again, _rng(name), flips)
 
@@ -63,7 +63,7 @@ _LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 
 
 
 def _tic_tac_toe() -> tuple[Array, Array]:
-    """Every board on which a game can end, x (code 2) having moved first against o (code 1)."""
+    """Return every board on which a game can end if x (code 2) moves first against o (code 1)."""
     ended: dict[tuple[int, ...], int] = {}
     seen: set[tuple[int, ...]] = set()
     todo: list[tuple[int, ...]] = [(0,) * 9]
@@ -104,7 +104,7 @@ def _mux6() -> tuple[Array, Array]:
 
 
 def _corral() -> tuple[Array, Array]:
-    """128 rows in which the last bit agrees with the class in 3 of 4 copies, then 32 in which it does in 24."""
+    """Return 128 rows in which the last bit equals the class in 3 of 4 copies, then 32 in which it does in 24."""
     bits = _grid(*[2] * 5)
     y = (bits[:, 0] & bits[:, 1]) | (bits[:, 2] & bits[:, 3])
     wrong = np.isin(np.arange(32), _rng("corral").choice(32, 8, replace=False)).astype(int)
@@ -122,7 +122,7 @@ def _twonorm() -> tuple[Array, Array]:
 
 
 def _ringnorm() -> tuple[Array, Array]:
-    # The mean 2 / sqrt(20) is DELVE's, from which PMLB's `ring` comes; mlbench has 1 / sqrt(20).
+    # The mean 2 / sqrt(20) is that of DELVE, the source of PMLB's `ring`; mlbench has 1 / sqrt(20).
     rng = _rng("ringnorm")
     y = rng.integers(0, 2, 2000)[:, None]
     return rng.standard_normal((2000, 20)) * np.where(y, 1, 2) + y * _NORMAL_MEAN, y[:, 0]
@@ -137,7 +137,7 @@ def _wdbc() -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """How to make a set, the names of its features, and which part is our own draw ("" if none is)."""
+    """How to make a set, the names of its features, and which part is our own draw (if any)."""
 
     make: Callable[[], tuple[Array, Array]]
     features: str

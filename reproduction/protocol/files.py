@@ -1,4 +1,4 @@
-"""Files of data sets -> data sets, and writing files completely or not at all."""
+"""Read data sets from files, and write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .dataset import Dataset
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of one of our own CSV files, as text by column."""
+    """Return the rows of one of our own CSV files, as text by column."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
-    """A CSV, TSV or Parquet file as a pandas frame; the target and the nominal columns are read as text."""
+    """Read a CSV, TSV or Parquet file as a pandas frame, with the target and the nominal columns as text."""
     kind = suffix_of(path)
     if not kind:
         raise DataError(f"{path}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
@@ -46,7 +46,7 @@ def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
 
 
 def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: Collection[str]) -> Any:
-    """A table's bytes as a pandas frame, with an error for anything pandas would silently repair."""
+    """Parse a table's bytes as a pandas frame, with an error for anything that pandas would silently repair."""
     pd = need_pandas()
     try:
         first = io.StringIO(raw[:MAX_HEADER].decode("utf-8-sig", errors="ignore"), newline="")
@@ -56,10 +56,10 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
         if twice:
             raise DataError(f"{what}: the columns {', '.join(map(repr, twice[:5]))} appear more than once; rename them")
         check_columns(len(header), what)
-        # From pandas 3.1 on every digit counts and the option is deprecated; before, it has to be requested.
+        # pandas reads every digit by default from 3.1 on, where the option is deprecated.
         old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
         with warnings.catch_warnings():
-            # pandas warns of rows longer than the header, and drops what is over
+            # pandas only warns about rows longer than the header, and drops the excess.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
                 io.BytesIO(raw), sep=separator, dtype=text, index_col=False, encoding="utf-8-sig",
@@ -75,7 +75,7 @@ def parse_table(raw: bytes, separator: str, what: object, target: str, nominal: 
 def from_frame(
     frame: Any, target: str, *, name: str, source: str, version: str, nominal: Collection[str] = ()
 ) -> Dataset:
-    """A pandas frame as a `Dataset`; columns that are not numbers, or are named in ``nominal``, are nominal."""
+    """Convert a pandas frame to a `Dataset`; columns of ``nominal``, or without numbers, are nominal."""
     pd = need_pandas()
     if target not in frame.columns:
         shown = ", ".join(map(repr, map(str, frame.columns[:8]))) + (", ..." if frame.shape[1] > 8 else "")
@@ -99,7 +99,7 @@ def from_frame(
 def _columns(
     features: Any, nominal: Collection[str], name: str, pd: Any
 ) -> tuple[Any, tuple[tuple[str, ...] | None, ...]]:
-    """All columns as one float matrix, numbers at once and nominal ones as codes, and the nominal ones' categories."""
+    """Return all columns as one float matrix, nominal ones as codes, and the categories of the nominal ones."""
     kinds = features.dtypes.items()
     is_number = np.array([c not in nominal and pd.api.types.is_numeric_dtype(kind) for c, kind in kinds], dtype=bool)
     X = np.empty(features.shape)
@@ -115,7 +115,7 @@ def _columns(
 
 
 def _codes(column: Any, pd: Any) -> tuple[Any, tuple[str, ...]]:
-    """Codes (-1 is missing) into the distinct values as text, in order; whole floats are written as integers."""
+    """Return codes (-1 is missing) and the sorted distinct values as text, whole floats as integers."""
     codes, values = pd.factorize(column)
     texts = [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
     ordered = in_order(texts)
@@ -125,9 +125,9 @@ def _codes(column: Any, pd: Any) -> tuple[Any, tuple[str, ...]]:
 
 @contextmanager
 def staged(final: Path) -> Iterator[Path]:
-    """A path to write to, moved to ``final`` at the end; after an error or a crash ``final`` is unchanged.
+    """Yield a path to write to, which is moved to ``final`` at the end; after an error ``final`` is unchanged.
 
-    The temporary name begins with a dot, which no data set's name does, so a half-written one is never read.
+    The temporary name begins with a dot, unlike the names of data sets, so a half-written set is never read.
     """
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -135,21 +135,18 @@ def staged(final: Path) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_write(final, error) from error
     try:
-        yield room / final.name
-        _flush(room / final.name)
-        os.replace(room / final.name, final)
+        part = room / final.name
+        yield part
+        for file in part.iterdir() if part.is_dir() else [part]:
+            with file.open("rb+") as handle:
+                os.fsync(handle.fileno())
+        os.replace(part, final)
     except OSError as error:
-        # A directory cannot replace a full one: another process was first, and its copy is as good.
-        if not (final.is_dir() and (room / final.name).is_dir()):
+        # A folder cannot replace a full one: another process was faster, and its copy is as good.
+        if not (final.is_dir() and part.is_dir()):
             raise _cannot_write(final, error) from error
     finally:
         shutil.rmtree(room, ignore_errors=True)
-
-
-def _flush(path: Path) -> None:
-    for file in path.iterdir() if path.is_dir() else [path]:
-        with file.open("rb+") as handle:
-            os.fsync(handle.fileno())
 
 
 def _cannot_write(path: Path, error: OSError) -> DataError:
@@ -160,7 +157,7 @@ def _cannot_write(path: Path, error: OSError) -> DataError:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -169,7 +166,7 @@ def sha256_of(path: Path) -> str:
 
 
 def from_sheet(sheet: Sheet) -> Dataset:
-    """The rows and columns of a table as numbers and codes: what the protocols of the paper run on."""
+    """Convert a user's table to a `Dataset` of numbers and codes."""
     X, categories = np.empty((len(sheet.labels), len(sheet.columns))), list[tuple[str, ...] | None]()
     for j, column in enumerate(sheet.columns):
         values = sheet.frame[column.name]

@@ -1,4 +1,4 @@
-"""The grid: which k and alpha are tried, the results of each, and the row that validation chooses."""
+"""The grid: the k and alpha that are tried, the results of each, and the row that validation chooses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from closecall.aggregates import get_aggregate
 from closecall.objective import Problem
 from closecall.report import labels
 
+from .dataset import PARTS, Division
 from .protocol import get_protocol
-from .splits import PARTS, Division
 
 ALPHAS = tuple(10.0**exponent for exponent in range(-5, 6))
 
 
 def k_grid(n: int) -> tuple[int, ...]:
-    """The paper's k: powers of ten from 10 up to n, and n itself; only n below ten.
+    """Return the paper's k: powers of ten from 10 up to n, and n itself; only n below ten.
 
     Examples
     --------
@@ -29,12 +29,12 @@ def k_grid(n: int) -> tuple[int, ...]:
     return powers if powers and powers[-1] == n else (*powers, n)
 
 
-#: Shares of the largest losses that an aggregate leaves out where it can.
+#: Shares of the largest losses for aggregates that leave some out.
 TRIMS = (0.01, 0.1)
 
 
 def grid(n: int, methods: Sequence[str], losses: Sequence[str]) -> list[Problem]:
-    """Every (loss, method, k, alpha) for n training rows, with k from :func:`k_grid` if the aggregate has one.
+    """Return every (loss, method, k, alpha) for n training rows, with k from :func:`k_grid` if the aggregate has one.
 
     Examples
     --------
@@ -57,13 +57,13 @@ def _counts(method: str, n: int) -> list[tuple[int | None, float | None]]:
     return [(k, None) for k in k_grid(n)] if "k" in takes else [(n, None)]
 
 
-#: One row of a grid. Correct predictions are kept as counts: exact, and any accuracy follows from the parts' sizes.
-#: Baselines leave ``objective`` NaN, and ``loss`` empty where the baseline has its own.
+#: One row of a grid. Correct predictions are stored as counts, which are exact. Baselines have no objective (NaN), and
+#: an empty loss if they have a loss of their own.
 ROW = np.dtype(
     [("loss", "U16"), ("method", "U24"), ("k", "f8"), ("alpha", "f8"), ("train", "u4"), ("validation", "u4"),
      ("test", "u4"), ("objective", "f8"), ("n_iter", "u4"), ("converged", "?")]
 )  # fmt: skip
-#: The baselines by name, with what the reader sees.
+#: The baselines and their display names.
 BASELINES = {
     "average_exact_intercept": "average, exact intercept",
     "logistic_regression": "LogisticRegression",
@@ -77,10 +77,10 @@ LABELS = {**labels.LABELS, **BASELINES, EQUAL_STARTS: "average, equal starts"}
 
 
 def choose(rows: Array, protocol: str) -> Array:
-    """The row (of dtype ROW) that validation chooses for each (loss, method), sorted by name.
+    """Return the row (of dtype ROW) that validation chooses for each (loss, method), sorted by name.
 
-    Most correct on the validation part; ties go to the larger alpha, then the larger k under ``paper`` (the released
-    code's order), to the larger k, then the larger alpha under ``sound``.
+    It has the most correct predictions on the validation part. Ties go to the larger alpha, then the larger k under
+    ``paper``, as in the released code; to the larger k, then the larger alpha under ``sound``.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def choose(rows: Array, protocol: str) -> Array:
 
 
 def rows_of(problems: list[Problem]) -> Array:
-    """Empty rows labelled with their problems."""
+    """Return empty rows labelled with their problems."""
     rows = np.zeros(len(problems), ROW)
     for name, attribute in (("loss", "loss"), ("method", "aggregate"), ("k", "k"), ("alpha", "alpha")):
         rows[name] = [getattr(problem, attribute) for problem in problems]
@@ -106,13 +106,13 @@ def rows_of(problems: list[Problem]) -> Array:
 
 
 def score_linear(rows: Array, coef: Array, intercept: Array, division: Division) -> None:
-    """Fill in how many examples of each part every linear classifier gets right (margin > 0).
+    """Fill in how many examples of each part every linear classifier predicts correctly (margin > 0).
 
     ``rows`` (problems,) are of dtype ROW; ``coef`` is (problems, features), ``intercept`` (problems,).
     """
     for part, X, y in zip(PARTS, division.X, division.y, strict=True):
         correct = np.zeros(len(rows), dtype=np.int64)
-        # In blocks: all scores of a large part at once would take hundreds of megabytes.
+        # All scores of a large part at once would take hundreds of megabytes.
         for start in range(0, len(y), 4096):
             scores = X[start : start + 4096] @ coef.T + intercept
             correct += (scores * y[start : start + 4096, None] > 0).sum(axis=0)

@@ -1,4 +1,4 @@
-"""Two methods over the data sets of a suite: gains, p-values, and by which criterion one beats the other."""
+"""Pairs of methods over the data sets of a suite: gains, p-values, and the criteria by which one beats the other."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Pair:
     p: Array  # (datasets,): from the protocol's test, Holm-adjusted over the data sets under ``sound``
 
     def wins(self, criterion: str) -> Array:
-        """Boolean (datasets,): where ``better`` beats ``base`` by that criterion.
+        """Return where ``better`` beats ``base`` by a criterion, boolean (datasets,).
 
         ``significant``: p < 0.05; ``points``: at least 2 percentage points; ``joint``: both, as in the abstract.
         """
         return lookup(_CRITERIA, criterion, "criterion")(self)
 
 
-#: The slack keeps a gain of exactly 2 points, as a difference of two means, from being lost to rounding.
+#: The slack of 1e-12 ensures that a gain of exactly 2 points is not lost to rounding.
 _CRITERIA: dict[str, Callable[[Pair], Array]] = {
     "significant": lambda pair: (pair.p < SIGNIFICANCE) & (pair.gains > 0),
     "points": lambda pair: pair.gains >= POINTS - 1e-12,
@@ -40,7 +40,7 @@ CRITERIA = tuple(_CRITERIA)
 
 
 def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tuple[str, str], Pair]:
-    """Every ordered pair (base, better) of methods compared on every data set by the protocol's test.
+    """Compare every ordered pair (base, better) of methods on every data set by the protocol's test.
 
     ``scores`` are test accuracies (datasets, methods, splits).
 
@@ -55,7 +55,7 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
     pairs: dict[tuple[str, str], Pair] = {}
     for i, base in enumerate(methods):
         for j in range(i + 1, len(methods)):
-            # One split cannot be tested: nothing is significant then, and points can still be counted.
+            # A single split cannot be tested: nothing is significant, but points can still be counted.
             p = rule.test(scores[:, i], scores[:, j]) if scores.shape[-1] > 1 else np.ones(len(scores))
             p = holm(p) if rule.corrected else p
             pairs[base, methods[j]] = Pair(base, methods[j], means[:, j] - means[:, i], p)
@@ -64,9 +64,9 @@ def compare(scores: Array, methods: tuple[str, ...], protocol: str) -> dict[tupl
 
 
 def win_fractions(pairs: Mapping[tuple[str, str], Pair], methods: Sequence[str], criterion: str) -> Array:
-    """The paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
+    """Return the paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i.
 
-    It is NaN where a pair was not compared, or on no data set.
+    It is NaN if the pair was not compared, or on no data set.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Cells: the units of computation, each with a content key; targets -> cells.
+"""Targets and cells: what can be requested, and the units of computation that a request consists of.
 
 A cell is one (data set, split, model, protocol): one long batched solve. Its key is a hash of everything that
 determines its result, so resuming is a set difference, and a changed data file, step count or recipe makes a different
-cell. The suite is how the worker finds the data; it is not part of the key, so two suites that share a set share its
-cells.
+cell. The suite tells the worker where to find the data; it is not part of the key, so suites that share a data set
+share its cells.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from reproduction.protocol.grid import ALPHAS, k_grid
 from reproduction.protocol.protocol import PROTOCOLS, get_protocol
 
 from .published import METHODS, MODELS
+from .simulate import SIMULATIONS
 
-#: Raise it when the protocol's code changes what a cell contains: the old records are then left alone, not mixed in.
+#: Increase it when a change of the protocol changes what a cell contains: old records are then not mixed with new ones.
 RECIPE = 1
 BOTH = tuple(PROTOCOLS)
-#: Where linear solves start; the second served to measure the sensitivity to it (docs/results/beyond-starts.md).
+#: Where linear solves start; the second measures the sensitivity to the start (docs/results/beyond-starts.md).
 STARTS = ("least_squares", "zeros")
 SPLITS = 25
-#: Splits on the embedded suite, which is there to be tried: the first report then takes a minute on two cores.
+#: Splits of the embedded suite, on which a user's first report then takes a minute on two cores.
 TRIAL_SPLITS = 10
 MAX_SPLITS = 10_000
-#: Cells of one request, however many data sets it names.
+#: Cells of one request.
 MAX_CELLS = 200_000
 MAX_ITER = 1000
-#: Steps of a network: settled on generated sets, for every aggregate alike (docs/results/beyond-steps.md).
+#: Steps of a network, chosen on generated sets for all aggregates together (docs/results/beyond-steps.md).
 NETWORK_STEPS = 200
-#: Recipe of a network's cell -> its rate. The second was settled with the steps; requests of before have the first.
+#: Recipe of a network's cell -> its learning rate; the second was chosen together with the steps.
 NETWORK_RATES = {1: 0.03, 2: 0.1, 3: 0.1}
-#: The recipes in which all settings of a split share one random start, and in which each has its own.
+#: The recipe in which all settings of a split share one random start, and the one in which each has its own.
 ONE_START, NEW_STARTS = 2, 3
 T = TypeVar("T")
 
 
 def from_plain(kind: type[T], content: Any) -> T:
-    """A dataclass from untrusted JSON; unexpected fields or types raise ``TypeError``.
+    """Build a dataclass from untrusted JSON; unexpected fields or types raise ``TypeError``.
 
     Examples
     --------
@@ -73,16 +74,16 @@ class Cell:
     (64, True)
     """
 
-    suite: str  # with the name, where the data set is found
+    suite: str
     dataset: str
     checksum: str  # SHA-256 of the data set's content
-    split: int  # which random division
-    model: str  # "linear" or "network", or the kind of a cell of another paper (reproduction.protocol.beyond)
+    split: int  # number of the random division
+    model: str  # "linear", "network", or the kind of a cell of another paper (reproduction.protocol.beyond)
     protocol: str
     max_iter: int = MAX_ITER  # steps of each solve
     start: str = STARTS[0]  # of the linear solves
-    contamination: str = ""  # the kind and number of examples that Figure 5 adds
-    level: int = 0
+    contamination: str = ""  # what Figure 5 adds to the data set
+    level: int = 0  # how many examples it adds
     recipe: int = RECIPE
 
     @cached_property
@@ -93,18 +94,10 @@ class Cell:
 
 
 def rng_for(cell: Cell, stream: str) -> np.random.Generator:
-    """The cell's random stream of that name.
+    """Return the cell's random stream of that name.
 
-    It depends on the data set, the split and the protocol only: models, starts, step counts and contamination levels
-    see the same split, whichever worker runs them and in whatever order.
-
-    Examples
-    --------
-    >>> cell = Cell("embedded", "monk3", "abc", 3, "linear", "paper")
-    >>> bool(rng_for(cell, "split").random() == rng_for(cell, "split").random())
-    True
-    >>> bool(rng_for(cell, "split").random() == rng_for(cell, "start").random())
-    False
+    It depends only on the data set, the split and the protocol: all models, starts, step counts and contamination
+    levels use the same split, regardless of the order in which cells run.
     """
     name = json.dumps([cell.dataset, cell.split, cell.protocol, stream])
     return np.random.default_rng(list(hashlib.sha256(name.encode()).digest()))
@@ -112,30 +105,24 @@ def rng_for(cell: Cell, stream: str) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Task:
-    """A cell and what it is expected to cost in seconds (for the order and the remaining time)."""
+    """A cell and its predicted cost in seconds."""
 
     cell: Cell
     cost: float
 
 
 def predicted_cost(cell: Cell, rows: int, features: int) -> float:
-    """A rough estimate of the seconds a cell takes on one core, for the order of the cells and the remaining time.
+    """Return a rough estimate of the seconds a cell takes on one core; it orders the cells and predicts the end.
 
     Fitted by eye to cells of six data sets (80 to 2700 training rows, 5 to 168 features) on one core of a two-core AVX2
     machine: each step of each problem costs 2.5 microseconds and, for each training row, 5.4 nanoseconds for the
-    selection and 0.1 for each feature. Under ``sound`` problems stop when they have converged.
-
-    Examples
-    --------
-    >>> cell = Cell("embedded", "monk3", "abc", 0, "linear", "paper")
-    >>> round(predicted_cost(cell, 554, 6), 1)
-    1.3
+    selection and 0.1 for each feature. Under ``sound``, problems stop when they have converged.
     """
     train = max((rows + cell.level) // 2, 1)
     counts = len(k_grid(train))
     average = counts if cell.model == "network" and cell.recipe >= NEW_STARTS else 1
     problems = len(ALPHAS) * 2 * (average + (len(METHODS) - 1) * counts)
-    # A network of d units a layer has some 3 d^2 weights; its kernel goes through them faster than products for rows.
+    # A network with d units in each layer has about 3 d^2 weights, but its kernel needs less time for each of them.
     width = features + features**2 if cell.model == "network" else features
     share = 0.6 if cell.protocol == "sound" and cell.model == "linear" else 1.0
     return 0.15 + share * problems * cell.max_iter * (2.5e-6 + train * (5.4e-9 + 1e-10 * width))
@@ -150,17 +137,17 @@ class Target:
     suites: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()  # run by default; none for targets that need no cells
     simulations: bool = False  # whether its cells are Figure 5's contaminations of one data set
-    #: The overview takes fewer: it is the first thing a user runs, and test errors are flat from about 150 steps on.
     max_iter: int = MAX_ITER
-    #: For another paper: the kind of its cells, whatever models and protocols are requested. Not part of ``all``.
+    #: For another paper: the kind of its cells, regardless of the requested models and protocols. Not part of ``all``.
     model: str = ""
-    most_splits: int = MAX_SPLITS  # more are never run, even if requested
+    most_splits: int = MAX_SPLITS  # even if more are requested
 
 
 #: Every target by name, in the order in which a report shows them.
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
+        # Fewer steps for what users run first: test errors are flat from about 150 steps on.
         Target("overview", "All comparisons on a suite", ("embedded",), BOTH, max_iter=300),
         Target("figure1", "Figure 1: boundaries on four synthetic sets"),
         Target("examples", "Examples 1 and 2"),
@@ -182,14 +169,12 @@ FIGURE5_SET = "spambase"
 
 
 def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
-    """The targets of those names, ``all`` being all of the paper's; an unknown name raises ``ValueError``.
+    """Return the targets with these names; ``all`` stands for all of the paper's.
 
     Examples
     --------
-    >>> [target.name for target in get_targets(["table3", "figure1"])]
-    ['table3', 'figure1']
-    >>> len(get_targets(["all"]))
-    11
+    >>> [target.name for target in get_targets(["table3", "figure1"])], len(get_targets(["all"]))
+    (['table3', 'figure1'], 11)
     """
     paper = tuple(target for target in TARGETS.values() if target.name != "overview" and not target.model)
     known = {**{name: (target,) for name, target in TARGETS.items()}, "all": paper}
@@ -198,19 +183,13 @@ def get_targets(names: Iterable[str]) -> tuple[Target, ...]:
 
 
 def usual_splits(suites: Iterable[str]) -> int:
-    """The default number of splits: the paper's 25, fewer on the embedded suite alone.
-
-    Examples
-    --------
-    >>> usual_splits(["embedded"]), usual_splits(["embedded", "pmlb94"])
-    (10, 25)
-    """
+    """Return the default number of splits: the paper's 25, or fewer if only the embedded suite is used."""
     return TRIAL_SPLITS if set(suites) == {"embedded"} else SPLITS
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a plan and its report need to know about an available data set."""
+    """The facts about an available data set that a plan and its report need."""
 
     suite: str
     name: str
@@ -222,9 +201,9 @@ class Size:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the user may change: splits, steps (None: the target's own), protocols (None: likewise), models, start.
+    """The options of a request; without steps or protocols, the target's own are used.
 
-    The recipe is that of the networks; older requests have none, which means the first.
+    The recipe is that of the networks; requests stored by early versions have none, which means the first.
     """
 
     splits: int = SPLITS
@@ -248,40 +227,30 @@ class RunOptions:
 
 
 def steps_for(target: Target, options: RunOptions, model: str) -> int:
-    """The steps of a target's cells for a model: the requested number, or the default of the networks or the target.
-
-    Examples
-    --------
-    >>> steps_for(TARGETS["overview"], RunOptions(), "linear")
-    300
-    >>> steps_for(TARGETS["table1"], RunOptions(max_iter=9), "network")
-    9
-    """
+    """Return the steps of a cell: the requested number, or the default of the networks or of the target."""
     return options.max_iter or (NETWORK_STEPS if model == "network" else target.max_iter)
 
 
 def recipe_for(options: RunOptions, model: str, protocol: str) -> int:
-    """The recipe of a cell: that of the requested networks, if the protocol has new starts.
-
-    Examples
-    --------
-    >>> [recipe_for(RunOptions(recipe=3), "network", protocol) for protocol in ("paper", "sound")]
-    [3, 2]
-    """
+    """Return the recipe of a cell; networks of a protocol without new starts keep the recipe with one start."""
     if model != "network":
         return RECIPE
     return min(options.recipe, NEW_STARTS if get_protocol(protocol).new_starts else ONE_START)
 
 
+def protocols_of(target: Target, options: RunOptions) -> tuple[str, ...]:
+    """Return the requested protocols, or the target's own if none are requested or the target fixes them."""
+    fixed = target.model or not target.protocols
+    return target.protocols if fixed else options.protocols or target.protocols
+
+
 def models_of(target: Target, options: RunOptions) -> tuple[str, ...]:
-    """The models of a target's cells: its own kind if it has one, otherwise those requested."""
+    """Return the models of a target's cells: its own kind if it has one, otherwise those requested."""
     return (target.model,) if target.model else options.models
 
 
-def cells_for(
-    target: Target, sizes: Sequence[Size], options: RunOptions, levels: Sequence[tuple[str, int]] = ()
-) -> list[Task]:
-    """The cells of a target on the available data sets, largest first; ``levels`` are Figure 5's contaminations.
+def cells_for(target: Target, sizes: Sequence[Size], options: RunOptions) -> list[Task]:
+    """Return the cells of a target on the available data sets, largest first.
 
     Examples
     --------
@@ -290,14 +259,13 @@ def cells_for(
     >>> len(tasks), {task.cell.protocol for task in tasks} == set(PROTOCOLS)
     (6, True)
     """
-    fixed = options.protocols is None or not target.protocols or target.model
-    protocols, models = target.protocols if fixed else options.protocols or (), models_of(target, options)
+    protocols, models = protocols_of(target, options), models_of(target, options)
     splits = min(options.splits, target.most_splits)
-    # Nothing added is the data set as it is, whatever would have been added: one cell, shared with the tables.
-    variants = (
-        dict.fromkeys((name if level else "", level) for name, level in levels) if target.simulations else (("", 0),)
-    )
-    count = len(sizes) * len(protocols) * len(models) * len(variants) * splits
+    added = [("", 0)]
+    if target.simulations:
+        # With nothing added, all three simulations are the data set itself: one cell, which the tables share.
+        added += [(name, level) for name, each in SIMULATIONS.items() for level in each.levels if level]
+    count = len(sizes) * len(protocols) * len(models) * len(added) * splits
     if count > MAX_CELLS:
         raise ValueError(f"{count} cells are too many; at most {MAX_CELLS} are allowed: use fewer data sets or splits")
     tasks = [
@@ -305,7 +273,7 @@ def cells_for(
         for size in sizes
         for protocol in protocols
         for model in models
-        for contamination, level in variants
+        for contamination, level in added
         for split in range(splits)
         for cell in [
             Cell(

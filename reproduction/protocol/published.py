@@ -1,4 +1,4 @@
-"""The paper's numbers, as printed, and the denominators that their rounding reveals: ``published.toml``."""
+"""The paper's numbers as printed, and the denominators that their rounding reveals, from ``published.toml``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PRINTED = tomllib.loads(Path(__file__).with_name("published.toml").read_text(en
 
 @dataclass(frozen=True)
 class PairTable:
-    """A square table on a suite, by a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2 of them).
+    """A square table on a suite by a criterion: ``significant`` (p < 0.05) or ``points`` (at least 2).
 
-    ``text`` has the entries as printed; ``denominators`` the numbers of data sets that fit them, for each model.
+    ``text`` has the entries as printed; ``denominators`` holds, for each model, the numbers of data sets that fit them.
     """
 
     name: str
@@ -37,7 +37,7 @@ class PairTable:
         return np.array([[np.nan if word == "-" else float(word) for word in line.split()] for line in lines])
 
     def fractions(self, model: str, loss: str) -> Array:
-        """The (5, 5) fractions of one model and loss, NaN on the diagonal; row i, column j: j beats i.
+        """Return the (5, 5) fractions of one model and loss, NaN on the diagonal; row i, column j: j beats i.
 
         Examples
         --------
@@ -49,14 +49,14 @@ class PairTable:
         return self._entries[row : row + 5, column : column + 5].copy()
 
 
-#: Table 3's rows as the paper names them -> mean test error in percent, logistic then hinge, in the order of METHODS.
+#: Rows of Table 3 by the paper's names -> mean test errors in percent, logistic then hinge, in the order of METHODS.
 TABLE3: dict[str, tuple[float, ...]] = {name: tuple(errors) for name, errors in _PRINTED.pop("table3").items()}
 #: The square tables by name.
 PAIR_TABLES: dict[str, PairTable] = {
     name: PairTable(name, t["suite"], t["criterion"], t["text"], {model: tuple(t[model]) for model in MODELS})
     for name, t in _PRINTED.items()
 }
-#: Our data set -> its row of Table 3. The paper's "german" may be either of two encodings; both are set against it.
+#: Our data set -> its row of Table 3. The paper's "german" may be either of two encodings; both are compared with it.
 TABLE3_ROW: dict[str, str] = {
     **{name: name for name in TABLE3 if name not in ("monk", "splice")},
     "monk3": "monk", "splice3175": "splice", "german-num": "german",
@@ -64,7 +64,7 @@ TABLE3_ROW: dict[str, str] = {
 
 
 def table3_error(dataset: str, loss: str, method: str) -> float | None:
-    """The paper's mean test error in percent, or None for a data set that is not in Table 3.
+    """Return the paper's mean test error in percent, or None for a data set that is not in Table 3.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Downloads: from PMLB and OpenML into the data directory, checked before they get their name."""
+"""Downloads from PMLB and OpenML into the data directory, each checked before it gets its name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from closecall._budget import LIMIT
 from closecall.table.read.dataset import DataError, NotAtHandError
 from closecall.table.read.files import read_bounded
-from reproduction.protocol.dataset import Dataset
-from reproduction.protocol.files import from_frame, read_table, sha256_of, staged
 
 from .catalogue import PMLB94, PMLB_GONE, pmlb_today
+from .dataset import Dataset
+from .files import from_frame, read_table, sha256_of, staged
 
-#: Seconds without an answer after which a download is given up.
+#: Seconds without an answer after which a download fails.
 TIMEOUT = 60
 
 
 def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
-    """The error for a missing file: what to fetch, where to put it, and what works without it."""
+    """Return the error for a missing file: what to fetch, where to put it, and what works without it."""
     return NotAtHandError(
         f"{what} is not available locally: {why}. Fetch {fetch} and save it as {place} (another data directory: set "
         "CLOSECALL_DATA). The suite 'embedded' works without any download."
@@ -31,11 +31,11 @@ def not_at_hand(what: str, why: str, fetch: str, place: Path) -> NotAtHandError:
 
 
 def http_get(url: str) -> bytes | None:
-    """The content of an address, None if there is nothing there (404); ``OSError`` if it cannot be reached."""
+    """Return the content of an address, or None if there is none (404); ``OSError`` if it cannot be reached."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             raw = read_bounded(answer, url, LIMIT)
-            if answer.length:  # read in pieces, a connection that breaks off looks like the end
+            if answer.length:  # an interrupted connection looks like the end of the file
                 raise OSError(f"the download was interrupted; {answer.length} bytes are missing")
             return raw
     except urllib.error.HTTPError as error:
@@ -48,7 +48,7 @@ def http_get(url: str) -> bytes | None:
 
 
 def fetch_pmlb(name: str, place: Path) -> None:
-    """Download a PMLB set (the name of 2017, or today's if it is none of the 94) and save it as ``place``."""
+    """Download a PMLB set (by its name of 2017, or today's if it is not one of the 94) and save it as ``place``."""
     what = f"PMLB's {name!r}"
     if name in PMLB_GONE:
         history = f"{name}.tsv.gz from the history of the PMLB repository before August 2020"
@@ -74,7 +74,7 @@ def fetch_pmlb(name: str, place: Path) -> None:
 
 
 def read_pmlb(name: str, path: Path) -> Dataset:
-    """Read a PMLB file and check its size; the version says whether it is the edition of 2017."""
+    """Read a PMLB file and check its size; the version states whether it is the edition of 2017."""
     data = from_frame(read_table(path, "target"), "target", name=name, source="pmlb", version="unlisted")
     expected = PMLB94[name][:2] if name in PMLB94 else _summary(name)
     found = data.X.shape
@@ -90,7 +90,7 @@ def read_pmlb(name: str, path: Path) -> Dataset:
 
 
 def _summary(name: str) -> tuple[int, int] | None:
-    """Rows and features of a set according to the installed pmlb package; None if it does not know the set."""
+    """Return the rows and features of a set according to the installed pmlb package, or None."""
     try:
         from pmlb.dataset_lists import df_summary
     except ImportError:
@@ -100,10 +100,7 @@ def _summary(name: str) -> tuple[int, int] | None:
 
 
 def fetch_openml(data_id: int, place: Path) -> None:
-    """Download an OpenML data set through scikit-learn and save it in the directory ``place``.
-
-    scikit-learn compares the download with OpenML's MD5; ``meta.json`` keeps the SHA-256 of what is written here.
-    """
+    """Download an OpenML data set with scikit-learn, which checks OpenML's MD5, and save it in the folder ``place``."""
     address = f"https://www.openml.org/d/{data_id}"
     try:
         bunch = _from_openml(data_id)

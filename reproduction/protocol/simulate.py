@@ -1,7 +1,7 @@
-"""Figure 5: what is added to a data set to make it harder (outliers, imbalance, ambiguity).
+"""Figure 5: examples that make a data set harder (outliers, imbalance, ambiguity).
 
-Each takes X (samples, features), y (samples,) of -1 and +1, how many examples to add and a generator, and returns X and
-y with the given rows first, unchanged.
+Each function takes X (samples, features), y (samples,) of -1 and +1, the number of examples to add and a generator. It
+returns X and y with the new examples after the given ones.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Contaminate = Callable[[Array, Array, int, np.random.Generator], tuple[Array, Ar
 
 
 def outliers(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Append points far beyond the other class: 10 x2 - 9 x1 with the label of x1, x2 being of the other label.
+    """Append points far beyond the other class: 10 x2 - 9 x1 with the label of x1, where x2 has the other label.
 
-    Their labels are drawn in proportion to the data.
+    Labels are drawn in proportion to the data.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def imbalance(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple
 def ambiguity(X: Array, y: Array, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Append copies of random negatives with a positive label, each negative at most once.
 
-    Without replacement: each pair is right once and wrong once for every classifier.
+    Every classifier is then right on one example of each pair and wrong on the other.
     """
     _check(X, y, count)
     negatives = np.flatnonzero(y == -1)
@@ -71,7 +71,7 @@ def _check(X: Array, y: Array, count: int) -> None:
 
 @dataclass(frozen=True)
 class Simulation:
-    """One panel of Figure 5: what is added, and how many of them at each level."""
+    """One panel of Figure 5: the contamination, and the number of added examples at each level."""
 
     contaminate: Contaminate
     levels: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A name -> a `Dataset`: embedded, from PMLB, from OpenML, or from a file."""
+"""Names of data sets: a name or path -> a `Dataset`, and which sets are available locally."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,22 @@ from closecall._names import lookup
 from closecall.table.read.dataset import DataError
 from closecall.table.read.files import SEPARATORS, expanded, read_bytes, suffix_of
 from closecall.table.read.sheet import read_file
-from reproduction.protocol.dataset import Dataset
-from reproduction.protocol.files import from_frame, from_sheet, read_table, sha256_of
 
-from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, pmlb_today
+from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, SUITES, pmlb_today
+from .dataset import Dataset
 from .embedded import EMBEDDED, embedded
+from .files import from_frame, from_sheet, read_table, sha256_of
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 
-#: What a name may consist of. No separator and no leading dot: a name never leaves the data directory.
+#: Without separators or a leading dot, a name never leaves the data directory.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
-#: Windows takes these for devices, whatever follows a dot.
+#: Windows treats these names as devices, with any extension.
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 _TASKS_BY_NAME = {name: task for task, (_, name) in OPENML100.items()}
 _TASKS_BY_DATA_ID = {data_id: task for task, (data_id, _) in OPENML100.items()}
 
-#: Where a name without a source is looked for, in this order.
+#: Where a name without a source is looked up, in this order.
 KNOWN: dict[str, Mapping[str, object]] = {
     "embedded": EMBEDDED,
     "pmlb": {**PMLB94, **PMLB_OF_2017},
@@ -42,17 +42,8 @@ KNOWN: dict[str, Mapping[str, object]] = {
 }
 
 
-@dataclass(frozen=True)
-class Request:
-    """The arguments of a loader besides the name."""
-
-    directory: Path
-    target: str
-    download: bool
-
-
 def data_directory(given: str | os.PathLike[str] | None = None) -> Path:
-    """The data directory: the one given, else the environment variable CLOSECALL_DATA, else the user's cache.
+    """Return the data directory: the given one, else the environment variable CLOSECALL_DATA, else the user's cache.
 
     Examples
     --------
@@ -76,7 +67,7 @@ def resolve(name: str) -> tuple[str, str]:
     (('embedded', 'monk3'), ('pmlb', 'monk3'), ('pmlb', 'spambase'), ('file', 'mine/data.csv.gz'))
     """
     source, colon, rest = name.partition(":")
-    if colon and source in LOADERS:
+    if colon and source in (*LOADERS, "file"):
         if source != "file" and (not NAME.fullmatch(rest) or _DEVICE.fullmatch(rest)):
             raise DataError(f"{name!r} is not a data set's name: letters, digits and _ . + - after the source")
         return source, PMLB_OF_2017.get(rest, rest) if source == "pmlb" else rest
@@ -89,7 +80,8 @@ def resolve(name: str) -> tuple[str, str]:
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     raise DataError(
         f"unknown data set {name[:100]!r}{hint} Give an embedded set ({', '.join(EMBEDDED)}), one of PMLB's 94, "
-        f"'<source>:<name>' with a source of {', '.join(LOADERS)}, or the path of a .csv, .tsv or .parquet file"
+        f"'<source>:<name>' with a source of {', '.join((*LOADERS, 'file'))}, or the path of a .csv, .tsv or .parquet "
+        "file"
     )
 
 
@@ -100,13 +92,13 @@ def load_dataset(
     target: str = "",
     download: bool = True,
 ) -> Dataset:
-    """Load a data set by name or path, and fetch a PMLB or OpenML set that is not there if ``download``.
+    """Load a data set by name or path; fetch a missing PMLB or OpenML set if ``download``.
 
     A name is ``monk3`` (embedded sets first, then PMLB, Fan et al.'s, OpenML100's), ``pmlb:monk3``, ``openml:31``
     (OpenML's data set id), ``openml100:31`` (a task of the suite, by id or name), ``fan8:splice3175``, or a CSV, TSV or
-    Parquet file (also ``.gz``), whose target column is found by its name (target, class, label, y) or is the last one
-    unless it is given. ``DataError``, a ``ValueError``, says why a set cannot be used; ``NotAtHandError``, a subclass,
-    that it is not on this machine and cannot be fetched.
+    Parquet file (also ``.gz``). The target column of a file is ``target``; by default the column named target, class,
+    label or y, or else the last one. ``DataError``, a ``ValueError``, states why a set cannot be used; its subclass
+    ``NotAtHandError``, that it is not on this machine and cannot be fetched.
 
     Examples
     --------
@@ -114,20 +106,33 @@ def load_dataset(
     (958, 9)
     """
     source, rest = resolve(name) if isinstance(name, str) else ("file", os.fspath(name))
-    return lookup(LOADERS, source, "source")(rest, Request(data_directory(data_dir), target, download))
+    if source == "file":
+        return _load_file(rest, target)
+    return LOADERS[source](rest, data_directory(data_dir), download)
 
 
 def at_hand(name: str, data_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether that name can be loaded without a download (the file exists; it is not read)."""
+    """Return whether a set can be loaded without a download (its file exists; it is not read)."""
     source, rest = resolve(name)
     if source in ("embedded", "file"):
         return source == "embedded" or Path(rest).is_file()
     return _place(source, rest, data_directory(data_dir)).exists()
 
 
+def available(suite: str, data_dir: str | os.PathLike[str] | None = None) -> list[str]:
+    """Return the members of a suite that can be loaded without a download.
+
+    Examples
+    --------
+    >>> available("embedded")[0]
+    'embedded:corral'
+    """
+    return [name for name in lookup(SUITES, suite, "suite") if at_hand(name, data_dir)]
+
+
 def _place(source: str, name: str, directory: Path) -> Path:
-    """Where a set is stored, or where a download of it would be."""
-    if source == "pmlb":  # today's package keeps its cache under today's spelling
+    """Return where a set is stored, or where a download of it would be."""
+    if source == "pmlb":  # today's package uses today's spelling for its cache
         spellings = [pmlb_today(name), name] if name in PMLB94 else [name]
         places = [directory / "pmlb" / each / f"{each}.tsv.gz" for each in spellings]
     elif source == "fan8":
@@ -145,7 +150,7 @@ def _place(source: str, name: str, directory: Path) -> Path:
 
 
 def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
-    """The suite's task id (None if it is not in the suite) and OpenML's data set id."""
+    """Return the suite's task id (None if it is not in the suite) and OpenML's data set id."""
     if source == "openml":
         if not name.isascii() or not name.isdigit():
             raise DataError(f"'openml:' takes a data set id, as in 'openml:31'; got {name!r} (or use 'openml100:')")
@@ -156,25 +161,28 @@ def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
     return task, OPENML100[task][0]
 
 
-def _load_pmlb(name: str, request: Request) -> Dataset:
-    path = _place("pmlb", name, request.directory)
+def _need_download(download: bool, what: str, name: str, place: Path) -> None:
+    if not download:
+        recipe = f"it (loading {name!r} with downloads on does so)"
+        raise not_at_hand(what, "downloading is off", recipe, place)
+
+
+def _load_pmlb(name: str, directory: Path, download: bool) -> Dataset:
+    path = _place("pmlb", name, directory)
     if not path.exists():
-        if not request.download and name not in PMLB_GONE:  # of those, fetch_pmlb says why there is no download
-            recipe = f"it (loading 'pmlb:{name}' with downloads on does so)"
-            raise not_at_hand(f"PMLB's {name!r}", "downloading is off", recipe, path)
+        # For a set that PMLB no longer has, fetch_pmlb explains why there is no download.
+        _need_download(download or name in PMLB_GONE, f"PMLB's {name!r}", f"pmlb:{name}", path)
         fetch_pmlb(name, path)
     return read_pmlb(name, path)
 
 
-def _load_openml(name: str, request: Request, source: str = "openml") -> Dataset:
+def _load_openml(name: str, directory: Path, download: bool, source: str = "openml") -> Dataset:
     task, data_id = _openml_ids(source, name)
-    place = _place(source, name, request.directory)
+    place = _place(source, name, directory)
     if task is not None and place.suffix == ".gz":
         return _read_task(task, data_id, place)
     if not place.exists():
-        if not request.download:
-            recipe = f"it (loading 'openml:{data_id}' with downloads on does so)"
-            raise not_at_hand(f"OpenML's data set {data_id}", "downloading is off", recipe, place)
+        _need_download(download, f"OpenML's data set {data_id}", f"openml:{data_id}", place)
         fetch_openml(data_id, place)
     meta = _read_meta(place)
     frame = read_table(place / "data.csv.gz", meta["target"], meta["nominal"])
@@ -185,25 +193,22 @@ def _load_openml(name: str, request: Request, source: str = "openml") -> Dataset
 
 
 def _read_task(task: int, data_id: int, path: Path) -> Dataset:
-    """A file of the local OpenML100 layout, its types from feature_types.csv and its size from index.csv."""
-    name = OPENML100[task][1]
-    types = _rows_of(path.parent / "feature_types.csv", task)
+    """Read a file of the local OpenML100 layout; its types are in feature_types.csv and its size in index.csv."""
+    types, index = (_side_table(path.parent / name, task) for name in ("feature_types.csv", "index.csv"))
     nominal = {row["feature"] for row in types if row["type"] == "nominal"}
     frame = read_table(path, "target", nominal)
     strange = sorted({row["feature"] for row in types} - set(map(str, frame.columns)))
     if strange:
         raise DataError(f"{path}: feature_types.csv names columns that do not exist: {', '.join(strange[:5])}")
-    for row in _rows_of(path.parent / "index.csv", task):
+    for row in index:
         if str(len(frame)) != row["n"]:
             raise DataError(f"{path} has {len(frame)} rows but index.csv says {row['n']}; fetch it again")
-    return from_frame(frame, "target", name=name, source="openml", version=f"{data_id}", nominal=nominal)
+    return from_frame(frame, "target", name=OPENML100[task][1], source="openml", version=f"{data_id}", nominal=nominal)
 
 
-def _rows_of(path: Path, task: int) -> list[dict[str, str]]:
-    """The lines of a side table that belong to a task; none if there is no such table."""
-    if not path.exists():
-        return []
-    lines = read_bytes(path).decode("utf-8", errors="replace").splitlines()
+def _side_table(path: Path, task: int) -> list[dict[str, str]]:
+    """Return the lines of a table that belong to a task; none if there is no such table."""
+    lines = read_bytes(path).decode("utf-8", errors="replace").splitlines() if path.exists() else []
     return [row for row in csv.DictReader(lines) if row.get("task_id") == str(task)]
 
 
@@ -223,31 +228,30 @@ def _read_meta(place: Path) -> dict[str, Any]:
     return meta
 
 
-def _load_fan8(name: str, request: Request) -> Dataset:
+def _load_fan8(name: str, directory: Path, download: bool) -> Dataset:
     rows, features, origin = lookup(FAN8_FILES, name, "set of Fan et al.")
-    path = _place("fan8", name, request.directory)
+    path = _place("fan8", name, directory)
     if not path.exists():
-        wanted = f"{origin}, as a table with a header and the column 'target',"
-        raise not_at_hand(f"Fan et al.'s {name!r}", "neither PMLB nor OpenML has it in this form", wanted, path)
+        recipe = f"{origin}, as a table with a header and the column 'target',"
+        raise not_at_hand(f"Fan et al.'s {name!r}", "neither PMLB nor OpenML has it in this form", recipe, path)
     data = from_frame(read_table(path, "target"), "target", name=name, source="fan8", version="1")
     if data.X.shape != (rows, features):
         raise DataError(f"{path} should have {rows} rows x {features} features, not {data.X.shape}; fetch {origin}")
     return data
 
 
-def _load_file(name: str, request: Request) -> Dataset:
+def _load_file(name: str, target: str) -> Dataset:
     if not suffix_of(name):
         raise DataError(f"{name}: unknown kind of file; give one of {', '.join(SEPARATORS)} (or with .gz)")
     title = Path(name).name.removesuffix(".gz").rpartition(".")[0] or Path(name).name
-    return replace(from_sheet(read_file(name, request.target)), name=title)
+    return replace(from_sheet(read_file(name, target)), name=title)
 
 
-#: Every source by the word before the colon.
-LOADERS: dict[str, Callable[[str, Request], Dataset]] = {
-    "embedded": lambda name, request: embedded(name),
+#: Every source of named sets, by the word before the colon.
+LOADERS: dict[str, Callable[[str, Path, bool], Dataset]] = {
+    "embedded": lambda name, directory, download: embedded(name),
     "pmlb": _load_pmlb,
     "openml": _load_openml,
     "openml100": partial(_load_openml, source="openml100"),
     "fan8": _load_fan8,
-    "file": _load_file,
 }

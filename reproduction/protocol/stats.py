@@ -1,4 +1,4 @@
-"""Tests and intervals of the reproduction, beside those that the library has; NumPy and SciPy only."""
+"""Tests and intervals that the reproduction needs in addition to those of the library."""
 
 from __future__ import annotations
 
@@ -14,17 +14,12 @@ __all__ = ["POINTS", "SIGNIFICANCE", "TEST_OVER_TRAIN", "PairTest", "corrected_t
 
 
 def paper_test(first: Array, second: Array) -> Array:
-    """The paper's test: two-sided independent t-test with equal variances; zero variance means no difference.
+    """Return p (...) of the paper's test from accuracies (..., splits) on the same splits.
 
-    p (...) from accuracies (..., splits) on the same splits.
-
-    Examples
-    --------
-    >>> float(paper_test(np.array([0.9, 0.9, 0.9]), np.array([0.8, 0.8, 0.8])))
-    1.0
+    It is the two-sided independent t-test with equal variances; without any variance, p is 1.
     """
     first, second = check_pair(first, second)
-    # Exactly constant scores are detected by their range: the variance of equal floats need not be zero.
+    # The range detects constant scores: the computed variance of equal floats need not be zero.
     constant = (np.ptp(first, axis=-1) == 0) & (np.ptp(second, axis=-1) == 0)
     difference = first.mean(axis=-1) - second.mean(axis=-1)
     splits = first.shape[-1]
@@ -34,15 +29,10 @@ def paper_test(first: Array, second: Array) -> Array:
 
 
 def wilcoxon(first: Array, second: Array) -> float:
-    """Two-sided p of Wilcoxon's signed-rank test of mean scores (datasets,); no difference anywhere gives 1.
+    """Return the two-sided p of Wilcoxon's signed-rank test of mean scores (datasets,); 1 if all scores are equal.
 
-    Zero differences are split and the normal approximation is used, as Demsar (2006) does. (Some versions of SciPy's
+    Zero differences are split and the normal approximation is used, as in Demsar (2006). (Some versions of SciPy's
     test warn about few data sets.)
-
-    Examples
-    --------
-    >>> wilcoxon(np.array([0.8, 0.9]), np.array([0.8, 0.9]))
-    1.0
     """
     differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     if not differences.any():
@@ -55,7 +45,7 @@ def wilcoxon(first: Array, second: Array) -> float:
 
 
 def average_ranks(scores: Array) -> Array:
-    """Mean rank of each method over the data sets, from scores (datasets, methods); 1 is best, ties share.
+    """Return the mean rank of each method from scores (datasets, methods); 1 is best, ties share their ranks.
 
     Examples
     --------
@@ -66,7 +56,7 @@ def average_ranks(scores: Array) -> Array:
 
 
 def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICANCE) -> float:
-    """Nemenyi's critical difference of average ranks.
+    """Return Nemenyi's critical difference of average ranks.
 
     Examples
     --------
@@ -78,7 +68,7 @@ def critical_difference(methods: int, datasets: int, *, level: float = SIGNIFICA
 
 
 def rank_groups(ranks: Array, distance: float) -> list[tuple[int, ...]]:
-    """The maximal groups of methods, best first, whose ranks differ by less than the critical difference.
+    """Return the maximal groups of methods, best first, whose ranks differ by less than the critical difference.
 
     Examples
     --------
@@ -95,7 +85,7 @@ def rank_groups(ranks: Array, distance: float) -> list[tuple[int, ...]]:
 
 
 def fraction_interval(count: int, total: int) -> tuple[float, float]:
-    """Clopper & Pearson's exact 95 % interval for a fraction of data sets; (0, 1) if there are none.
+    """Return Clopper & Pearson's exact 95 % interval for a fraction of data sets; (0, 1) if there are none.
 
     Examples
     --------
@@ -109,15 +99,14 @@ def fraction_interval(count: int, total: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-#: Values from which the interval of a mean is a bootstrap's; of fewer its percentiles are too narrow (84 % of five).
+#: The bootstrap needs this many values; with fewer its intervals are too narrow (84 % coverage with five).
 MANY = 30
 
 
 def mean_interval(values: Array) -> tuple[float, float, float]:
-    """A mean over data sets and its 95 % interval: percentile bootstrap from :data:`MANY` on, below it Student's t.
+    """Return a mean over data sets and its 95 % interval: percentile bootstrap from :data:`MANY` on, else Student's t.
 
-    The generator is fixed, so the same numbers always give the same interval. One value has no interval: both ends are
-    NaN.
+    The seed is fixed, so the same numbers always give the same interval. The ends are NaN for a single value.
 
     Examples
     --------

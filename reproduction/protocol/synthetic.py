@@ -1,4 +1,4 @@
-"""The paper's synthetic sets: the four of Figure 1, and Examples 1 and 2. y is -1.0 and +1.0, shape (samples,)."""
+"""The paper's synthetic sets: the four of Figure 1, and Examples 1 and 2. Labels y are -1.0 and +1.0 (samples,)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from closecall._names import Array, lookup
 
-#: Figure 1, as (label, how many, from, to): uniform blocks along the first column. The best boundary is 0 in all four.
+#: Figure 1 as uniform blocks along the first column: (label, count, from, to). The best boundary is 0 in all four.
 FIGURE1: dict[str, tuple[tuple[int, int, float, float], ...]] = {
     "easy": ((1, 225, -1.0, -0.9), (1, 25, -0.2, 0.05), (-1, 250, 0.0, 0.1)),
     "imbalance": ((1, 20, -1.0, 0.05), (-1, 480, 0.0, 1.0)),
@@ -16,9 +16,9 @@ FIGURE1: dict[str, tuple[tuple[int, int, float, float], ...]] = {
 
 
 def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
-    """Draw one of the four sets of Figure 1: X (samples, 2) and y; the positives are on the left.
+    """Draw one of the four sets of Figure 1: X (samples, 2) and y, with the positives on the left.
 
-    Fit on the first column alone; the second is uniform on [-1, 1] and only spreads the points out for display.
+    Only the first column is meant to be fitted; the second, uniform on [-1, 1], spreads the points for display.
     ``outlier`` is the paper's "imbalance + outlier".
 
     Examples
@@ -35,9 +35,9 @@ def figure1(name: str, seed: int | np.random.Generator) -> tuple[Array, Array]:
 
 
 def example1(n: int, far: float) -> tuple[Array, Array]:
-    """The paper's Example 1: n points at -1 (negative), n at +1 (positive) and two outliers on the wrong sides.
+    """Return the paper's Example 1: n points at -1 (negative), n at +1 (positive) and two outliers on the wrong sides.
 
-    ``far`` is the paper's M, much larger than n: a negative sits at +far, a positive at -far. X is (2 n + 2, 1).
+    ``far`` is the paper's M, much larger than n: one negative is at +far, one positive at -far. X is (2 n + 2, 1).
 
     Examples
     --------
@@ -52,9 +52,9 @@ def example1(n: int, far: float) -> tuple[Array, Array]:
 
 
 def example2(n: int, seed: int | np.random.Generator) -> tuple[Array, Array]:
-    """The paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1]; X is (2 n, 1).
+    """Return the paper's Example 2: n negatives uniform on [-1, 1] and n positives uniform on [0, 1]; X is (2 n, 1).
 
-    The best accuracy in the population is 0.75, by calling x > 0 positive (the paper's text swaps the sides).
+    The best accuracy in the population is 0.75, by predicting x > 0 as positive (the paper's text swaps the sides).
     """
     if n < 1:
         raise ValueError(f"Example 2 needs n >= 1; got {n}")

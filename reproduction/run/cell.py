@@ -1,7 +1,7 @@
 """One cell -> one record: divide, scale, solve the whole grid, score every row on every part.
 
-The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so new questions need
-no new run.
+The row of the grid is chosen later, from the record (:func:`reproduction.protocol.grid.choose`), so new questions do
+not need new runs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from closecall.theory import best_intercept
 from reproduction.protocol import load_dataset
 from reproduction.protocol.baselines import sklearn_baselines
 from reproduction.protocol.beyond import STUDIES, whole
-from reproduction.protocol.dataset import Dataset
+from reproduction.protocol.dataset import PARTS, Dataset, Division
 from reproduction.protocol.grid import ALPHAS, EQUAL_STARTS, grid as grid_of, k_grid, rows_of, score_linear
 from reproduction.protocol.plan import NETWORK_RATES, NEW_STARTS, Cell, rng_for
 from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.protocol.splits import PARTS, Division
 
 from .record import Record
 
@@ -55,7 +54,7 @@ def divide(data: Dataset, cell: Cell) -> Division:
 
 
 def run_cell(cell: Cell, data_dir: str | None = None) -> Record:
-    """Run one cell from its data set's name to its record; nothing is downloaded here."""
+    """Run one cell and return its record; nothing is downloaded."""
     began = time.perf_counter()
     data = _load(cell.dataset, data_dir)
     if data.checksum != cell.checksum:
@@ -66,7 +65,7 @@ def run_cell(cell: Cell, data_dir: str | None = None) -> Record:
     return Record(cell.key, "done", rows, division.sizes, division.X[0].shape[1], seconds, notes=division.notes)
 
 
-@lru_cache(maxsize=2)  # cells come sorted by cost, so a worker's next cell is mostly of the same data set
+@lru_cache(maxsize=2)  # cells are sorted by cost, so a worker's next cell mostly has the same data set
 def _load(name: str, data_dir: str | None) -> Dataset:
     return load_dataset(name, data_dir, download=False)
 
@@ -91,7 +90,7 @@ def _linear_rows(division: Division, cell: Cell) -> Array:
 
 
 def _network_rows(division: Division, cell: Cell) -> Array:
-    """One network for each problem; with new starts, as many for ``average`` as for ``close_decay``."""
+    """Train a network for each problem; with new starts, as many for ``average`` as for ``close_decay``."""
     from closecall.network.grid import train_grid
 
     problems, new = grid(division.sizes[0]), cell.recipe >= NEW_STARTS
@@ -115,7 +114,7 @@ def _network_rows(division: Division, cell: Cell) -> Array:
 
 
 def new_starts(cell: Cell, problems: Sequence[Problem]) -> list[int]:
-    """The seed of each problem's start, from its own stream; the n-th occurrence of a problem is draw n."""
+    """Return the seed of each problem's start, from its own stream; the n-th occurrence of a problem is draw n."""
     draws = Counter[Problem]()
     seeds = []
     for each in problems:

@@ -1,8 +1,7 @@
-"""Cells in compact form: the rows that validation chose, one CSV line per cell.
+"""Cells in compact form: one CSV line for each cell, with the rows that validation chose.
 
-A record keeps its whole grid, about seven kilobytes per cell. Tables and figures need only the row that validation
-chose for each (loss, method): about a hundred bytes per cell, in a file that any tool can read. Objectives are left
-out.
+A record holds the whole grid, about seven kilobytes. Tables and figures need only the row that validation chose for
+each (loss, method): about a hundred bytes, in a file that any tool can read. Objectives are left out.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ import numpy as np
 from closecall._names import Array, lookup
 from closecall.report.text import no_formula
 from reproduction.protocol.beyond import STUDIES
+from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import BASELINES, EQUAL_STARTS, ROW, choose
 from reproduction.protocol.plan import NEW_STARTS, Cell
 from reproduction.protocol.protocol import get_protocol
 from reproduction.protocol.published import LOSSES, METHODS, MODELS
-from reproduction.protocol.splits import PARTS
 
 from .record import Record
 
-#: Every (loss, method) a cell can have; baselines with a loss of their own come last and have none here.
+#: Every (loss, method) of a cell; baselines with a loss of their own come last, with an empty loss.
 PLACES = (
     *((loss, method) for loss in LOSSES for method in (*METHODS, "average_exact_intercept")),
     *(("", method) for method in BASELINES if method != "average_exact_intercept"),
@@ -38,7 +37,7 @@ PLACES = (
 _CELL = tuple(field.name for field in fields(Cell))
 _FACTS = ("run", *(f"{part}_size" for part in PARTS), "features", "seconds", "notes")
 _CHOSEN = ("k", "alpha", *PARTS, "n_iter", "converged")
-#: Kind of a cell -> every (loss, method) that its file has columns for.
+#: Kind of cell -> every (loss, method) with columns in its file.
 _PLACES = {
     **dict.fromkeys(MODELS, PLACES),
     "network-starts": tuple((loss, method) for loss in LOSSES for method in (*METHODS, EQUAL_STARTS)),
@@ -47,17 +46,16 @@ _PLACES = {
 
 
 def kind_of(cell: Cell) -> str:
-    """The file of a cell: one per model, and another for networks with a start for every setting."""
+    """Return the kind of a cell: its model, except for networks with a start for every setting."""
     return "network-starts" if cell.model == "network" and cell.recipe >= NEW_STARTS else cell.model
 
 
 def header_of(kind: str) -> tuple[str, ...]:
-    """The header of a file of such cells."""
     chosen = (f"{loss or 'own'}.{method}.{name}" for loss, method in _PLACES[kind] for name in _CHOSEN)
     return (*_CELL, *_FACTS, *chosen)
 
 
-#: Header -> the kinds of cells that stand under it.
+#: Header -> the kinds of cells with that header.
 _HEADERS: dict[tuple[str, ...], tuple[str, ...]] = {
     header_of(kind): tuple(other for other in _PLACES if _PLACES[other] == _PLACES[kind]) for kind in _PLACES
 }
@@ -65,12 +63,12 @@ HEADER = header_of(MODELS[0])
 
 
 class CompactError(ValueError):
-    """The input is not a compact result of this project; the message says where and why."""
+    """The input is not a compact result of this project; the message states where and why."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One cell of a file: the cell, its record and which of the file's runs computed it."""
+    """A cell, its record, and the number of the run that computed it."""
 
     cell: Cell
     record: Record
@@ -78,29 +76,23 @@ class Line:
 
 
 def spell(text: str) -> str:
-    r"""Text that a spreadsheet treats as text and that stays on one line; :func:`unspell` reverses it.
+    r"""Spell a text on one line, such that a spreadsheet treats it as text; :func:`unspell` reverses it.
 
     Examples
     --------
-    >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"))
-    monk3 '=cmd 'a\nb
+    >>> print(spell("monk3"), spell("=cmd"), spell("a\nb"), unspell(spell("=cmd\r")) == "=cmd\r")
+    monk3 '=cmd 'a\nb True
     """
     plain = text.isascii() and text.isprintable()  # nearly always, and quick to check
     hidden = not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text)
     if hidden or text.startswith("'") or no_formula(text) != text:
-        # A semicolon is spelt out too: spreadsheets that split there would begin a cell after it.
+        # A semicolon is escaped too: some spreadsheets would start a new cell after it.
         return "'" + text.encode("unicode_escape").decode("ascii").replace(";", r"\x3b")
     return text
 
 
 def unspell(text: str) -> str:
-    r"""The text that :func:`spell` was given.
-
-    Examples
-    --------
-    >>> unspell(spell("=cmd\r")) == "=cmd\r"
-    True
-    """
+    """Return the text that :func:`spell` was given."""
     found = text[1:].encode("ascii").decode("unicode_escape") if text.startswith("'") else text
     if spell(found) != text:
         raise ValueError(f"{text!r} is not a valid spelling of a text")
@@ -108,20 +100,17 @@ def unspell(text: str) -> str:
 
 
 def to_text(lines: Iterable[Line]) -> str:
-    """The cells as CSV, in the order given."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    lines = list(lines)
-    writer.writerow(header_of(kind_of(lines[0].cell)) if lines else HEADER)
-    writer.writerows(map(_write, lines))
+    """Return cells of one kind as CSV, in the order given."""
+    buffer, lines = io.StringIO(), list(lines)
+    header = header_of(kind_of(lines[0].cell)) if lines else HEADER
+    csv.writer(buffer, lineterminator="\n").writerows([header, *map(_write, lines)])
     return buffer.getvalue()
 
 
 def _write(line: Line) -> list[str]:
     record = line.record
-    cell = [
-        spell(value) if isinstance(value, str) else str(value) for value in (getattr(line.cell, name) for name in _CELL)
-    ]
+    fields = [getattr(line.cell, name) for name in _CELL]
+    cell = [spell(value) if isinstance(value, str) else str(value) for value in fields]
     notes = spell(json.dumps(record.notes)) if record.notes else ""
     facts = [str(line.run), *map(str, record.sizes), str(record.features), f"{record.seconds:.3f}", notes]
     chosen = {(row["loss"], row["method"]): row for row in choose(record.rows, line.cell.protocol)}
@@ -132,12 +121,12 @@ def _write_row(row: Array | None) -> list[str]:
     if row is None:
         return [""] * len(_CHOSEN)
     counts = [str(row[part]) for part in PARTS]
-    # The shortest text that reads back as the same number: a k may be any whole number, an alpha any power of ten.
+    # These formats read back as the same numbers: k is any whole number, alpha a power of ten.
     return [f"{row['k']:.17g}", f"{row['alpha']:g}", *counts, str(row["n_iter"]), str(int(row["converged"]))]
 
 
 def from_text(text: str, runs: int) -> Iterator[Line]:
-    """The cells of a file, which refer to that many runs; ``CompactError`` if :func:`to_text` did not write it."""
+    """Read the cells of a file that :func:`to_text` wrote, which refer to ``runs`` runs; else ``CompactError``."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = tuple(next(reader, ()))
@@ -155,48 +144,47 @@ def from_text(text: str, runs: int) -> Iterator[Line]:
 
 
 def _read(values: dict[str, str], runs: int, kinds: Sequence[str]) -> Line:
-    text = [field.name for field in fields(Cell) if field.type == "str"]
-    content: dict[str, Any] = {name: unspell(values[name]) if name in text else int(values[name]) for name in _CELL}
+    content: dict[str, Any] = {
+        field.name: unspell(values[field.name]) if field.type == "str" else int(values[field.name])
+        for field in fields(Cell)
+    }
     get_protocol(content["protocol"])
     cell, run = Cell(**content), int(values["run"])
     kind = lookup({each: each for each in kinds}, kind_of(cell), "model")
     if not 0 <= run < runs:
         raise ValueError(f"run {run} of {runs}")
-    train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
     rows = np.array([row for place in _PLACES[kind] if (row := _read_row(values, place))], ROW)
     needed = [(loss, method) for loss in LOSSES for method in METHODS] if kind in MODELS else _PLACES[kind]
     there = {(row["loss"], row["method"]) for row in rows}
     missing = [f"{loss}.{method}" for loss, method in needed if (loss, method) not in there]
     if missing:
         raise ValueError(f"no chosen row for {', '.join(missing)}")
+    train, validation, test = (int(values[f"{part}_size"]) for part in PARTS)
+    features, seconds, sizes = int(values["features"]), float(values["seconds"]), (train, validation, test)
     notes = tuple(map(str, json.loads(unspell(values["notes"]) or "[]")))
-    features, seconds = int(values["features"]), float(values["seconds"])
-    sizes = (train, validation, test)
     return Line(cell, Record(cell.key, "done", rows, sizes, features, seconds, notes=notes, compact=True), run)
 
 
 def _read_row(values: dict[str, str], place: tuple[str, str]) -> tuple[object, ...]:
-    """A chosen row; an empty tuple if the cell has none."""
+    """Return a chosen row, or an empty tuple if the cell has none."""
     loss, method = place
     k, alpha, *counts, steps, converged = (values[f"{loss or 'own'}.{method}.{name}"] for name in _CHOSEN)
-    numbers = (float(k), float(alpha), *map(int, counts), math.nan, int(steps)) if k else ()
-    return (loss, method, *numbers, converged == "1") if k else ()
-
-
-def _order(line: Line) -> tuple[object, ...]:
-    cell = line.cell
-    return cell.dataset, cell.max_iter, cell.start, cell.contamination, cell.level, cell.split, cell.checksum
+    if not k:
+        return ()
+    return loss, method, float(k), float(alpha), *map(int, counts), math.nan, int(steps), converged == "1"
 
 
 def in_files(lines: Iterable[Line]) -> dict[str, list[Line]]:
-    """The cells by the file they belong in, each file in a fixed order.
+    """Return the cells by file, in a fixed order; a file with all its cells never changes again."""
 
-    One file for each (suite, protocol, model, contaminated or not): a file whose cells are all done no longer changes.
-    """
+    def order(line: Line) -> tuple[object, ...]:
+        cell = line.cell
+        return cell.dataset, cell.max_iter, cell.start, cell.contamination, cell.level, cell.split, cell.checksum
+
     files: dict[str, list[Line]] = {}
     for line in lines:
         cell = line.cell
         words = [cell.suite, cell.protocol, *kind_of(cell).split("-"), *(["simulated"] if cell.contamination else [])]
         stem = "-".join(re.sub(r"[^A-Za-z0-9]", "_", word) for word in words)
         files.setdefault(f"{stem}.csv.gz", []).append(line)
-    return {name: sorted(files[name], key=_order) for name in sorted(files)}
+    return {name: sorted(files[name], key=order) for name in sorted(files)}

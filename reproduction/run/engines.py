@@ -1,9 +1,9 @@
-"""Run tasks in local processes or on Dask, behind one small interface: tasks in, events out.
+"""Run tasks in local processes or on Dask behind one small interface: tasks in, events out.
 
 An engine is a function ``engine(tasks, work) -> iterator of Happening``. ``work(cell) -> Record`` runs in a worker
-process with one BLAS thread. An exception in it becomes a failed record. A worker that dies affects only its own cell,
-which is run again, and recorded as failed once it has killed ``ATTEMPTS`` workers. If a Dask scheduler disappears, the
-engine waits for it and resubmits what it had not delivered.
+process with one BLAS thread; an exception becomes a failed record. A worker that dies affects only its own cell, which
+runs again and is recorded as failed once it has killed ``ATTEMPTS`` workers. If a Dask scheduler disappears, the engine
+waits for it and resubmits the unfinished cells.
 """
 
 from __future__ import annotations
@@ -33,22 +33,20 @@ from .record import Record
 
 #: How many workers a cell may kill before it counts as failed.
 ATTEMPTS = 3
-#: Seconds to wait for a scheduler that has gone away, and for the first sign of one.
+#: Seconds to wait for a scheduler that has disappeared, and for the first answer of one.
 PATIENCE, FIRST_SIGN = 600.0, 30.0
-#: Seconds without any worker after which a cluster of our own is given up for a new one.
+#: Seconds without any worker after which our own cluster is replaced.
 DESERTED = 60.0
-#: Cells that a Dask scheduler has at a time: more than any cluster's cores, few enough for its memory; and how many it
-#: is handed together.
+#: Cells submitted to a Dask scheduler at a time: more than the cores of any cluster, few enough for its memory; and
+#: how many are submitted together.
 WINDOW, BATCH = 1000, 50
-
-#: Settings of a Dask cluster of our own. Its profilers, of workers and of event loops, keep what they see of each
-#: second, its monitors of each half second, for up to an hour: 40 KB a second in a worker, 20 in the driver.
+#: Settings of our own Dask cluster: its profilers and monitors keep up to an hour of samples, measured at 40 KB a
+#: second in a worker and 20 in the driver.
 _FORGETFUL = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.log-length": 100,
     "distributed.admin.low-level-log-length": 100,
 }
-
 _RESUMES = "finished work is kept; the same command resumes"
 _FEWER = f"use fewer --workers, or leave --scheduler out; {_RESUMES}"
 
@@ -56,12 +54,12 @@ Work = Callable[[Cell], Record]
 
 
 class EngineError(RunError):
-    """The engine cannot continue; the message says why and what to do. Finished work is kept."""
+    """The engine cannot continue; the message states why and what to do. Finished work is kept."""
 
 
 @dataclass(frozen=True)
 class Happening:
-    """What an engine reports: ``started``, ``lost`` (its worker died, it will run again) or ``finished``."""
+    """A report of an engine: a task ``started``, was ``lost`` (its worker died; it runs again) or ``finished``."""
 
     kind: str
     task: Task
@@ -96,7 +94,7 @@ def _on_dask(work: Work, version: str, cell: Cell) -> Record:
 
 
 def _forget_names() -> None:
-    """Dask caches the last 100,000 task names in its workers and its scheduler, half a kilobyte each."""
+    """Clear Dask's cache of the last 100,000 task names in workers and scheduler, half a kilobyte each."""
     from dask.utils import key_split
 
     if key_split.cache_info().currsize > WINDOW:
@@ -110,26 +108,25 @@ def _killed(cell: Cell, how: str) -> Record:
 
 def _serve(connection: Connection, work: Work) -> None:
     """The main loop of a worker: cells in, records out, until the driver ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        # A killed driver cannot say so: do not finish a long cell for no one.
-        threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    driver = multiprocessing.parent_process()
+
+    def leave_with(sentinel: int) -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    if driver is not None:  # a killed driver sends no message, and the current cell may take hours
+        threading.Thread(target=leave_with, args=(driver.sentinel,), daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the driver has ended
         while True:
             connection.send(guarded(work, connection.recv()))
-
-
-def _leave_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
 
 
 class _Worker:
     """One process and the pipe to it."""
 
     def __init__(self, work: Work) -> None:
-        # Spawned, not forked: a fork copies the locks of BLAS threads in whatever state they are.
+        # Spawned, not forked: a fork may copy a lock of the BLAS threads while it is held.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
@@ -138,17 +135,15 @@ class _Worker:
         self.task: Task | None = None
 
     def give(self, task: Task) -> None:
-        """Send a task; a dead worker is noticed when its reply is read."""
         self.task = task
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a dead worker is noticed when its reply is read
             self.connection.send(task.cell)
 
     def take(self) -> Record | None:
-        """The record, or None if the worker is dead."""
-        try:
+        """Return the record, or None if the worker is dead."""
+        with contextlib.suppress(EOFError, OSError):
             return self.connection.recv()
-        except (EOFError, OSError):
-            return None
+        return None
 
     def end(self) -> None:
         self.process.terminate()
@@ -170,7 +165,7 @@ class Local:
                 while todo and len(pool) < self.workers:
                     try:
                         pool.append(_Worker(work))
-                    except OSError as error:  # no more processes, files or memory: continue with the existing ones
+                    except OSError as error:  # without room for another process, continue with the existing ones
                         if not pool:
                             raise EngineError(f"cannot start a worker ({error}); use fewer --workers") from error
                         break
@@ -198,20 +193,20 @@ class Local:
         worker.end()
         losses[task.cell.key] += 1
         if losses[task.cell.key] < ATTEMPTS:
-            todo.append(task)  # last: let the others finish first
+            todo.append(task)  # after all others
             return Happening("lost", task)
         return Happening("finished", task, _killed(task.cell, f"exit code {worker.process.exitcode}"))
 
 
 @dataclass(frozen=True)
 class Dask:
-    """A Dask cluster, which runs the cell of a killed worker again by itself.
+    """A Dask cluster, which reruns the cell of a killed worker by itself.
 
-    Workers elsewhere need the same closecall and the data directory under the same path.
+    Workers on other machines need the same closecall and the data directory under the same path.
     """
 
-    address: str = ""  # of a scheduler, such as ``tcp://host:8786``; without one a cluster is started here
-    workers: int = 1  # to start without an address
+    address: str = ""  # of a scheduler, such as ``tcp://host:8786``; by default a cluster is started on this machine
+    workers: int = 1  # of that cluster
 
     def __call__(self, tasks: Sequence[Task], work: Work) -> Generator[Happening, None, None]:
         if not tasks:
@@ -223,7 +218,7 @@ class Dask:
             before = len(todo)
             with contextlib.nullcontext(self.address) if self.address else self._cluster(distributed) as where:
                 client = _connect(distributed, where, patience)
-                # On a remote cluster workers may come later; here no one else will start any.
+                # A remote cluster may get new workers at any time; ours does not.
                 alone = math.inf if self.address else DESERTED
                 with client, contextlib.suppress(_SchedulerGone):
                     for happening in _stream(distributed, client, list(todo.values()), work, alone):
@@ -244,21 +239,20 @@ class Dask:
 
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                with dask.config.set(_FORGETFUL):  # the scheduler runs in this process and reads what is set here
-                    # Nothing of a local run is for other machines; the workers read the settings that are given here.
+                with dask.config.set(_FORGETFUL):  # for the scheduler, which runs in this process
                     return distributed.LocalCluster(
                         n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                         dashboard_address="127.0.0.1:0", scheduler_kwargs={"allowed_failures": ATTEMPTS - 1},
                         config=_FORGETFUL,
                     )  # fmt: skip
-            except Exception as error:  # a worker or its nanny that dies while it starts raises many things
+            except Exception as error:  # a worker that dies while it starts raises many kinds of errors
                 if attempt == ATTEMPTS:
                     why = f"the Dask workers did not start ({type(error).__name__}: {error})"
                     raise EngineError(f"{why}; {_FEWER}") from error
 
 
 class _SchedulerGone(Exception):
-    """The connection to the scheduler is lost, together with all its tasks."""
+    """The connection to the scheduler is lost, with all its tasks."""
 
 
 def _connect(distributed: Any, where: Any, patience: float) -> Any:
@@ -281,8 +275,7 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, al
         else:
             suspects.append(task)
             yield Happening("lost", task)
-    # Dask blames every task that waits at a worker when it dies, and loses results that lay there: innocent tasks
-    # are among the suspects. Alone, only the guilty die.
+    # Dask blames every task that was queued on a worker when it died. Run alone, only the guilty one fails again.
     for suspect in suspects:
         for task, found in _submit(distributed, client, [suspect], work, alone):
             if isinstance(found, distributed.KilledWorker):
@@ -295,16 +288,15 @@ def _stream(distributed: Any, client: Any, tasks: Sequence[Task], work: Work, al
 def _submit(
     distributed: Any, client: Any, tasks: Sequence[Task], work: Work, alone: float
 ) -> Iterator[tuple[Task, Record | Exception]]:
-    """Records as they arrive; an exception for a task that Dask could not finish."""
-    run = uuid.uuid4().hex  # a scheduler remembers keys that failed: a new run must not inherit them
+    """Yield records as they arrive, and an exception for a task that Dask could not finish."""
+    run = uuid.uuid4().hex  # a scheduler remembers keys that failed; a new run needs its own
     ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
     futures: dict[Any, Task] = {}
     places = iter(range(0, len(tasks), BATCH))
     while True:
         try:
             while len(futures) <= WINDOW - BATCH and (place := next(places, None)) is not None:
-                # Together: a scheduler keeps something of every graph for good. Higher priority comes first, and the
-                # tasks come largest first.
+                # In batches, because a scheduler never frees all memory of a graph; largest tasks first.
                 batch = tasks[place : place + BATCH]
                 keys = [f"closecall-{run}-{task.cell.key}" for task in batch]
                 cells = [task.cell for task in batch]
@@ -331,7 +323,7 @@ def _submit(
 
 
 def _ends(client: Any, seconds: float = 2.0) -> bool:
-    """Whether the connection is lost; a result that cannot be fetched may be the first sign of it."""
+    """Return whether the connection is lost; the first sign may be a result that cannot be fetched."""
     end = time.monotonic() + seconds
     while client.status == "running" and time.monotonic() < end:
         time.sleep(0.05)
@@ -339,7 +331,7 @@ def _ends(client: Any, seconds: float = 2.0) -> bool:
 
 
 def _next(ready: queue.SimpleQueue[Any], client: Any, alone: float) -> Any:
-    """The next future that is done; a scheduler that shuts down leaves its futures pending, so it is checked too."""
+    """Return the next finished future; a scheduler that shuts down leaves its futures pending, so it is checked."""
     last = time.monotonic()
     while True:
         with contextlib.suppress(queue.Empty):

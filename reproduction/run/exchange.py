@@ -1,7 +1,7 @@
-"""Stores <-> folders of compact files: finished cells can be shared and are never run twice.
+"""Export stores to folders of compact files and import them: finished cells can be shared and are never run twice.
 
 A folder holds files of cells (``*.csv.gz``, see :mod:`reproduction.run.compact`) and ``runs.json``: the requests, where
-they ran, which data sets were available, and how many cells each file has. The same store always gives the same bytes.
+they ran, the available data sets, and the number of cells in each file. The same store always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .store import Store
 
 FORMAT = 1
 RUNS = "runs.json"
-#: RunOptions whose values say where files lie or who computes: a matter of the machine, not of the result.
+#: Options that concern the machine, not the result.
 _LOCAL = ("--out", "--data-dir", "--scheduler")
 Run = dict[str, Any]
 
 
 class Imported(NamedTuple):
-    """The result of an import: cells added to the store, and cells already there."""
+    """The result of an import."""
 
-    added: int
-    known: int
+    added: int  # cells
+    known: int  # cells that the store already had
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
-    """A run's arguments without those specific to its machine.
+    """Return a run's arguments without those specific to its machine.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
 
 
 def without_folders(text: str) -> str:
-    """A message with absolute paths shortened to their last two parts, since others do not have those folders.
+    """Shorten the absolute paths in a message to their last two parts, since other machines have other folders.
 
     Examples
     --------
@@ -64,41 +64,35 @@ def without_folders(text: str) -> str:
 
 
 def export_store(store: Store, folder: Path) -> list[Path]:
-    """Write the finished cells of a store; return the paths.
+    """Write the finished cells of a store and return the paths.
 
-    A folder with cells that the store does not have is left alone: exporting would lose them.
+    If the folder has cells that the store does not have, which would be lost, nothing is written.
     """
     runs = _public_runs(store)
     place = {run: i for i, entry in enumerate(runs) for run in entry["ids"]}
     written = store.written_by()
     cells = [cell for cell in store.cells() if cell.key in written]
-    _keep_what_is_there(folder, set(written))
+    lost = sum(line.cell.key not in written for line in read_folder(folder)[0]) if (folder / RUNS).exists() else 0
+    if lost:
+        raise ValueError(
+            f"{folder} holds {lost} cells that this store does not have; `closecall import {folder}` first, or "
+            "choose another folder"
+        )
     records = store.records(cell.key for cell in cells)
     lines = [Line(cell, record, place[written[cell.key]]) for cell, record in zip(cells, records, strict=True)]
     files = {name: to_text(group) for name, group in in_files(lines).items()}
     counts = {name: text.count("\n") - 1 for name, text in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [write_whole(folder / name, _packed(text)) for name, text in files.items()]
+    paths = [write_whole(folder / name, gzip.compress(text.encode(), 9, mtime=0)) for name, text in files.items()]
     for stale in set(folder.glob("*.csv.gz")) - set(paths):
         stale.unlink()
-    # Last: a folder whose export was interrupted has counts that do not fit, and is not imported.
+    # Written last: after an interrupted export the counts do not match, and the folder is not imported.
     failures = {key: without_folders(why) for key, why in sorted(store.failures().items())}
     return [*paths, write_whole(folder / RUNS, _runs_text(runs, counts, failures).encode())]
 
 
-def _keep_what_is_there(folder: Path, keys: set[str]) -> None:
-    if not (folder / RUNS).exists():
-        return
-    strangers = sum(line.cell.key not in keys for line in read_folder(folder)[0])
-    if strangers:
-        raise ValueError(
-            f"{folder} holds {strangers} cells that this store does not have; `closecall import {folder}` first, or "
-            "choose another folder"
-        )
-
-
 def _public_runs(store: Store) -> list[Run]:
-    """The runs as shown to others, in the order of their start; an imported run counts as the original."""
+    """Return the runs in the order of their start, without local details; an imported run counts as the original."""
     found: dict[str, Run] = {}
     for run in store.runs():
         request = run["request"]
@@ -117,12 +111,11 @@ def _public_runs(store: Store) -> list[Run]:
 
 def _public_job(content: dict[str, Any]) -> dict[str, Any]:
     holes = [{**hole, "why": without_folders(str(hole["why"]))} for hole in content["holes"]]
-    plain: dict[str, Any] = json.loads(json.dumps({**content, "holes": holes}))  # tuples become lists
-    return plain
+    return dict(json.loads(json.dumps({**content, "holes": holes})))  # tuples become lists
 
 
 def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, str]) -> str:
-    """Jobs, data sets and gaps are written once and referred to, because the runs of a campaign repeat them."""
+    """Jobs, data sets and holes are written once and referred to by number, because many runs share them."""
     shared: dict[str, dict[str, int]] = {"jobs": {}, "sizes": {}, "holes": {}}
 
     def point(kind: str, content: Any) -> int:
@@ -137,25 +130,21 @@ def _runs_text(runs: Sequence[Run], counts: dict[str, int], failures: dict[str, 
         entries.append({**{name: value for name, value in run.items() if name != "ids"}, "jobs": jobs})
     tables = {kind: [json.loads(text) for text in texts] for kind, texts in shared.items()}
     content = {"format": FORMAT, "files": counts, "failures": failures, "runs": entries, **tables}
-    # A line for each entry: what a new run adds is then all that a difference shows.
+    # One line for each entry, so that a diff shows only what a new run adds.
     return json.dumps(content, sort_keys=True, indent=1) + "\n"
 
 
-def _packed(text: str) -> bytes:
-    return gzip.compress(text.encode(), compresslevel=9, mtime=0)
-
-
 def read_folder(folder: Path) -> tuple[list[Line], list[Run], dict[str, str]]:
-    """The finished cells, the runs, and why other cells failed (by key); ``CompactError`` for a damaged folder."""
+    """Return the finished cells, the runs, and why other cells failed (by key); ``CompactError`` if damaged."""
     budget = Budget()
     try:
         with (folder / RUNS).open("rb") as file:
             content = budget.parse(budget.read(file), finite=True)
         runs, failures, files = _read_runs(content), dict(content["failures"]), dict(content["files"])
         if not all(re.fullmatch(r"[\w-]+\.csv\.gz", name) for name in files):
-            raise ValueError("files are not named as an export names them")
+            raise ValueError("it lists a file that an export would not write")
     except FileNotFoundError:
-        raise CompactError(f"{folder} has no {RUNS}: it is not a folder that `closecall export` wrote") from None
+        raise CompactError(f"{folder} has no {RUNS}: `closecall export` did not write this folder") from None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise CompactError(f"{folder / RUNS}: {type(error).__name__}: {error}") from None
     lines: dict[str, Line] = {}
@@ -181,23 +170,23 @@ def _read_file(path: Path, count: object, runs: int, budget: Budget) -> list[Lin
 
 
 def _read_runs(content: dict[str, Any]) -> list[Run]:
-    """The runs with their jobs, and the jobs with the data sets and holes to which they point."""
+    """Return the runs with their jobs, data sets and holes in place of numbers."""
     if content["format"] != FORMAT:
-        raise ValueError(f"format {content['format']!r}, but this closecall reads {FORMAT}")
+        raise ValueError(f"format {content['format']!r}, but this version of closecall reads {FORMAT}")
     jobs = []
     for job in content["jobs"]:
         whole = {**job, **{kind: [content[kind][place] for place in job[kind]] for kind in ("sizes", "holes")}}
-        jobs.append(from_json(whole).as_json())  # rejects anything that is not a job
+        jobs.append(from_json(whole).as_json())  # rejects everything but jobs
     kept = ("started", "finished", "arguments", "environment")
     return [{**{name: run[name] for name in kept}, "jobs": [jobs[i] for i in run["jobs"]]} for run in content["runs"]]
 
 
 def import_folder(folder: Path, store: Store) -> Imported:
-    """Add the cells of a folder to a store as finished records, all of them or none.
+    """Add all cells of a folder to a store as finished records, or none of them.
 
-    Cells already finished in the store are left alone, whether compact or complete; failed ones are replaced.
+    Cells already finished in the store stay as they are, compact or complete; failed ones are replaced.
     """
-    lines, runs, _ = read_folder(folder)  # what failed elsewhere may work here
+    lines, runs, _ = read_folder(folder)
     done = store.done()
     new = [line for line in lines if line.cell.key not in done]
     known = {_identity(run) for run in _public_runs(store)}

@@ -1,4 +1,4 @@
-"""A request -> jobs: the data sets available locally, fetched and checksummed once, before any worker starts."""
+"""A request -> jobs: the available data sets are fetched and checksummed once, before any worker starts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from closecall._names import lookup
 from closecall.table.read.dataset import DataError
 from reproduction.protocol import SUITES, load_dataset, plan
 from reproduction.protocol.plan import Cell, RunOptions, Size, Target, Task
-from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.protocol.sources import resolve
 
 from .scores import Hole, title
 
-LEVELS = tuple((name, level) for name, simulation in SIMULATIONS.items() for level in simulation.levels)
-
 
 @dataclass(frozen=True)
 class Job:
-    """One target on the data sets available locally, with the missing ones named."""
+    """One target on the data sets that are available locally, and the reasons why others are not."""
 
     target: Target
     suites: tuple[str, ...]
@@ -30,46 +27,45 @@ class Job:
 
     @property
     def name(self) -> str:
-        """A name for its folder: the target, and the suite if it is not the target's own."""
+        """The name of its folder: the target, and the suites if they are not the target's own."""
         return self.target.name if self.suites == self.target.suites else f"{self.target.name}-{'-'.join(self.suites)}"
 
     def tasks(self) -> list[Task]:
-        """Its cells, largest first."""
-        return plan.cells_for(self.target, self.sizes, self.options, LEVELS)
+        """Return its cells with their costs, largest first."""
+        return plan.cells_for(self.target, self.sizes, self.options)
 
     def cells(self) -> list[Cell]:
-        """Its cells in the order of the suite."""
+        """Return its cells in the order of the suite."""
         place = {size.name: i for i, size in enumerate(self.sizes)}
         return sorted((task.cell for task in self.tasks()), key=lambda cell: (place[cell.dataset], cell.split))
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Those requested, or the target's own; none if the target solves nothing."""
-        asked = None if self.target.model else self.options.protocols
-        return asked or self.target.protocols if self.target.protocols else ()
+        return plan.protocols_of(self.target, self.options)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models requested, or else the target's own."""
         return plan.models_of(self.target, self.options)
 
     @property
     def splits(self) -> int:
-        """Those requested, up to the target's maximum."""
         return min(self.options.splits, self.target.most_splits)
 
     def described(self) -> tuple[str, ...]:
-        """Its options in words, in a fixed order."""
+        """Return its options in words, in a fixed order."""
         given = self.options
         steps = " and ".join(dict.fromkeys(str(plan.steps_for(self.target, given, model)) for model in self.models))
+        if "network" in self.models:
+            steps += f" steps of rate {plan.NETWORK_RATES[given.recipe]:g}"
+            recipes = [plan.recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols]
+            steps += " from new starts" if max(recipes) >= plan.NEW_STARTS else ""
+        else:
+            steps += " steps"
         words = (" ".join(sorted(self.protocols)), " ".join(sorted(self.models)), f"from {given.start}")
-        recipes = {plan.recipe_for(given, model, protocol) for model in self.models for protocol in self.protocols}
-        rate = f" of rate {plan.NETWORK_RATES[given.recipe]:g}" if "network" in self.models else ""
-        rate += " from new starts" if "network" in self.models and max(recipes) >= plan.NEW_STARTS else ""
-        return (f"{self.splits} splits", f"{steps} steps{rate}", *words)
+        return (f"{self.splits} splits", steps, *words)
 
     def contains(self, other: Job) -> bool:
-        """Whether this job contains every cell of another job with its name."""
+        """Return whether this job contains every cell of another job with its name."""
         steps, start = self.described()[1], self.options.start
         return (
             (self.name, steps, start) == (other.name, other.described()[1], other.options.start)
@@ -80,37 +76,36 @@ class Job:
         )
 
     def united(self, other: Job) -> Job:
-        """This job with the data sets of an earlier one that it does not have."""
+        """Return this job with the data sets of an earlier one that it does not have."""
         mine = {(size.suite, size.name) for size in self.sizes}
         sizes = (*self.sizes, *(size for size in other.sizes if (size.suite, size.name) not in mine))
         names = {size.name for size in sizes}
-        sizes = in_order(sizes, self.suites)
         holes = dict.fromkeys(hole for hole in (*self.holes, *other.holes) if hole.dataset not in names)
-        return replace(self, sizes=sizes, holes=tuple(holes))
+        return replace(self, sizes=in_order(sizes, self.suites), holes=tuple(holes))
 
     def unfinished(self, done: set[str]) -> set[str]:
-        """The data sets of which some cells are not among those done."""
+        """Return the data sets with cells that are not done."""
         return {cell.dataset for cell in self.cells() if cell.key not in done}
 
     def as_json(self) -> dict[str, Any]:
-        """What :func:`from_json` needs; the report then needs no data."""
+        """Return the content that :func:`from_json` reads, which spares the report the data."""
         sizes, holes = ([asdict(each) for each in found] for found in (self.sizes, self.holes))
         named = {"target": self.target.name, "suites": self.suites, "options": asdict(self.options)}
         return {**named, "sizes": sizes, "holes": holes}
 
 
 def in_order(sizes: Iterable[Size], suites: Sequence[str]) -> tuple[Size, ...]:
-    """The data sets in the order of their suites; those that are in none come last."""
+    """Return the data sets in the order of their suites; those in no suite come last."""
     order = {name: place for suite in suites for place, name in enumerate(SUITES.get(suite, ()))}
     return tuple(sorted(sizes, key=lambda size: (suites.index(size.suite), order.get(size.name, len(order)))))
 
 
 def from_json(content: dict[str, Any]) -> Job:
-    """The job described by :meth:`Job.as_json`; invalid input raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+    """Read the output of :meth:`Job.as_json`; invalid input raises ``ValueError``, ``TypeError`` or ``KeyError``."""
     options: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in content["options"].items()
     }
-    for suite in content["suites"]:  # they name a folder of the report
+    for suite in content["suites"]:  # they become part of a folder's name
         lookup(SUITES, suite, "suite")
     return Job(
         plan.get_targets([content["target"]])[0],
@@ -127,8 +122,8 @@ def prepare(
 ) -> list[Job]:  # fmt: skip
     """Find the data sets of the targets, fetch the missing ones if ``download``, and checksum them.
 
-    ``suite`` is used instead of the targets' own. ``only`` restricts it to data sets with these names or titles; a name
-    with a source, or a path, that is in no suite is added. ``tell`` receives the name of each set before it is read.
+    ``suite`` replaces the targets' own. ``only`` restricts it to data sets with these names or titles; a name with a
+    source, or a path, that is in no suite is added. ``tell`` is called with the name of each set before it is read.
 
     Examples
     --------
@@ -136,42 +131,39 @@ def prepare(
     >>> job.sizes[0].rows, len(job.tasks())
     (554, 4)
     """
-    seen: dict[tuple[str, str], Size | Hole] = {}
-
-    def look(name: str, suite_name: str) -> Size | Hole:
-        if (name, suite_name) not in seen:
-            tell(name)
-            seen[name, suite_name] = _look(name, suite_name, data_dir, download)
-        return seen[name, suite_name]
-
+    found: dict[tuple[str, str], Size | Hole] = {}
     jobs = []
     for target in plan.get_targets(targets):
         suites = (suite,) if suite is not None and target.suites else target.suites
-        members = [(name, each) for each in suites for name in lookup(SUITES, each, "suite")]
-        found = [look(*member) for member in _restrict(members, target, only)]
-        sizes = tuple(each for each in found if isinstance(each, Size))
-        jobs.append(Job(target, suites, options, sizes, tuple(each for each in found if isinstance(each, Hole))))
+        members = _restrict([(name, each) for each in suites for name in lookup(SUITES, each, "suite")], target, only)
+        for member in members:
+            if member not in found:
+                tell(member[0])
+                found[member] = _measure(*member, data_dir, download)
+        mine = [found[member] for member in members]
+        sizes = tuple(each for each in mine if isinstance(each, Size))
+        jobs.append(Job(target, suites, options, sizes, tuple(each for each in mine if isinstance(each, Hole))))
     return jobs
 
 
 def _restrict(members: list[tuple[str, str]], target: Target, only: Sequence[str]) -> list[tuple[str, str]]:
-    wanted = [*only] or ([plan.FIGURE5_SET] if target.simulations else [])
-    if not wanted or not members:
+    names = [*only] or ([plan.FIGURE5_SET] if target.simulations else [])
+    if not names or not members:
         return members
-    chosen = [member for member in members if member[0] in wanted or title(member[0]) in wanted]
+    chosen = [member for member in members if member[0] in names or title(member[0]) in names]
     known = {name for member in chosen for name in (member[0], title(member[0]))}
-    added = [name for name in wanted if name not in known]
+    added = [name for name in names if name not in known]
     for name in added:
-        resolve(name)  # an unknown name is a mistake in the request, not a missing set
+        resolve(name)  # an unknown name is an error in the request, not a missing data set
     return chosen + [(name, members[0][1]) for name in added]
 
 
-def _look(name: str, suite: str, data_dir: str | None, download: bool) -> Size | Hole:
+def _measure(name: str, suite: str, data_dir: str | None, download: bool) -> Size | Hole:
     try:
         data = load_dataset(name, data_dir, download=download)
         positives = int((data.signs() > 0).sum())
     except DataError as error:
         return Hole(name, str(error))
-    except OSError as error:  # a disk or a network that fails is this set's hole, not the run's end
+    except OSError as error:  # a failing disk or network affects this data set only
         return Hole(name, f"{type(error).__name__}: {error}")
     return Size(suite, name, data.checksum, data.X.shape[0], data.X.shape[1], positives)

@@ -1,10 +1,9 @@
-"""The result of a cell: every row of its grid, as counts, packed without pickle."""
+"""The result of a cell: every row of its grid as counts, packed without pickle."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -28,12 +27,12 @@ class Record:
     features: int = 0  # columns after encoding
     seconds: float = 0.0  # in the worker
     error: str = ""
-    notes: tuple[str, ...] = ()  # for the reader, such as columns that were dropped
-    compact: bool = False  # whether ``rows`` holds only the chosen rows, not the whole grid
+    notes: tuple[str, ...] = ()  # such as the number of dropped columns
+    compact: bool = False  # whether ``rows`` holds only the chosen rows
 
 
 def pack(rows: Array) -> bytes:
-    """Rows as the bytes of a compressed npz: about 20 bytes per row.
+    """Pack rows as a compressed npz: about 20 bytes for each row.
 
     Examples
     --------
@@ -42,15 +41,14 @@ def pack(rows: Array) -> bytes:
     True
     """
     buffer = io.BytesIO()
-    columns: dict[str, Any] = {name: rows[name] for name in ROW.names or ()}
-    np.savez_compressed(buffer, **columns)
+    np.savez_compressed(buffer, **{name: rows[name] for name in ROW.names or ()})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
 def unpack(data: bytes) -> Array:
-    """The rows that :func:`pack` packed; never unpickles. They and their columns take ``MAX_RECORD`` bytes at most.
+    """Return the rows that :func:`pack` packed, without pickle, from at most ``MAX_RECORD`` bytes.
 
-    A record of the largest grid has some thousand rows of 213 bytes.
+    A record of the largest grid has about a thousand rows of 213 bytes.
     """
     budget = Budget(MAX_RECORD)
     columns = read_arrays(io.BytesIO(data), budget)

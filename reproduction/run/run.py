@@ -1,4 +1,4 @@
-"""The driver: runs what the plan has and the store lacks; stores records as they arrive and yields progress events."""
+"""The driver: runs the cells that the store lacks, stores records as they arrive and yields progress events."""
 
 from __future__ import annotations
 
@@ -18,31 +18,25 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Event:
-    """What a driver reports."""
+    """A report of the driver."""
 
     kind: str  # planned, started, lost (a worker died, its cell runs again), done, failed or finished
     cell: Cell | None
     detail: str  # why it failed
-    done: int  # cells of this plan that are finished, earlier runs included
+    done: int  # finished cells of this plan, including those of earlier runs
     failed: int  # in this run
     total: int
-    fraction: float  # of the plan's predicted cost that is finished
-    eta: float | None  # seconds left by the cost and time of this run; None before the first cell
+    fraction: float  # finished share of the predicted cost
+    eta: float | None  # predicted seconds until the end; None before the first cell
     seconds: float = 0.0  # that the cell took in its worker
 
     def as_json(self) -> str:
-        """One line of JSON.
-
-        Examples
-        --------
-        >>> Event("planned", None, "", 0, 0, 2, 0.0, None).as_json()[:19]
-        '{"kind": "planned",'
-        """
+        """Return the event as one line of JSON."""
         return json.dumps(asdict(self))
 
 
 class _Progress:
-    """Counts and the cost-weighted estimate of the time left."""
+    """Counts, and the time left as predicted from the costs."""
 
     def __init__(self, tasks: Sequence[Task], todo: Sequence[Task]) -> None:
         self.total = len(tasks)
@@ -66,11 +60,10 @@ class _Progress:
 def drive(
     tasks: Sequence[Task], store: Store, engine: Engine, work: Work, request: dict[str, Any]
 ) -> Generator[Event, None, None]:
-    """Run what the store does not have yet, write each record as it comes, and yield events.
+    """Run the cells that the store does not have yet, write each record as it arrives, and yield events.
 
-    Failed cells of earlier runs are tried again. Cells are unique by key: a cell requested twice runs once.
-
-    The store is open for writing, ``work`` picklable, and the request is stored with the run.
+    Failed cells of earlier runs are tried again; a cell requested twice runs once. ``work`` must be picklable; the
+    request is stored with the run.
     """
     unique = list({task.cell.key: task for task in tasks}.values())
     finished = store.done()
@@ -78,7 +71,7 @@ def drive(
     progress = _Progress(unique, todo)
     yield progress.event("planned")
     store.begin_run(request, environment())
-    # Closed, not left to the collector: an interrupted driver ends its workers before it ends itself.
+    # Closed explicitly: an interrupted driver ends its workers before it ends itself.
     with contextlib.closing(engine(todo, work)) as happenings:
         for happening in happenings:
             task, record = happening.task, happening.record

@@ -1,7 +1,7 @@
-"""The tables of a result store: how they are created and upgraded, and a check that a file has nothing else.
+"""The tables of a result store: how they are created and upgraded, and a check that a file has no others.
 
-An untrusted file may contain triggers, views, generated columns and checks that act when it is read or written. Its
-whole schema is therefore compared with the known ones before any other query.
+Triggers, views, generated columns and checks of an untrusted file act when it is read or written. The whole schema is
+therefore compared with the known ones before any other query.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CREATE TABLE records (
     written REAL NOT NULL, rows BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 """
-#: Schema (0: an empty file) -> what makes the next one of it. A record older than digests has the digest ''.
+#: Schema (0: an empty file) -> the statements that upgrade it to the next. Records older than digests have ''.
 _UPGRADES: dict[int, tuple[str, ...]] = {
     0: tuple(filter(str.strip, _TABLES.split(";"))),
     1: (
@@ -31,9 +31,9 @@ _UPGRADES: dict[int, tuple[str, ...]] = {
     ),
 }
 SCHEMA_VERSION = len(_UPGRADES)
-#: Bytes of a row of a store, and of what its packed rows become.
+#: Bytes of a row of a store, and of a record after unpacking.
 MAX_RECORD = 1 << 26
-#: What a file may make SQLite do: no row, no statement and no depth beyond what closecall writes.
+#: No row, statement or depth of a file may exceed what closecall writes.
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MAX_RECORD,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
@@ -46,7 +46,7 @@ Objects = frozenset[tuple[str, str, str]]
 
 
 def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
-    """A connection to a file that is not trusted: ``ro``, ``rwc`` (created) or ``immutable`` (nothing can write it)."""
+    """Connect to an untrusted file in the mode ``ro``, ``rwc`` (create it) or ``immutable`` (nobody can write it)."""
     how = "immutable=1" if mode == "immutable" else f"mode={mode}"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, timeout=timeout, isolation_level=None)
     for what, most in _LIMITS.items():
@@ -56,15 +56,15 @@ def connect(path: Path, mode: str, timeout: float = 30) -> sqlite3.Connection:
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Upgrade a store from that schema (0: an empty file) to the current one; the caller holds the transaction."""
+    """Upgrade a store from a schema (0: an empty file) to the current one, within the caller's transaction."""
     for step in range(version, SCHEMA_VERSION):
-        for statement in _UPGRADES[step]:  # one by one: executescript would commit the transaction under us
+        for statement in _UPGRADES[step]:  # one by one: executescript would commit the transaction
             connection.execute(statement)
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", [str(SCHEMA_VERSION)])
 
 
 def objects(connection: sqlite3.Connection) -> Objects:
-    """Everything in a file's schema: kind, name, and the statement that created it, ignoring blanks."""
+    """Return all objects of a schema: kind, name, and the statement that created it, ignoring blanks."""
     found = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master")
     return frozenset((str(kind), str(name), " ".join(str(sql).split())) for kind, name, sql in found)
 
@@ -79,12 +79,12 @@ def _known() -> dict[Objects, int]:
     return made
 
 
-#: The schemas that closecall has ever written.
+#: All schemas that any version of closecall has written.
 KNOWN = _known()
 
 
 def version_of(connection: sqlite3.Connection) -> int | str:
-    """The schema of a file that closecall wrote (0: it is empty), or a description of what it is instead.
+    """Return the schema of a file that closecall wrote (0: it is empty), or a description of what it is instead.
 
     Examples
     --------
@@ -107,10 +107,10 @@ def version_of(connection: sqlite3.Connection) -> int | str:
     meta = next(each for each in newest if each[1] == "meta")
     if meta in found:  # a plain table: it can be queried
         row = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-        said = row[0] if row else None
-        if said not in [str(version) for version in KNOWN.values()]:
-            return f"has schema {str(said)[:20]}, this closecall reads 1 to {SCHEMA_VERSION}"
-        if found in KNOWN and str(KNOWN[found]) == said:
+        stated = row[0] if row else None
+        if stated not in [str(version) for version in KNOWN.values()]:
+            return f"has schema {str(stated)[:20]}, this closecall reads 1 to {SCHEMA_VERSION}"
+        if found in KNOWN and str(KNOWN[found]) == stated:
             return KNOWN[found]
     strange = sorted(found - newest)[:1]
     return "has a schema that closecall does not write" + "".join(f" ({kind} {name!r})" for kind, name, _ in strange)

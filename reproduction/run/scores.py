@@ -1,11 +1,10 @@
-"""From records to arrays: the rows chosen on every split of every complete data set, and what is missing."""
+"""From records to arrays: the rows chosen on every split of every complete data set, and the data sets left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,18 +12,25 @@ import numpy as np
 from closecall._names import Array
 from closecall.table.read.dataset import DataError
 from reproduction.protocol.catalogue import OPENML100
+from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import BASELINES, EQUAL_STARTS, choose
-from reproduction.protocol.pairs import Pair, compare, win_fractions
+from reproduction.protocol.pairs import Pair, compare
 from reproduction.protocol.plan import Cell
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.protocol.sources import resolve
-from reproduction.protocol.splits import PARTS
 
 from .record import Record
 
+#: Every method that a cell may have.
+ALL_METHODS = (*METHODS, *BASELINES, EQUAL_STARTS)
+#: The main comparison of the paper: (base, better).
+PAIR = ("average", "close_decay")
+#: How the reason begins if a published run left out the largest data sets on request.
+_BY_REQUEST = "left out by request"
+
 
 def title(dataset: str) -> str:
-    """The name of a data set, without its source.
+    """Return the name of a data set without its source.
 
     Examples
     --------
@@ -33,15 +39,9 @@ def title(dataset: str) -> str:
     """
     try:
         source, rest = resolve(dataset)
-    except DataError:  # a name that cannot be resolved can still be mentioned
+    except DataError:  # an unknown name can still be shown
         return dataset
     return OPENML100[int(rest)][1] if source == "openml100" and rest.isdigit() else rest
-
-
-#: Every method that a cell may have.
-ALL_METHODS = (*METHODS, *BASELINES, EQUAL_STARTS)
-#: The comparison that the paper is about: what is beaten, and by what.
-PAIR = ("average", "close_decay")
 
 
 class Results(Protocol):
@@ -52,10 +52,6 @@ class Results(Protocol):
     def failures(self) -> dict[str, str]: ...
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]: ...
-
-
-#: How the reason begins if a published run left out, on request, the largest data sets.
-_BY_REQUEST = "left out by request"
 
 
 @dataclass(frozen=True)
@@ -95,40 +91,33 @@ class Scores:
     values: dict[str, Array]
     holes: tuple[Hole, ...]
     max_iter: int
+    _compared: dict[tuple[str, str], dict[tuple[str, str], Pair]] = field(default_factory=dict)
 
     @property
     def splits(self) -> int:
         return self.values["test"].shape[-1]
 
-    @cached_property
-    def _compared(self) -> dict[tuple[str, str], dict[tuple[str, str], Pair]]:
-        return {}
-
     def pairs(self, loss: str, test: str = "") -> dict[tuple[str, str], Pair]:
-        """Every ordered pair (base, better) of methods, compared once by the protocol's own test, or another's."""
+        """Return every ordered pair (base, better) of methods, by the protocol's own test or that of another."""
         key = loss, test or self.protocol
         if key not in self._compared:
             self._compared[key] = compare(self.test(loss, self.methods), self.methods, key[1])
         return self._compared[key]
 
-    def fractions(self, loss: str, criterion: str) -> Array:
-        """The paper's square table: entry (i, j) is the fraction of data sets on which method j beats method i."""
-        return win_fractions(self.pairs(loss), METHODS, criterion)
-
     def where(self, loss: str) -> dict[str, str]:
-        """The first fields of a record about one loss."""
+        """Return the first fields of a record about one loss."""
         return {"protocol": self.protocol, "model": self.model, "loss": loss}
 
     def chosen(self, loss: str) -> Array:
-        """The median over splits of the k*/n that validation chose for close decay (datasets,)."""
+        """Return the median over splits of the k*/n that validation chose for close decay (datasets,)."""
         return np.median(self.of("k", loss, ("close_decay",)), axis=-1)[:, 0]
 
     def test(self, loss: str, methods: Sequence[str] = METHODS) -> Array:
-        """Test accuracies (datasets, methods, splits)."""
+        """Return test accuracies (datasets, methods, splits)."""
         return self.of("test", loss, methods)
 
     def of(self, what: str, loss: str, methods: Sequence[str] = METHODS) -> Array:
-        """The values called ``what``, an array (datasets, methods, splits)."""
+        """Return the values called ``what``, an array (datasets, methods, splits)."""
         return self.values[what][LOSSES.index(loss)][:, [self.methods.index(method) for method in methods]]
 
 
@@ -137,72 +126,59 @@ class Archive:
 
     def __init__(self, results: Results) -> None:
         self.results, self.done, self.failures = results, results.done(), results.failures()
-        #: What a store keeps beside its records; other results keep nothing.
+        #: Only a store keeps results that have no cells.
         self.kept: Callable[[str, int], Any] | None = getattr(results, "kept", None)
         self.understood: Callable[[], AbstractContextManager[None]] = getattr(results, "understood", nullcontext)
         self._chosen: dict[str, Record] = {}
         self._gathered: dict[tuple[tuple[Cell, ...], tuple[Hole, ...]], list[Scores]] = {}
 
     def chosen(self, cells: Sequence[Cell]) -> list[Record]:
-        """The records of finished cells, with the rows that validation chose only."""
+        """Return the records of finished cells, with only the rows that validation chose."""
         new = [cell for cell in cells if cell.key not in self._chosen]
         for cell, record in zip(new, self.results.records(cell.key for cell in new), strict=True):
             self._chosen[cell.key] = replace(record, rows=choose(record.rows, cell.protocol))
         return [self._chosen[cell.key] for cell in cells]
 
     def gather(self, cells: Sequence[Cell], holes: Sequence[Hole] = ()) -> list[Scores]:
-        """The chosen rows of cells of one start and contamination: :class:`Scores` for each (protocol, model).
+        """Return :class:`Scores` for each (protocol, model) of cells with the same start and contamination.
 
-        Data sets with a missing or failed cell become holes, beside those given, which could not be planned.
+        Data sets with a missing or failed cell become holes, in addition to the given ones.
         """
         key = tuple(cells), tuple(holes)
         if key not in self._gathered:
             groups: dict[tuple[str, str], dict[str, list[Cell]]] = {}
             for cell in cells:
                 groups.setdefault((cell.protocol, cell.model), {}).setdefault(cell.dataset, []).append(cell)
-            self._gathered[key] = [
-                self._scores(protocol, model, datasets, holes) for (protocol, model), datasets in sorted(groups.items())
-            ]
+            self._gathered[key] = [self._scores(*place, groups[place], holes) for place in sorted(groups)]
         return self._gathered[key]
 
     def _scores(self, protocol: str, model: str, datasets: dict[str, list[Cell]], holes: Sequence[Hole]) -> Scores:
         complete = {name: group for name, group in datasets.items() if all(cell.key in self.done for cell in group)}
-        missing = [
-            _hole(name, group, self.done, self.failures) for name, group in datasets.items() if name not in complete
-        ]
-        chosen = {name: self.chosen(sorted(group, key=lambda cell: cell.split)) for name, group in complete.items()}
-        max_iter = max((cell.max_iter for cells in complete.values() for cell in cells), default=0)
-        return _scores(protocol, model, chosen, (*holes, *missing), max_iter)
+        missing = [self._hole(name, group) for name, group in datasets.items() if name not in complete]
+        max_iter = max((cell.max_iter for group in complete.values() for cell in group), default=0)
+        shape = (len(LOSSES), len(complete), len(ALL_METHODS), max(map(len, complete.values()), default=0))
+        values = {name: np.full(shape, np.nan) for name in (*PARTS, "k", "alpha")}
+        sizes = np.zeros((len(complete), 2), dtype=int)
+        for place, group in enumerate(complete.values()):
+            for split, record in enumerate(self.chosen(sorted(group, key=lambda cell: cell.split))):
+                sizes[place] = sum(record.sizes), record.features
+                for row in record.rows:
+                    # A baseline with a loss of its own is compared with both losses of the paper.
+                    losses = [LOSSES.index(row["loss"])] if row["loss"] else range(len(LOSSES))
+                    index = (losses, place, ALL_METHODS.index(row["method"]), split)
+                    for part, size in zip(PARTS, record.sizes, strict=True):
+                        values[part][index] = row[part] / size
+                    values["k"][index], values["alpha"][index] = row["k"] / record.sizes[0], row["alpha"]
+        # A table of means has no place for a baseline that is missing for some data set or split.
+        missed = np.isnan(values["test"]).any(axis=(0, 1, 3))
+        kept = [i for i in range(len(ALL_METHODS)) if i < len(METHODS) or not missed[i]]
+        values = {name: array[:, :, kept] for name, array in values.items()}
+        methods = tuple(ALL_METHODS[i] for i in kept)
+        return Scores(protocol, model, tuple(complete), sizes, methods, values, (*holes, *missing), max_iter)
 
-
-def _hole(name: str, cells: list[Cell], done: set[str], failures: dict[str, str]) -> Hole:
-    failed = [failures[cell.key] for cell in cells if cell.key in failures]
-    left = sum(cell.key not in done for cell in cells)
-    if failed:
-        return Hole(name, f"{len(failed)} of {len(cells)} cells failed, e.g. {failed[0]}")
-    return Hole(name, f"{left} of {len(cells)} cells not run")
-
-
-def _scores(
-    protocol: str, model: str, groups: dict[str, list[Record]], holes: tuple[Hole, ...], max_iter: int
-) -> Scores:
-    splits = max(map(len, groups.values()), default=0)
-    methods = ALL_METHODS
-    shape = (len(LOSSES), len(groups), len(methods), splits)
-    values = {name: np.full(shape, np.nan) for name in (*PARTS, "k", "alpha")}
-    sizes = np.zeros((len(groups), 2), dtype=int)
-    for place, records in enumerate(groups.values()):
-        for split, record in enumerate(records):
-            sizes[place] = sum(record.sizes), record.features
-            for row in record.rows:
-                # A baseline with a loss of its own stands beside both of the paper's.
-                at = [LOSSES.index(row["loss"])] if row["loss"] else range(len(LOSSES))
-                index = (at, place, methods.index(row["method"]), split)
-                for part, size in zip(PARTS, record.sizes, strict=True):
-                    values[part][index] = row[part] / size
-                values["k"][index] = row["k"] / record.sizes[0]
-                values["alpha"][index] = row["alpha"]
-    # A baseline that is not there for every data set and split has no place in a table of means.
-    kept = [i for i in range(len(methods)) if i < len(METHODS) or not np.isnan(values["test"][:, :, i]).any()]
-    values = {name: array[:, :, kept] for name, array in values.items()}
-    return Scores(protocol, model, tuple(groups), sizes, tuple(methods[i] for i in kept), values, holes, max_iter)
+    def _hole(self, name: str, cells: list[Cell]) -> Hole:
+        failed = [self.failures[cell.key] for cell in cells if cell.key in self.failures]
+        if failed:
+            return Hole(name, f"{len(failed)} of {len(cells)} cells failed, e.g. {failed[0]}")
+        left = sum(cell.key not in self.done for cell in cells)
+        return Hole(name, f"{left} of {len(cells)} cells not run")

@@ -1,10 +1,9 @@
 """The result store: one SQLite file that records each finished cell exactly once.
 
-Only the driver writes, one transaction for each record, so a driver killed at any moment leaves a store with every
-finished cell complete and no other cells. Readers (status, report) can work at any time: the file is in WAL mode. A
-second driver is rejected: the lock is a second, empty database held in an exclusive transaction, which the operating
-system releases however the driver ends. Every record and run carries a digest of its content, so damage is detected
-when the store is opened.
+Only the driver writes, in one transaction for each record, so a driver killed at any moment leaves every finished cell
+complete and no others. Readers (status, report) can work at any time: the file is in WAL mode. A second driver is
+rejected: the lock is another, empty database in an exclusive transaction, which the operating system releases when the
+driver ends for any reason. Every record and run has a digest, so damage is detected when the store is opened.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from reproduction.protocol.plan import Cell, from_plain
 from .record import Record, pack, unpack
 from .schema import MAX_RECORD, SCHEMA_VERSION, connect, upgrade, version_of
 
-#: Characters of a run's request or environment; the largest request that closecall writes has some hundred thousand.
+#: Characters of a run's request or environment; closecall writes at most some hundred thousand.
 MAX_REQUEST = 1 << 22
-#: SQLite's primary error codes -> what happened and what to do; ``{path}`` and ``{folder}`` are filled in.
+#: SQLite's primary error codes -> what happened and what to do.
 _FAULTS = {
     sqlite3.SQLITE_FULL: "there is no room left on the disk of {path}: make room",
     sqlite3.SQLITE_IOERR: "the disk of {path} fails or is full: check it or make room",
-    sqlite3.SQLITE_READONLY: "{path} cannot be written: give yourself the right to write it or choose another --out",
-    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or its folder one that can be read and written",
-    sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: take another store, or another --out",
+    sqlite3.SQLITE_READONLY: "{path} cannot be written: change its permissions or choose another --out",
+    sqlite3.SQLITE_CANTOPEN: "{path} cannot be opened: make room, or make its folder one that can be read and written",
+    sqlite3.SQLITE_TOOBIG: "{path} holds more in a row than closecall writes: use another store, or another --out",
     sqlite3.SQLITE_CORRUPT: "{path} is damaged: set it aside and run the same command again, or try sqlite3's .recover",
-    sqlite3.SQLITE_NOTADB: "{path} is damaged or no result store: set it aside, or choose another --out",
-    sqlite3.SQLITE_BUSY: "another process holds {path}: wait for it or end it",
+    sqlite3.SQLITE_NOTADB: "{path} is damaged or not a result store: set it aside, or choose another --out",
+    sqlite3.SQLITE_BUSY: "another process is using {path}: wait for it or end it",
 }
-#: What reading a damaged file raises; the second when SQLite's message quotes bytes that are no longer text.
+#: What reading a damaged file raises; the second if SQLite's message quotes bytes that are no longer text.
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
-#: What the digest of a record and of a run is about.
+#: The columns that the digests of a record and of a run cover.
 RECORD = ("key", "cell", "status", "error", "notes", "sizes", "features", "seconds", "rows")
 RUN = ("request", "environment")
 _DIGESTED = tuple(
     f"SELECT digest, {', '.join(names)} FROM {table}" for table, names in (("records", RECORD), ("runs", RUN))
 )
-#: A failed record gives way to whatever the next run brings; a finished one is never written again.
+#: A failed record is replaced by the next one; a finished record is never written again.
 _WRITE = f"""
 INSERT INTO records ({", ".join(RECORD)}, run, written, digest)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -62,7 +61,7 @@ WHERE status = 'failed'
 
 
 class StoreError(ValueError):
-    """The store cannot be used; the message says why and what to do."""
+    """The store cannot be used; the message states why and what to do."""
 
 
 class StoreFault(StoreError, RunError):
@@ -70,7 +69,7 @@ class StoreFault(StoreError, RunError):
 
 
 class Store:
-    """A result store on disk: the driver's with ``write``, which creates it; a reader needs an existing one.
+    """A result store on disk; the driver opens it with ``write``, which creates it if necessary.
 
     Examples
     --------
@@ -98,9 +97,8 @@ class Store:
             self.close()
             raise StoreError(f"cannot open the result store {self.path}: {error}") from error
         except BROKEN as error:
-            full = write and _is_full(error, self.path.parent)  # before what was begun makes room again
+            kind = StoreFault if write and _is_full(error, self.path.parent) else StoreError  # close() may make room
             self.close()
-            kind = StoreFault if full else StoreError
             raise kind(f"cannot open the result store: {_explain(error, self.path)}") from error
         except BaseException:
             self.close()
@@ -116,12 +114,13 @@ class Store:
         version = self._version()
         if self.write:
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")  # a record outlives a power cut; 4 ms each
+            self._connection.execute("PRAGMA synchronous = FULL")  # records survive a power cut, for 4 ms each
+            driver = f"process {os.getpid()} on {socket.gethostname()}"
             with self.transaction():
                 upgrade(self._connection, version)
-                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [_identity()])
+                self._connection.execute("INSERT OR REPLACE INTO meta VALUES ('driver', ?)", [driver])
         else:
-            if version < SCHEMA_VERSION:  # a reader leaves the file unchanged and upgrades a copy of it
+            if version < SCHEMA_VERSION:  # a reader upgrades a copy, not the file
                 old, self._connection = self._connection, sqlite3.connect(":memory:", isolation_level=None)
                 with contextlib.closing(old):
                     old.backup(self._connection)
@@ -130,14 +129,14 @@ class Store:
         self._check()
 
     def _version(self) -> int:
-        """The schema of the file, checked before any other query; a driver may start with an empty file."""
+        """Return the schema version, checked before any other query; a driver may start with an empty file (0)."""
         try:
             found = version_of(self._connection)
         except sqlite3.OperationalError as error:
             wal = self.path.with_name(self.path.name + "-wal")
             if self.write or _code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or wal.exists():
                 raise
-            # Where nothing can be written a reader cannot make its index of the WAL either; without one it needs none.
+            # In a read-only folder a reader cannot write its index of the WAL; without a WAL it needs none.
             self._connection.close()
             self._connection = connect(self.path, "immutable")
             found = version_of(self._connection)
@@ -148,16 +147,16 @@ class Store:
         return found
 
     def _check(self) -> None:
-        """Reject a store whose bytes were changed outside SQLite."""
+        """Reject a store that was changed outside closecall."""
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         wrong = "" if found == ("ok",) else found[0].splitlines()[-1]
         if not wrong:
             query = "SELECT count(*) FROM runs WHERE max(length(request), length(environment)) > ?"
             count = next(self._rows(query, [MAX_REQUEST]))[0]
-            wrong = f"{count} runs ask for more than closecall writes down" if count else ""
+            wrong = f"{count} runs ask for more than closecall writes" if count else ""
         if not wrong:
             count = sum(bool(row[0]) and row[0] != digest(row[1:]) for query in _DIGESTED for row in self._rows(query))
-            wrong = f"{count} records or runs are not what was written" if count else ""
+            wrong = f"{count} records or runs differ from what was written" if count else ""
         if wrong:
             raise StoreError(
                 f"the result store {self.path} is damaged ({wrong}): set it aside and run the same command again, or "
@@ -172,7 +171,7 @@ class Store:
 
     @contextlib.contextmanager
     def understood(self) -> Iterator[None]:
-        """A store may have been forged: anything that closecall did not write is rejected."""
+        """Turn errors caused by forged content into a :class:`StoreError`."""
         try:
             yield
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -184,7 +183,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; a disk that fails is a :class:`StoreFault`. Nested transactions are part of the outer one."""
+        """Write all or nothing; a failing disk raises :class:`StoreFault`. Nested transactions join the outer one."""
         if self._connection.in_transaction:
             yield
             return
@@ -193,16 +192,16 @@ class Store:
             yield
             self._connection.execute("COMMIT")
         except BaseException as error:
-            if self._connection.in_transaction:  # a full disk may have rolled it back already
+            if self._connection.in_transaction:  # a full disk may already have rolled it back
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error) and self.write:
-                how = _explain(error, self.path)
-                raise StoreFault(f"{how}; finished work is kept; the same command resumes") from error
+                why = _explain(error, self.path)
+                raise StoreFault(f"{why}; finished work is kept; the same command resumes") from error
             raise
 
     def begin_run(self, request: dict[str, Any], environment: dict[str, Any]) -> None:
-        """Record the request and where it runs; records written from now on refer to it."""
+        """Record a request and its environment; records written from now on refer to it."""
         content = [json.dumps(request, sort_keys=True), json.dumps(environment, sort_keys=True)]
         with self.transaction():
             cursor = self._connection.execute(
@@ -219,8 +218,10 @@ class Store:
     def add(self, cell: Cell, record: Record) -> None:
         """Write one record in one transaction."""
         if self._run is None:
-            raise StoreError("begin_run comes before the first record")
-        error = record.error.encode(errors="backslashreplace").decode()  # file names may hold bytes that are not text
+            raise StoreError("call begin_run before adding the first record")
+        error = record.error.encode(
+            errors="backslashreplace"
+        ).decode()  # file names may contain bytes that are not text
         values = [
             record.key, json.dumps(asdict(cell), sort_keys=True), record.status, error, json.dumps(record.notes),
             json.dumps(record.sizes), int(record.features), float(record.seconds), pack(record.rows),
@@ -235,48 +236,48 @@ class Store:
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
 
     def kept(self, name: str, steps: int) -> Any:
-        """The value stored by :meth:`keep`, or None."""
+        """Return the value stored by :meth:`keep`, or None."""
         found = list(self._rows("SELECT value FROM meta WHERE name = ?", [f"solved {name} {steps}"]))
         with self.understood():
             return json.loads(found[0][0]) if found else None
 
     def done(self) -> set[str]:
-        """Keys of the finished cells."""
+        """Return the keys of the finished cells."""
         return {key for (key,) in self._rows("SELECT key FROM records WHERE status = 'done'")}
 
     def failures(self) -> dict[str, str]:
-        """Key -> reason, for failed cells."""
+        """Return key -> reason for failed cells."""
         return dict(self._rows("SELECT key, error FROM records WHERE status = 'failed'"))
 
     def cells(self) -> list[Cell]:
-        """Every cell that has a record, finished or failed."""
+        """Return every cell with a record, finished or failed."""
         found = list(self._rows("SELECT cell FROM records"))
         with self.understood():
             return [from_plain(Cell, Budget(MAX_RECORD).parse(text)) for (text,) in found]
 
     def records(self, keys: Iterable[str]) -> Iterator[Record]:
-        """The records of the finished cells among ``keys``, one at a time, in the order given."""
+        """Yield the records of the finished cells among ``keys``, in the order given."""
         query = "SELECT run, notes, sizes, features, seconds, rows FROM records WHERE key = ? AND status = 'done'"
         compact = self.compact_runs()
         for key in keys:
             for run, notes, sizes, features, seconds, rows in list(self._rows(query, [key])):
                 with self.understood():
                     budget = Budget(MAX_RECORD)
-                    (train, validation, test) = map(int, budget.parse(sizes))
+                    train, validation, test = map(int, budget.parse(sizes))
                     notes, sizes = tuple(map(str, budget.parse(notes))), (train, validation, test)
                     content = unpack(rows)
                 yield Record(key, "done", content, sizes, features, seconds, "", notes, run in compact)
 
     def written_by(self) -> dict[str, int]:
-        """For finished cells: key -> the run that wrote it."""
+        """Return key -> the run that wrote it, for finished cells."""
         return dict(self._rows("SELECT key, run FROM records WHERE status = 'done'"))
 
     def compact_runs(self) -> set[int]:
-        """The runs that were imported: their records hold the chosen rows, not the whole grid."""
+        """Return the imported runs, whose records hold only the chosen rows."""
         return {run for (run,) in self._rows("SELECT id FROM runs WHERE json_extract(request, '$.compact')")}
 
     def runs(self) -> list[dict[str, Any]]:
-        """Every run: when, what was requested, where, and how many records it wrote."""
+        """Return every run: when, what was requested, where, and how many records it wrote."""
         query = """SELECT id, started, finished, request, environment,
                    (SELECT count(*) FROM records WHERE run = runs.id) FROM runs ORDER BY id"""
         names = ("id", "started", "finished", "request", "environment", "records")
@@ -286,8 +287,8 @@ class Store:
             return [{**run, **{part: dict(budget.parse(run[part])) for part in RUN}} for run in found]
 
     def close(self) -> None:
-        """Close the file and give up the lock."""
-        with contextlib.suppress(AttributeError):  # it may not have come to a connection
+        """Close the file and release the lock."""
+        with contextlib.suppress(AttributeError):  # opening may have failed before there was a connection
             self._connection.close()
         if self._lock is not None:
             self._lock.close()
@@ -295,39 +296,29 @@ class Store:
 
 
 def digest(values: Sequence[Any]) -> str:
-    """A digest of the values of a row; blobs are included unchanged.
-
-    Examples
-    --------
-    >>> digest(["a", b"b"]) == digest(["a", b"b"]) != digest(["ab", b""])
-    True
-    """
+    """Return a digest of the values of a row; blobs are included unchanged."""
     plain = json.dumps([len(value) if isinstance(value, bytes) else value for value in values])
     blobs = [value for value in values if isinstance(value, bytes)]
     return hashlib.blake2b(b"".join([plain.encode(), *blobs]), digest_size=16).hexdigest()
 
 
 def _code(error: Exception) -> int:
-    # Text that is no longer UTF-8 is detected by Python, not SQLite, and has no code.
+    # Python, not SQLite, detects text that is no longer UTF-8; that error has no code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT if "decode" in str(error) else 0)
     return int(code) & 0xFF
 
 
 def _explain(error: Exception, path: Path) -> str:
-    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a column whose name has changed
-    return f"{known.format(path=path, folder=path.parent)} ({error})"
+    known = _FAULTS.get(_code(error), _FAULTS[sqlite3.SQLITE_CORRUPT])  # such as a renamed column
+    return f"{known.format(path=path)} ({error})"
 
 
 def _is_full(error: Exception, folder: Path) -> bool:
-    """Whether an error was caused by a full or failing disk; SQLite does not say so if a new file has no room."""
+    """Return whether a full or failing disk caused the error; SQLite does not report it for a new file."""
     if _code(error) != sqlite3.SQLITE_CANTOPEN:
         return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
     found = os.statvfs(folder) if hasattr(os, "statvfs") else None
     return found is not None and (not found.f_bavail or (found.f_files > 0 and not found.f_favail))
-
-
-def _identity() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def take_lock(path: Path) -> sqlite3.Connection:
@@ -346,10 +337,10 @@ def take_lock(path: Path) -> sqlite3.Connection:
 
 
 def _holder(path: Path) -> str:
-    # The other driver may be between taking the lock and writing its name: then there is no name to read yet.
+    # Between taking the lock and writing its name, the other driver has no name to read.
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(path, "ro", timeout=1)) as connection:
-        asked = "SELECT value FROM meta WHERE name = 'driver'"
-        found = connection.execute(asked).fetchone() if isinstance(version_of(connection), int) else None
+        query = "SELECT value FROM meta WHERE name = 'driver'"
+        found = connection.execute(query).fetchone() if isinstance(version_of(connection), int) else None
         if found and found[0]:
             return str(found[0])
     return "just starting"

@@ -16,9 +16,8 @@ import numpy as np
 
 from closecall.report.formats import markdown_rows
 from reproduction.protocol import available, load_dataset
-from reproduction.protocol.dataset import Dataset
+from reproduction.protocol.dataset import Dataset, Division
 from reproduction.protocol.plan import Cell, Task
-from reproduction.protocol.splits import Division
 from reproduction.run.cell import divide
 from reproduction.run.engines import Engine, Local
 from reproduction.run.record import Record

@@ -8,11 +8,11 @@ import numpy as np
 
 from closecall.stats import holm
 from reproduction.pages.agreement import pair_agreement
+from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import EQUAL_STARTS, choose, grid, k_grid, rows_of
 from reproduction.protocol.pairs import compare
 from reproduction.protocol.plan import NETWORK_STEPS, NEW_STARTS, ONE_START, SPLITS, Cell
 from reproduction.protocol.published import LOSSES, PAIR_TABLES
-from reproduction.protocol.splits import PARTS
 from reproduction.run.campaign import Campaign, read_campaign
 from reproduction.run.cell import divide, new_starts
 from reproduction.run.scores import Archive, Scores, title

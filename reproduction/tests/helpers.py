@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from closecall._names import Array
+from reproduction.protocol.dataset import PARTS
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.plan import Cell, Task, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.protocol.splits import PARTS
 from reproduction.run.engines import Dask, Local
 from reproduction.run.record import Record
 from reproduction.run.run import drive

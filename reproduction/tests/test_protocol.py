@@ -11,11 +11,10 @@ from sklearn.model_selection import TunedThresholdClassifierCV
 from closecall.objective import Problem
 from reproduction.protocol import load_dataset
 from reproduction.protocol.baselines import sklearn_baselines
-from reproduction.protocol.dataset import Dataset
+from reproduction.protocol.dataset import Dataset, Division
 from reproduction.protocol.grid import ALPHAS, BASELINES, choose, rows_of, score_linear
 from reproduction.protocol.plan import STARTS, Cell, rng_for
 from reproduction.protocol.published import LOSSES, METHODS
-from reproduction.protocol.splits import Division
 from reproduction.run.cell import divide, grid, run_cell
 
 

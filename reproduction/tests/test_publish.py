@@ -17,7 +17,7 @@ from reproduction.protocol.pairs import compare
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES
 from reproduction.protocol.stats import fraction_interval
-from reproduction.run.campaign import _best, _Variant, costs, coverage, jobs_of, read_campaign
+from reproduction.run.campaign import _best, costs, coverage, jobs_of, read_campaign
 from reproduction.run.compact import PLACES
 from reproduction.run.exchange import export_store
 from reproduction.run.jobs import Job
@@ -97,8 +97,8 @@ def test_the_way_of_running_with_the_most_cells_counts(tmp_path: Path) -> None:
     campaign = read_campaign(save(tmp_path, (full, full.cells()), (trial, trial.cells()[:4])) / "cells")
     (job,) = [each for each in jobs_of(campaign) if each.target.name == "table1"]
     assert (job.options.splits, job.options.max_iter) == (3, 1000)
-    ways = {_Variant(5, 1000): 38, _Variant(25, 1000): 34, _Variant(50, 1000): 20}
-    assert _best(ways) == _Variant(25, 1000), "a few sets that are not run yet do not hide more splits of the others"
+    ways = {RunOptions(5): 38, RunOptions(25): 34, RunOptions(50): 20}
+    assert _best(ways) == RunOptions(25), "a few sets that are not run yet do not hide more splits of the others"
 
 
 def made(names: tuple[str, ...], gain: float = 0.0) -> Scores:

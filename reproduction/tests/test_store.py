@@ -9,6 +9,7 @@ import pytest
 
 from reproduction.protocol.grid import ROW, choose, k_grid
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size, cells_for, get_targets, rng_for
+from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.run.record import Record, pack, unpack
 from reproduction.run.store import Store, StoreError
 from reproduction.tests.helpers import tasks, toy_rows
@@ -158,8 +159,8 @@ def test_plans() -> None:
         TARGETS["table4"], sizes, RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
     )
     assert {task.cell.key for task in planned} == {task.cell.key for task in again}
-    levels = [("outliers", 0), ("outliers", 8)]
-    assert len(cells_for(TARGETS["figure5"], sizes[:1], RunOptions(splits=3), levels)) == 2 * 3 * 2
+    levels = sum(level > 0 for each in SIMULATIONS.values() for level in each.levels)
+    assert len(cells_for(TARGETS["figure5"], sizes[:1], RunOptions(splits=3))) == 2 * 3 * (1 + levels)
     assert cells_for(TARGETS["figure2"], sizes, RunOptions(protocols=("sound",))) == []
     assert len({target.name for target in get_targets(["all", "table1"])}) == 11
 

@@ -24,7 +24,7 @@ from closecall.cli.streams import with_values
 from closecall.losses import LOSSES
 from closecall.solvers.kernels import PULLS
 from reproduction.protocol.embedded import EMBEDDED
-from reproduction.protocol.suites import SUITES
+from reproduction.protocol import SUITES
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

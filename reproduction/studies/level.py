@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,14 +27,18 @@ from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.contest import Folding, RowContest
 from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import Gain, compare, units_of
+from closecall.paired import Comparison, Gain, compare, units_of
 from reproduction.protocol.stats import fraction_interval
 
 from .common import Array, Experiment, Row, Settings, lines_of, made_by, markdown, mean_error, resume, signed
 
 #: Runs of one record: each takes a fraction of a second.
 BATCH = 50
-COMPARED = ("gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance")
+COMPARED = (
+    "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_constant", "over_constant_needed",
+)  # fmt: skip
+#: So weak a guard lets every gain pass, and the comparison then has all its numbers.
+WEAKEST = 1e-6
 REPEATED = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0)
 SHUFFLED = StratifiedShuffleSplit(20, random_state=0)
 Data = tuple[Array, Array, dict[str, Any]]
@@ -195,18 +199,18 @@ def run_one(key: Row) -> Row:
         X, y, params = case.data(rng, case.columns)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            judge = case.judge()
+            judge = case.judge().set_params(guard=WEAKEST)
             if case.decides.endswith("rules") and judge.scoring is None:
-                found.append([judged(judge, X, y, params)])
-                continue
-            report = judge.fit(X, y, **params).guard_report_
-        steps = report.get("comparisons") or [report.get("comparison") or report]
+                steps = [asdict(judged(judge, X, y, params))]
+            else:
+                report = judge.fit(X, y, **params).guard_report_
+                steps = report.get("comparisons") or [report.get("comparison") or report]
         found.append([[step[name] for name in COMPARED] for step in steps])
     return {"steps": found}
 
 
-def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> list[Any]:
-    """The gain that a referee of rules reports. Rules learn nothing: their outcomes are known without a single fit."""
+def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> Comparison:
+    """What a referee of rules reports. Rules learn nothing: their outcomes are known without a single fit."""
     groups, weights = params.get("groups"), params.get("sample_weight", np.ones(len(y)))
     right = ((X > 0) == (y[:, None] == y.max())).T
     divisions = []
@@ -215,7 +219,8 @@ def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any
         seen = {(m, f): (0.0, right[m, test]) for m in range(len(right)) for f, (_, test) in enumerate(pairs)}
         divisions.append(Folding(pairs, seen))
     units = units_of(equal_rows(X), groups, divisions[0].pairs)
-    return list(asdict(RowContest(divisions, len(right), weights, units).gain()).values())
+    contest = RowContest(divisions, len(right), weights, units)
+    return compare("", "", contest.gain(), judge.guard, partial(contest.signal, y))
 
 
 def run(settings: Settings) -> None:
@@ -233,7 +238,13 @@ def runs_of(settings: Settings) -> dict[str, Runs]:
 
 def passed(runs: Runs, guard: float) -> list[bool]:
     """Whether each run leaves its baseline under a guard."""
-    return [any(compare("", "", Gain(*step), guard).taken for step in steps) for steps in runs]
+    return [any(left(step, guard) for step in steps) for steps in runs]
+
+
+def left(step: Sequence[Any], guard: float) -> bool:
+    """Whether a stored comparison leaves the baseline under a guard."""
+    *gain, over, needed = step
+    return compare("", "", Gain(*gain), guard).taken and not over <= needed
 
 
 def table(settings: Settings) -> list[Row]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from closecall import CloseKClassifierCV
 from closecall.model_selection import GuardedClassifierCV
 from closecall.model_selection.contest import Folding, RowContest
 from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import Gain, compare, units_of
+from closecall.paired import compare, units_of
 from reproduction.protocol.grid import ALPHAS
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
@@ -40,6 +42,7 @@ from .common import (
 )
 from .compare import FEWEST_ROWS, overall, overall_table, per_set_table, summarise
 from .generated import generated
+from .level import COMPARED, WEAKEST, left
 
 SETS = 40
 NOISE = 200
@@ -169,11 +172,11 @@ def tables_of(settings: Settings, store: str) -> list[Row]:
         key = {name: line[name] for name in ("name", "split", "generated", "noise") if name in line}
         found.setdefault(str(key), key | {"of": {}})["of"][line["method"]] = line
     whole = [row for row in found.values() if set(MEMBERS) <= set(row["of"])]
-    return [row | dict(zip(("challenger", "gain"), judged(row), strict=True)) for row in whole]
+    return [row | dict(zip(("challenger", "step"), judged(row), strict=True)) for row in whole]
 
 
-def judged(row: Row) -> tuple[str, Gain]:
-    """The challenger that a referee would choose, and the gain that it reports, of the stored outcomes."""
+def judged(row: Row) -> tuple[str, list[Any]]:
+    """The challenger that a referee would choose, and the comparison that it reports, from the stored outcomes."""
     X, y = table_of(row)[:2]
     bits = [np.frombuffer(bytes.fromhex(row["of"][name]["right"]), np.uint8) for name in MEMBERS]
     right = np.array([np.unpackbits(each)[: 2 * len(y)].reshape(2, -1) for each in bits], dtype=bool)
@@ -184,12 +187,8 @@ def judged(row: Row) -> tuple[str, Gain]:
         divisions.append(Folding(pairs, {place: (float(part.mean()), part) for place, part in parts.items()}))
     contest = RowContest(divisions, len(MEMBERS), np.ones(len(y)), units_of(equal_rows(X), None, divisions[0].pairs))
     best = int(np.argmax(divisions[0].scores(len(MEMBERS))[1:].mean(axis=1)))
-    return [*MEMBERS][1 + best], contest.gain()
-
-
-def left(gain: Gain, guard: float) -> bool:
-    """Whether a gain leaves the baseline under a guard."""
-    return compare("", "", gain, guard).taken
+    step = asdict(compare("", "", contest.gain(), WEAKEST, partial(contest.signal, (y == y.max()).astype(int))))
+    return [*MEMBERS][1 + best], [step[name] for name in COMPARED]
 
 
 def table(settings: Settings) -> list[Row]:
@@ -199,13 +198,13 @@ def table(settings: Settings) -> list[Row]:
         place, of = {"set": title(row["name"]), "split": row["split"]}, row["of"]
         records += [place | {"method": m, "accuracy": of[m]["accuracy"], "seconds": of[m]["seconds"]} for m in MEMBERS]
         for name, guard in GUARDS.items():
-            chosen = row["challenger"] if left(row["gain"], guard) else BASE
+            chosen = row["challenger"] if left(row["step"], guard) else BASE
             seconds = sum(line["judging"] for line in of.values())
             records.append(place | {"method": name, "accuracy": of[chosen]["accuracy"], "seconds": seconds})
     rows = summarise(with_enough(records, settings.splits), BASE, METHODS)
-    noise = [row["gain"] for row in tables_of(settings, "referee-noise")]
+    noise = [row["step"] for row in tables_of(settings, "referee-noise")]
     blank = dict.fromkeys(rows[0], "") if rows else {}
-    taken = {name: [left(gain, guard) for gain in noise] for name, guard in GUARDS.items()}
+    taken = {name: [left(step, guard) for step in noise] for name, guard in GUARDS.items()}
     return rows + [
         blank | {"set": "noise", "method": name, "splits": len(each),
                  "accuracy": float(np.mean(each)) if each else float("nan")}

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from closecall import CloseKClassifierCV
-from closecall.paired import Gain
 from reproduction.run.scores import title
 
 from . import referee
@@ -32,7 +31,7 @@ from .common import (
 )
 from .compare import FEWEST_ROWS
 from .generated import TROUBLES
-from .level import CASES, COMPARED, Runs, passed, runs_of
+from .level import CASES, COMPARED, WEAKEST, Runs, left, passed, runs_of
 from .referee import BASE, of_members, table_of
 
 #: All are counted from the same fits.
@@ -64,11 +63,11 @@ def run_search(key: Row) -> Row:
     values = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for guard in (1e-6, 1000.0):  # whoever gains anything is chosen; nobody is
+        for guard in (1000.0, WEAKEST):  # the baseline, and the best challenger if it gains anything
             model = CloseKClassifierCV(guard=guard).fit(X, y)
             values.append(100 * float(np.mean(model.predict(unseen) == truth)))
     step = model.guard_report_["comparisons"][-1]
-    return {"gain": values[0] - values[1], "step": [step[name] for name in COMPARED]}
+    return {"gain": values[1] - values[0], "step": [step[name] for name in COMPARED]}
 
 
 def keys(settings: Settings) -> list[Row]:
@@ -89,7 +88,7 @@ def gains_of(settings: Settings, who: str) -> list[Row]:
     """Every table: its key, what leaving the baseline gains on the test rows, and the gain that the guard judges."""
     if who == "search":
         lines = lines_of(settings, "strength-search")
-        return [line | {"won": line["gain"], "gain": Gain(*line["step"])} for line in lines]
+        return [line | {"won": line["gain"]} for line in lines]
     found = referee.tables_of(settings, "strength-referee")
     accuracy = [{name: 100 * line["accuracy"] for name, line in row["of"].items()} for row in found]
     return [row | {"won": at[row["challenger"]] - at[BASE]} for row, at in zip(found, accuracy, strict=True)]
@@ -111,7 +110,7 @@ def table(settings: Settings) -> list[Row]:
 
 def _row(who: str, guard: float, lines: list[Row], noise: list[Runs]) -> Row:
     by_set: dict[str, list[float]] = {}
-    won = [line["won"] * referee.left(line["gain"], guard) for line in lines]
+    won = [line["won"] * left(line["step"], guard) for line in lines]
     for line, each in zip(lines, won, strict=True):
         by_set.setdefault(title(line["name"]) if "name" in line else f"generated {line['generated']}", []).append(each)
     gains = np.array([np.mean(each) for each in by_set.values()])

@@ -12,7 +12,7 @@ several challengers:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ FEWEST = 6
 BLOCKS = 6
 #: Guards for which the quantiles under chance are computed.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
+#: Standard errors by which a challenger must beat the most frequent class.
+SIGNAL = 2.0
 FOLDS = "folds"
 _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1
 
@@ -87,7 +89,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The outcome of a comparison; challenger and reference are names or settings of a search."""
+    """The outcome of a comparison; challenger and reference are names or settings of a search.
+
+    ``over_constant`` is the challenger's gain over the most frequent class, ``over_constant_needed`` the gain required;
+    both are NaN if they were not computed.
+    """
 
     challenger: Any
     reference: Any
@@ -99,6 +105,8 @@ class Comparison:
     units: int = 0
     unit: str = "rows"
     chance: tuple[float, ...] = ()
+    over_constant: float = np.nan
+    over_constant_needed: float = np.nan
 
     def __str__(self) -> str:
         said = f"{self.challenger} against {self.reference}: gain {100 * self.gain:+.2f} points, "
@@ -106,11 +114,21 @@ class Comparison:
         if not np.isfinite(self.needed):
             return f"{said}over {self.units} {self.unit}, too few for a standard error: {verdict}"
         error = f"standard error {100 * self.standard_error:.2f} over {self.units} {self.unit}"
+        if self.over_constant <= self.over_constant_needed:
+            verdict = (
+                f"but {100 * self.over_constant:+.2f} points over the most frequent class, needed "
+                f"{100 * self.over_constant_needed:.2f}: {verdict}"
+            )
+            return f"{said}{error}, needed {100 * self.needed:.2f}, {verdict}"
         return f"{said}{error}, needed {100 * self.needed:.2f}: {verdict}"
 
 
-def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Comparison:
+def compare(
+    challenger: Any, reference: Any, gain: Gain, guard: float, signal: Callable[[], Gain] | None = None
+) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
+
+    ``signal`` computes its gain over the most frequent class, which must exceed :data:`SIGNAL` standard errors.
 
     Examples
     --------
@@ -120,9 +138,18 @@ def compare(challenger: Any, reference: Any, gain: Gain, guard: float) -> Compar
     'forest against baseline: gain +2.00 points, over 5 groups, too few for a standard error: baseline is kept'
     """
     needed = gain.needed(guard)
-    taken = bool(gain.mean > max(needed, 1e-12))
+    taken, over, least = bool(gain.mean > max(needed, 1e-12)), np.nan, np.nan
+    if taken and signal is not None:
+        found = signal()
+        over, least = found.mean, found.needed(SIGNAL)
+        taken = bool(over > max(least, 1e-12))
     return Comparison(challenger, reference, gain.mean, gain.standard_error, needed, taken,
-                      gain.degrees, gain.count, gain.unit, gain.chance)  # fmt: skip
+                      gain.degrees, gain.count, gain.unit, gain.chance, over, least)  # fmt: skip
+
+
+def most_frequent(codes: Array, weights: Array) -> Array:
+    """Return whether each row, shape (samples,), belongs to the class with the largest total weight."""
+    return codes == np.bincount(codes, weights).argmax()
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,11 @@ def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, 
 
     Returns
     -------
-    sums : array (2, folds, 4)
-        Masses, and sums of squared masses, of the rows on which both models, only the first, only the second or
-        neither is right.
+    sums : array (2, classes, 4)
+        Masses, and sums of squared masses, of each class's rows on which both models, only the first, only the second
+        or neither is right.
     """
-    found = np.zeros((2, len(models), 4))
+    found = np.zeros((2, 4 * len(frame.classes)))
     least = min(shares.values())
     for piece in block.pieces():
         X, y = block.X[piece], block.y[piece]
@@ -79,9 +79,10 @@ def judged(frame: Frame, models: Sequence[Array], folds: int, shares: dict[Any, 
         for fold, pair in enumerate(models):
             rows = np.flatnonzero((mine == fold) & (mass > 0))
             first, second = (_right(frame, X[rows], codes[rows], each) for each in pair)
+            kinds = 4 * codes[rows] + 2 * ~first + ~second
             for power in (1, 2):
-                found[power - 1, fold] += np.bincount(2 * ~first + ~second, mass[rows] ** power, minlength=4)
-    return found
+                found[power - 1] += np.bincount(kinds, mass[rows] ** power, minlength=found.shape[1])
+    return found.reshape(2, -1, 4)
 
 
 def _right(frame: Frame, X: Array, codes: Array, model: Array) -> Array:

@@ -197,7 +197,10 @@ random_state
         masses, squares = sums.sum(axis=1)
         both, first, second, _ = masses
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
-        outcome = compare(contenders[1], contenders[0], gain, float(self.guard))
+        constant = (np.arange(sums.shape[1]) == sums[0].sum(axis=1).argmax())[:, None]
+        over = np.array([1.0, 0.0, 1.0, 0.0]) - constant  # the challenger's gain over the most frequent class
+        outcome = compare(contenders[1], contenders[0], gain, float(self.guard),
+                          lambda: from_sums(over.ravel(), sums[0].ravel(), sums[1].ravel()))  # fmt: skip
         winner, total = int(outcome.taken), float(masses.sum())
         chosen = contenders[winner]
         self.best_params_ = asdict(chosen)

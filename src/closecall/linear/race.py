@@ -28,7 +28,7 @@ from scipy.sparse import diags_array, issparse
 from .._names import Array
 from ..aggregates import get_aggregate
 from ..losses import get_loss
-from ..paired import Comparison, Gain, Units, apart, compare, over_folds, over_tests, paired
+from ..paired import Comparison, Gain, Units, apart, compare, most_frequent, over_folds, over_tests, paired
 from ..panel import panel_of
 from .calibration import fit_calibrators
 from .fitting import Options, Parts, exact_intercepts, fit_models, scores_of
@@ -283,8 +283,8 @@ class Race:
         if len(groups) == 1:
             return base
         best = int(self._ranked(np.concatenate(groups[1:]))[0])
-        gain = (self._gain_of_rows if self.scorer is None else self._gain_of_folds)(groups)
-        self.comparisons.append(compare(self.settings[best], self.settings[base], gain, self.guard))
+        gain, signal = self._gain_of_rows(groups) if self.scorer is None else (self._gain_of_folds(groups), None)
+        self.comparisons.append(compare(self.settings[best], self.settings[base], gain, self.guard, signal))
         return best if self.comparisons[-1].taken else base
 
     def _heats(self, group: Array) -> tuple[Array, int]:
@@ -306,8 +306,11 @@ class Race:
             times[self.tests[fold]] += 1
         return total / np.where(times > 0, times, np.nan)
 
-    def _gain_of_rows(self, groups: list[Array]) -> Gain:
-        """The mean gain of the settings that each part of the rows judges; a row's gain is its mean over the tests."""
+    def _gain_of_rows(self, groups: list[Array]) -> tuple[Gain, Callable[[], Gain]]:
+        """The mean gain of the blend that each part of the rows judges, over the baseline and over a constant answer.
+
+        A row's gain is its mean over the tests.
+        """
         panel, parts = self.panel, self.panel.part
         averages, folds = self._heats(groups[0])
         known, right = np.flatnonzero(parts >= 0), self._outcomes(averages, folds)
@@ -318,22 +321,31 @@ class Race:
         runs = [self._heats(group) for group in groups[1:]]
         ran, folds = np.concatenate([each for each, _ in runs]), min(folds for _, folds in runs)
         places = np.where(parts >= 0, held[parts], 0)
-        gains = self._outcomes(ran, folds) - self._outcomes(averages, folds)[places, np.arange(len(parts))]
+        outcomes = self._outcomes(ran, folds)
+        gains = outcomes - self._outcomes(averages, folds)[places, np.arange(len(parts))]
         shares = panel.shares(gains)
         asked = [(part, fold) for fold in self.judges for part in np.unique(parts[self.tests[fold]]) if part >= 0]
         asked = [(part, fold) for part, fold in asked if shares[part].any()]
         wanted = [(int(averages[held[part]]), fold) for part, fold in asked]
         wanted += [(int(place), fold) for part, fold in asked for place in ran[shares[part] > 0]]
         self.solve(wanted)
-        total, squares, times = np.zeros((3, len(parts)))
+        constant = most_frequent(self.training.codes, panel.weights)
+        total, squares = np.zeros((2, 2, len(parts)))
+        times = np.zeros(len(parts))
         for part, fold in asked:
-            mine = parts[self.tests[fold]] == part
-            right = np.array([self.right[int(place), fold][mine] for place in ran[shares[part] > 0]])
-            blend = shares[part][shares[part] > 0] @ right - self.right[int(averages[held[part]]), fold][mine]
-            for values, power in ((total, blend), (squares, blend**2), (times, 1)):
-                values[self.tests[fold][mine]] += power
-        mean, spread = over_tests(total, squares, times)
-        return replace(paired(mean, panel.weights, self.units, spread), chance=panel.chance(gains))
+            within = parts[self.tests[fold]] == part
+            mine = self.tests[fold][within]
+            right = np.array([self.right[int(place), fold][within] for place in ran[shares[part] > 0]])
+            others = np.stack([self.right[int(averages[held[part]]), fold][within], constant[mine]])
+            blend = shares[part][shares[part] > 0] @ right - others
+            total[:, mine] += blend
+            squares[:, mine] += blend**2
+            times[mine] += 1
+        (over, beyond), (spread, wider) = over_tests(total, squares, times)
+        gain = replace(paired(over, panel.weights, self.units, spread), chance=panel.chance(gains))
+        return gain, lambda: replace(
+            paired(beyond, panel.weights, self.units, wider), chance=panel.chance(outcomes - constant)
+        )
 
     def _gain_of_folds(self, groups: list[Array]) -> Gain:
         """The mean gain over the folds; each compares the settings preferred by the folds without its test rows."""

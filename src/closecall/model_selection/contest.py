@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .._names import Array
-from ..paired import Gain, Units, over_folds, over_tests, paired
+from ..paired import Gain, Units, most_frequent, over_folds, over_tests, paired
 from ..panel import panel_of
 from .folds import Pair
 
@@ -42,7 +42,12 @@ class RowContest:
     def __init__(self, divisions: list[Folding], members: int, weights: Array, units: Units) -> None:
         last = next(each for each in reversed(divisions) if each.pairs)
         self.divisions, self.panel = divisions, panel_of([test for _, test in last.pairs], units, weights)
-        self.gains = row_gains(divisions[0], range(1, members), len(weights))
+        self.right, times = np.zeros((members, len(weights))), np.zeros(len(weights))
+        for fold, (_, test) in enumerate(divisions[0].pairs):
+            self.right[:, test] += [divisions[0].seen[member, fold][1] for member in range(members)]
+            times[test] += 1
+        self.times = np.where(times > 0, times, np.nan)
+        self.gains = (self.right[1:] - self.right[0]) / self.times
         self.shares = self.panel.shares(self.gains)
 
     def _asked(self, test: Array) -> list[int]:
@@ -56,34 +61,29 @@ class RowContest:
         return [(member, fold) for fold, asked in found if asked for member in (0, *asked)]
 
     def gain(self) -> Gain:
-        """Return the mean gain over the rows; the gain of a row is the mean over its tests."""
+        """Return the mean gain over the baseline; the gain of a row is the mean over its tests."""
+        return self._paired(self.gains, lambda division, fold: division.seen[0, fold][1])
+
+    def signal(self, codes: Array) -> Gain:
+        """Return the mean gain over the most frequent class, from the same tests."""
+        constant = most_frequent(codes, self.panel.weights)
+        gains = self.right[1:] / self.times - constant
+        return self._paired(gains, lambda division, fold: constant[division.pairs[fold][1]])
+
+    def _paired(self, gains: Array, reference: Callable[[Folding, int], Array]) -> Gain:
         panel, (total, squares, times) = self.panel, np.zeros((3, len(self.panel.part)))
         for division in self.divisions:
             for fold, (_, test) in enumerate(division.pairs):
                 asked, shares = self._asked(test), self.shares[panel.part[test]]
                 if asked:
                     mine = (panel.part[test] >= 0) & shares.any(axis=1)
-                    blend = (shares.T[np.array(asked) - 1] * _fold_gains(division, fold, asked)).sum(axis=0)[mine]
+                    right = np.array([division.seen[member, fold][1] for member in asked], dtype=float)
+                    blend = (shares.T[np.array(asked) - 1] * (right - reference(division, fold))).sum(axis=0)[mine]
                     total[test[mine]] += blend
                     squares[test[mine]] += blend**2
                     times[test[mine]] += 1
         mean, spread = over_tests(total, squares, times)
-        return replace(paired(mean, panel.weights, panel.units, spread), chance=panel.chance(self.gains))
-
-
-def row_gains(division: Folding, members: Iterable[int], samples: int) -> Array:
-    """Return the mean gains over the baseline, shape (members, samples); NaN for rows that are never tested."""
-    members = list(members)
-    total, times = np.zeros((len(members), samples)), np.zeros(samples)
-    for fold, (_, test) in enumerate(division.pairs):
-        total[:, test] += _fold_gains(division, fold, members)
-        times[test] += 1
-    return total / np.where(times > 0, times, np.nan)
-
-
-def _fold_gains(division: Folding, fold: int, members: list[int]) -> Array:
-    right = np.array([division.seen[member, fold][1] for member in (0, *members)], dtype=float)
-    return right[1:] - right[0]
+        return replace(paired(mean, panel.weights, panel.units, spread), chance=panel.chance(gains))
 
 
 class FoldContest:

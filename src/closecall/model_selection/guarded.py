@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,11 +137,13 @@ class GuardedClassifierCV(Referee):
         if self.guard > 0:
             challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
             divisions.append(Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
-            kind = RowContest if self.scoring in (None, "accuracy") else FoldContest
-            contest = kind(divisions, len(members), weights, units)
+            rows = self.scoring in (None, "accuracy")
+            contest = (RowContest if rows else FoldContest)(divisions, len(members), weights, units)
             for number, each in enumerate(divisions):
                 self._look(contest.todo(number), each, members, X, y, weights, kwargs)
-            outcome = compare(members[challenger][0], BASELINE, contest.gain(), float(self.guard))
+            codes = np.searchsorted(self.classes_, y)
+            signal = partial(contest.signal, codes) if isinstance(contest, RowContest) else None
+            outcome = compare(members[challenger][0], BASELINE, contest.gain(), float(self.guard), signal)
             best = challenger if outcome.taken else 0
         self._report(members, divisions, best, outcome)
         if self.refit:

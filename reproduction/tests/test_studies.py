@@ -111,10 +111,14 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     of = dict.fromkeys(referee.MEMBERS, line) | {"forest": line | {"accuracy": 0.82}}
     rows = [
         {"name": f"pmlb:{name}", "split": split, "of": of, "challenger": "forest",
-         "gain": Gain(gain, 0.011 if name == "d" else 0.02, 1e6, 500)}
+         "step": [gain, 0.011 if name == "d" else 0.02, 1e6, 500, "rows", (), 0.3, 0.1]}
         for name, gain in gains.items() for split in range(3)
     ]  # fmt: skip
-    noise = [{"gain": Gain(0.1 * (i < 5), 0.1 / default / (1.01 if i < 3 else 0.9), 1e6, 500)} for i in range(20)]
+    noise = [
+        {"step": [0.1 * (i < 5), 0.1 / default / (1.01 if i < 3 else 0.9), 1e6, 500, "rows", (), 0.3, 0.1]}
+        for i in range(19)
+    ]
+    noise.append({"step": [9.0, 0.1, 1e6, 500, "rows", (), 0.1, 0.2]})  # does not beat the most frequent class
     judged = {"referee": rows, "referee-noise": noise}
     monkeypatch.setattr(referee, "tables_of", lambda settings, store: judged[store])
     page = tight(referee.page(referee.table(common.Settings(tmp_path)), tmp_path / "figure.svg"))
@@ -142,8 +146,12 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
         named = {name: make() for name, make in members.items() if name != "baseline"}
         model = GuardedClassifierCV(LogisticRegression(), named, guard=1.0).fit(X, y)
         found = model.guard_report_["comparison"]
-        assert (row["challenger"], row["gain"].mean) == (found["challenger"], pytest.approx(found["gain"]))
-        assert row["gain"].needed(1.0) == pytest.approx(found["needed"])
+        *numbers, over, needed = row["step"]
+        assert (row["challenger"], numbers[0]) == (found["challenger"], pytest.approx(found["gain"]))
+        assert Gain(*numbers).needed(1.0) == pytest.approx(found["needed"])
+        assert level.left(row["step"], 1.0) == found["taken"]
+        if found["gain"] > found["needed"]:
+            assert (over, needed) == pytest.approx((found["over_constant"], found["over_constant_needed"]))
         if len(truth):
             assert row["of"]["tree"]["accuracy"] == members["tree"]().fit(X, y).score(unseen, truth)
     assert len(referee.tables_of(settings, "x")) == 2
@@ -154,7 +162,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     found = level.run_one({"case": "groups, 1 rules", "batch": 1})
     assert [len(steps) for steps in found["steps"]] == [1] * level.BATCH
     assert 0 < np.std([gain for ((gain, *_),) in found["steps"]]) < 0.5
-    over = [1.0, 1e6, 400, "rows"]
+    over = [1.0, 1e6, 400, "rows", (), np.nan, np.nan]
     lines = [
         {"case": "plain, 20 rules", "batch": 0, "steps": [[[-0.02, *over]], [[-0.01, *over]], [[0.0, *over]]]},
         {"case": "plain, 20 rules", "batch": 1, "steps": [[[0.01, *over]], [[0.02, 0.005, *over[1:]]]]},
@@ -169,7 +177,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
     """The largest mean gain of the guards that harm few sets and that little noise passes in any case."""
     guards = strength.GUARDS
-    over, few = [1e6, 400, "rows"], (guards[1] + guards[2]) / 2
+    over, few = [1e6, 400, "rows", (), 0.2, 0.1], (guards[1] + guards[2]) / 2
     lines = [{"generated": 0, "gain": 9.0, "step": [guards[3] + 0.01, 1.0, *over]},  # passes the first four
              {"generated": 1, "gain": -2.0, "step": [guards[0] + 0.01, 1.0, *over]}]  # harms  # fmt: skip
     settings = stored(tmp_path, "strength-search", lines)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 pytest.importorskip("distributed", reason="needs the extra dask")
 
@@ -108,8 +109,8 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
     shares = {0: 0.1, 1: 0.4} if classes == 2 else {0: 0.2, 1: 0.2, 2: 0.5}
     found, squares = judged(frame, models, 4, shares, Block(X, y, mass))
     hashes, Z = row_hashes(X), np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(2000)])
+    expected = np.zeros((2, classes, 4))
     for fold in range(2):
-        expected = np.zeros((2, 4))
         for row in np.flatnonzero(fold_of(hashes, 4) == fold):
             if spread_out(hashes[row : row + 1])[0] < shares[int(y[row])]:
                 continue
@@ -119,8 +120,8 @@ def test_who_is_right_is_counted_on_rows_that_did_not_choose(classes: int) -> No
             ]
             least = min(shares.values())
             each = mass[row] * (1 - least) / (1 - shares[int(y[row])])
-            expected[:, 2 * (not right[0]) + (not right[1])] += each, each**2
-        assert np.allclose([found[fold], squares[fold]], expected, rtol=1e-12)
+            expected[:, y[row], 2 * (not right[0]) + (not right[1])] += each, each**2
+    assert np.allclose([found, squares], expected, rtol=1e-12)
 
 
 def test_the_guard_is_what_fits_without_each_fold_say() -> None:
@@ -131,7 +132,7 @@ def test_the_guard_is_what_fits_without_each_fold_say() -> None:
     (outcome,) = model.guard_report_["comparisons"]
     hashes = row_hashes(X)
     group, numbers = fold_of(hashes, 5), spread_out(hashes)
-    gains, weights = [], []
+    gains, weights, over = [], [], []
     for fold in range(2):
         kept, tested = group != fold, (group == fold) & (numbers >= 0.5)  # 2**22 entries would hold them all
         plain = LogisticRegression(C=1 / outcome["reference"]["alpha"], solver="newton-cholesky", tol=1e-10)
@@ -140,6 +141,7 @@ def test_the_guard_is_what_fits_without_each_fold_say() -> None:
         right = [each.predict(X[tested]) == y[tested] for each in (close, plain)]
         gains.append(right[0].astype(float) - right[1])
         weights.append(mass[tested])
+        over.append(right[0].astype(float) - (y[tested] == stats.mode(y).mode))
     gain, weight = np.concatenate(gains), np.concatenate(weights)
     mean = float(weight @ gain / weight.sum())
     assert model.guard_report_["judged"] == pytest.approx(weight.sum())
@@ -147,6 +149,7 @@ def test_the_guard_is_what_fits_without_each_fold_say() -> None:
     spread = np.sqrt(weight**2 @ (gain - mean) ** 2) / weight.sum()
     assert outcome["standard_error"] == pytest.approx(spread, rel=3e-2)
     assert outcome["taken"] == (mean > 2.5 * spread)
+    assert outcome["over_constant"] == pytest.approx(weight @ np.concatenate(over) / weight.sum(), abs=1e-3)
     assert model.aggregate_ == "close_decay"
     same = CloseKClassifier(k=0.3, alpha=model.alpha_).fit(X, y, mass)
     assert model.coef_ == pytest.approx(same.coef_, rel=1e-2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sklearn
 from scipy import sparse, stats
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -27,6 +27,17 @@ from closecall.paired import over_folds
 
 def moons(samples: int = 240) -> tuple[np.ndarray, np.ndarray]:
     return sklearn.datasets.make_moons(samples, noise=0.25, random_state=4)
+
+
+class Uncertain(ClassifierMixin, BaseEstimator):
+    """Flips a coin for each row."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Uncertain":
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self.classes_[np.random.default_rng(len(X)).integers(0, 2, len(X))]
 
 
 # The guarded choice.
@@ -83,6 +94,26 @@ def test_each_fold_judges_a_blend_of_what_the_other_folds_prefer() -> None:
     model = GuardedClassifierCV(members[0], named, cv=folds, refit=False).fit(X, y)
     assert model.guard_report_["comparison"]["gain"] == pytest.approx(np.nanmean(gains))
     assert model.guard_report_["fresh_folds"] == 0
+
+
+@pytest.mark.parametrize("informative", [False, True])
+def test_a_challenger_must_beat_the_most_frequent_class(informative: bool) -> None:
+    """A baseline that is worse than a constant answer is easily beaten; that alone proves nothing."""
+    random = np.random.default_rng(11)
+    X = random.normal(size=(300, 3))
+    y = (X[:, 0] + random.normal(size=300) > -0.5 if informative else random.random(300) < 0.65).astype(int)
+    weight = random.integers(1, 4, 300).astype(float)
+    folds = list(StratifiedKFold(5, shuffle=True, random_state=1).split(X, y))
+    stump = DecisionTreeClassifier(max_depth=1)
+    model = GuardedClassifierCV(Uncertain(), {"stump": stump}, cv=folds, guard=0.5).fit(X, y, weight)
+    found, right = model.guard_report_["comparison"], np.zeros(300)
+    for train, test in folds:
+        right[test] = clone(stump).fit(X[train], y[train], weight[train]).predict(X[test]) == y[test]
+    over = right - (y == np.bincount(y, weight).argmax())
+    assert found["gain"] > found["needed"]
+    assert found["over_constant"] == pytest.approx(np.average(over, weights=weight))
+    assert (found["over_constant"] > found["over_constant_needed"]) == found["taken"] == informative
+    assert ("over the most frequent class" in model.guard_report_["reason"]) == (not informative)
 
 
 def test_a_gain_below_the_guard_leaves_the_baseline() -> None:

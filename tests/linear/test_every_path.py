@@ -21,8 +21,8 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import compiled
 from closecall.solvers.kernels import make_mass
-from closecall.solvers.prepared import prepare
 from closecall.solvers.steps import Rows, _Walk
+from closecall.solvers.sweep import prepare
 
 from ..family_twins import MEMBERS
 

@@ -17,10 +17,9 @@ from closecall.aggregates import AGGREGATES, Aggregate, take_smallest
 from closecall.losses import LOSSES, Loss
 from closecall.objective import Problem, aggregate_value, values_and_gradients
 from closecall.solvers import convex, kernels, solve
-from closecall.solvers.certificate import Judged, _lower_bounds, judge
+from closecall.solvers.certificate import Judged, hinge_bounds, judge, lower_bounds
 from closecall.solvers.design import make_design
 from closecall.solvers.kernels import PULLS, make_mass
-from closecall.solvers.newton import hinge_bounds
 from closecall.solvers.reference import solve_one
 from gate import convex_judge
 from reproduction.protocol import load_dataset
@@ -93,9 +92,8 @@ def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
         given = X, y, mass, item, alpha, intercept
         best = minimize(_objective, np.zeros(4), given, method="Powell", options={"maxfev": 1500})
         points = (_margins(best.x, X, y, intercept) + (number % 4) ** 2 / 10 * rng.normal(size=12))[None]
-        bound = _lower_bounds(Judged(X, y, intercept), item, mass[None], points, item.value(points), np.array([alpha]))[
-            0
-        ]
+        tangents = points, item.slope(points)
+        bound = lower_bounds(Judged(X, y, intercept), item, mass[None], *tangents, np.array([alpha]))[0]
         assert bound <= best.fun * (1 + 1e-6)
         if loss == "hinge":
             rows = -y[:, None] * (X if intercept == "none" else np.column_stack([X, np.ones(12)]))

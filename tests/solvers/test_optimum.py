@@ -13,10 +13,10 @@ from sklearn.preprocessing import StandardScaler
 from closecall.losses import get_loss
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import solve
-from closecall.solvers.convex import Limits, quasi_newton, second_order
+from closecall.solvers.convex import quasi_newton, second_order
 from closecall.solvers.design import least_squares_start, make_design
 from closecall.solvers.kernels import make_mass
-from closecall.solvers.newton import Found
+from closecall.solvers.newton import Found, Limits
 from reproduction.protocol import load_dataset
 
 ALPHAS = 10.0 ** np.arange(-5, 6)
@@ -109,7 +109,7 @@ def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: ty
     start = np.repeat(least_squares_start(design, range(len(design.masses))), 3, axis=0)
 
     def objective(passes: int, way: Callable[..., Found] = way) -> np.ndarray:
-        limits = Limits(passes, 1e-4, 64, None, lambda number: None)
+        limits = Limits(passes, 1e-4, 64)
         with np.errstate(over="ignore", under="ignore"):  # as solve does: an exponential may overflow to infinity
             own = make_mass(mass, dtype)
             C = way(design, loss, [own] * 3 if way is second_order else own, alpha, start, limits)[0]

@@ -11,7 +11,7 @@ from closecall.aggregates import AGGREGATES
 from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.schedules import last_convex_step
-from closecall.solvers import Solutions, batched, reference, solve
+from closecall.solvers import Solutions, reference, solve, sweep
 from closecall.solvers.reference import solve_one
 
 from ..family_twins import MEMBERS
@@ -144,7 +144,7 @@ def test_merging_duplicates_changes_nothing(dtype: type, monkeypatch: pytest.Mon
     convex = [item for item in few(30) if item.aggregate in ("average", "atk", "maximal")]
     merged = solve(X, y, convex, max_iter=2000)
     calls = []
-    monkeypatch.setattr(batched, "merge_duplicates", lambda *given: calls.append(1) or given)
+    monkeypatch.setattr(sweep, "merge_duplicates", lambda *given: calls.append(1) or given)
     np.testing.assert_allclose(solve(X, y, convex, max_iter=2000).objective, merged.objective, rtol=1e-3)
     assert calls
 

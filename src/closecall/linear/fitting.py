@@ -20,8 +20,7 @@ from ..solvers.certificate import weights_at
 from ..solvers.checks import check_problems, single_fits
 from ..solvers.engine import Engine, serves
 from ..solvers.kernels import make_mass
-from ..solvers.prepared import prepare
-from ..solvers.sweep import sweep
+from ..solvers.sweep import prepare, sweep
 from ..theory import best_intercept
 from .multiclass import JOINT, individual_losses, prepare_joint, solve_joint
 from .training import Arranged, Training, arrange, largest, orientation

@@ -1,4 +1,4 @@
-"""A batch of problems on one training set: checked, solved together and certified."""
+"""Check a batch of problems on one training set, solve them together and certify the solutions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from ..objective import Problem, check_data
 from .certificate import Judged, counts, judge
 from .checks import check_dtype, check_folds, check_problems, check_range
 from .convex import Roots, minimize
-from .design import merge_duplicates
 from .engine import Engine, polish
-from .newton import LARGEST_RANK
-from .prepared import NOT_FINITE, Prepared, design_of
-from .sweep import Progress, sweep
+from .newton import LARGEST_RANK, Limits
+from .sweep import NOT_FINITE, Prepared, Progress, prepare, sweep
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,9 @@ class Solutions:
     n_iter : array (problems,)
         Steps used; each is one pass over the data.
     gap : array (problems,)
-        The certificate, relative to the objective: how far it can be above its minimum (convex loss and aggregate; a
-        proven bound), or how far it could fall with the weights held at their final values (the other aggregates). See
-        :mod:`closecall.solvers.certificate`.
+        The certificate, relative to the objective. For a convex loss and aggregate, a proven bound on how far the
+        objective is above its minimum; for the others, how far it could fall with the weights held at their final
+        values. See :mod:`closecall.solvers.certificate`.
     converged : array (problems,)
         Whether the gap is at most ``tol``.
     """
@@ -84,26 +82,26 @@ def solve(
         Labels -1 and +1.
     problems : sequence of Problem
     max_iter : int
-        E, the length of a run in steps; a decay run takes its thirds from it.
+        E, the length of a run in steps; the three phases of a decay run are thirds of it.
     extra_iter : int
         Further steps at the final k for problems that have not converged by then.
     tol : float
-        The largest gap of a problem that has converged. It leaves the batch when a step moves its margins by less than
-        this share of their size; 0 runs every step.
+        The largest gap of a problem that counts as converged. A problem leaves the batch when a step moves its margins
+        by less than this share of their size; with 0 every step is taken.
     settle : int
-        Problems that end without a certificate then continue (:mod:`closecall.solvers.engine`): averages for at most
-        this many further steps, selections until their ramps are narrow.
+        Continue problems that end without a certificate: averages for at most this many further steps, selections
+        until their ramps are narrow (:mod:`closecall.solvers.engine`).
     init : {"least_squares", "zeros"} or (coef, intercept)
-        Where to start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
+        The start: minimum-norm least squares on y, zeros, or given parameters, one for all problems or one each.
     fit_intercept, penalize_intercept : bool
     sample_weight : array (samples,), optional
-        Masses.
+        The mass of each example.
     folds : array (folds, samples), optional
         Zero where a fold leaves an example out; multiplies the sample weights.
     fold_of : array (problems,) of int, optional
         Which fold each problem trains on; required with more than one fold.
     dtype : float32 or float64, optional
-        Type used in the sweep; by default that of X if it is one of these, otherwise float64. Results are float64.
+        The type used for the steps; by default that of X if it is one of these, otherwise float64. Results are float64.
     memory_limit : int
         Maximum memory for the blocks of margins, in bytes.
     threads : int
@@ -127,33 +125,30 @@ def solve(
     X, y, weight = check_data(X, y, sample_weight)
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
     masses, fold_of = check_folds(folds, fold_of, weight, y, len(problems))
-    dtype = check_range(check_dtype(dtype, X), X, masses)
-    options = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept, "dtype": dtype}
+    kind: dict[str, Any] = {"fit_intercept": fit_intercept, "penalize_intercept": penalize_intercept}
+    kind["dtype"] = check_range(check_dtype(dtype, X), X, masses)
     setting = Judged(X, y, "none" if not fit_intercept else "penalized" if penalize_intercept else "free")
-    merged = merge_duplicates(X, y, masses)
     how: dict[str, Any] = {"memory_limit": memory_limit, "threads": threads, "callback": callback}
     how |= {"max_iter": max_iter, "extra_iter": extra_iter, "tol": tol, "init": init}
     with np.errstate(all="ignore"):  # non-finite results raise below
-        prepared = design_of(*merged, **options)
+        prepared = prepare(X, y, masses, **kind)
         coef, intercept, used, bounds = sweep(prepared, problems, fold_of, **how)
         if not settle:
-            del prepared  # as large as X; the certificate looks at X itself
+            del prepared  # as large as X; the certificate uses X itself
         known: dict[str, Any] = {"tol": tol, "bounds": bounds}
         objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
         left = np.flatnonzero(gap > tol) if settle else np.empty(0, dtype=int)
         if left.size:
             average = np.array([is_average(problems[row], float(masses[fold_of[row]].sum())) for row in left])
-            if average.any():
-                _finish_averages(prepared, problems, fold_of, left[average], coef, intercept, used, bounds, settle, tol)
+            _finish_averages(prepared, problems, fold_of, left[average], coef, intercept, used, bounds, settle, tol)
             others = left[~average]
             if others.size and not sparse.issparse(X) and max(X.shape[1], X.size >> 16) < LARGEST_RANK:
                 engine = Engine(X, y, masses, np.zeros(len(y), dtype=np.uint64), fit_intercept, penalize_intercept)
                 ends = coef[others], intercept[others]
-                proven = np.full(len(problems), np.inf)
-                proven[others] = polish(engine, [problems[row] for row in others], fold_of[others], *ends, tol)
+                known["proven"] = np.full(len(problems), np.inf)
+                known["proven"][others] = polish(engine, [problems[row] for row in others], fold_of[others], *ends, tol)
                 coef[others], intercept[others] = ends
-                known["proven"] = proven
-            elif others.size:
+            else:
                 _lowest(setting, masses, problems, fold_of, others, coef, intercept, objective)
             objective, errors, gap = judge(setting, masses, problems, fold_of, coef, intercept, **known)
     if not np.isfinite(objective).all():
@@ -172,14 +167,12 @@ def _finish_averages(
     used: Array, bounds: Array, steps: int, tol: float,
 ) -> None:  # fmt: skip
     """Continue averages at a hundredth of the tolerance, in place."""
-    starts = prepared.design.to_coordinates(coef[left], intercept[left])
-    for row, start in zip(left.tolist(), starts, strict=True):
+    design = prepared.design
+    for row, start in zip(left.tolist(), design.to_coordinates(coef[left], intercept[left]), strict=True):
         roots = Roots([problems[row].loss], fold_of[[row]], np.array([problems[row].alpha]))
-        found = minimize(
-            prepared.design, roots, prepared.masses, start[None], passes=steps, tol=tol / 100, block_rows=1
-        )
-        parts = prepared.design.to_parameters(found[0])
-        coef[row], intercept[row], bounds[row] = parts[0][0], parts[1][0], max(bounds[row], found[3][0])
+        found = minimize(design, roots, prepared.masses, start[None], Limits(steps, tol / 100))
+        (coef[row],), (intercept[row],) = design.to_parameters(found[0])
+        bounds[row] = max(bounds[row], found[3][0])
         used[row] += found[1][0]
 
 
@@ -187,10 +180,10 @@ def _lowest(
     setting: Judged, masses: Array, problems: list[Problem], fold_of: Array, rows: Array, coef: Array, intercept: Array,
     objective: Array,
 ) -> None:  # fmt: skip
-    """For rows without a narrowing ramp: replace the end of a run by the average or zero if that is lower, in place."""
+    """Replace solutions, in place, by the average's solution or by zero if the objective is lower there."""
     for row in rows:
         problem, fold = problems[row], fold_of[[row]]
-        if get_aggregate(problem.aggregate).close:  # its value is low too where outliers are misclassified
+        if get_aggregate(problem.aggregate).close:  # its value is also low where outliers are misclassified
             continue
         loss = problem.loss if get_loss(problem.loss).convex else "logistic"
         plain = [Problem(loss, "average", alpha=problem.alpha)]

@@ -132,7 +132,7 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
     mean = _mean(X, bound) if kind == "free" else None
     values, basis = _eigenbasis(X, bound, mean, kind)
     signed = _empty(X.shape[0], len(values) + (kind == "free"), dtype)
-    for rows in _row_blocks(X.shape):
+    for rows in row_blocks(X.shape):
         block = _columns(X[rows], mean, kind)
         block *= -y[rows, None]
         signed.T[: len(values), rows] = basis.T @ block.T
@@ -149,8 +149,9 @@ def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
     return np.empty((samples, coordinates), dtype=dtype, order=order)
 
 
-def _row_blocks(shape: tuple[int, int]) -> list[slice]:
-    size = max(1, (1 << 17) // max(1, shape[1]))  # 1 MB of float64: in cache
+def row_blocks(shape: tuple[int, ...], entries: int = 1 << 17) -> list[slice]:
+    """Slices of rows with about so many entries; the default, 1 MB in float64, stays in cache."""
+    size = max(1, entries // max(1, shape[1]))
     return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
 
 
@@ -164,13 +165,13 @@ def _columns(block: Array, mean: Array | None, kind: str) -> Array:
 
 def _mean(X: Array, mass: Array) -> Array:
     total = np.zeros(X.shape[1])
-    for rows in _row_blocks(X.shape):
+    for rows in row_blocks(X.shape):
         total += mass[rows] @ X[rows].astype(np.float64)
     return total / mass.sum()
 
 
 def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> Iterator[Array]:
-    for rows in _row_blocks(X.shape):
+    for rows in row_blocks(X.shape):
         block = _columns(X[rows], mean, kind)
         block *= np.sqrt(mass[rows, None])
         yield block
@@ -224,7 +225,7 @@ def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dty
         squares = np.asarray(signed.power(2).T @ bound).ravel()
     else:
         signed = _empty(X.shape[0], X.shape[1] + (kind != "none"), dtype)
-        for rows in _row_blocks(X.shape):
+        for rows in row_blocks(X.shape):
             signed[rows, : X.shape[1]] = X[rows]
             signed[rows, X.shape[1] :] = 1
             signed[rows] *= -y[rows, None].astype(dtype)

@@ -1,83 +1,77 @@
-"""Second-order steps for the convex phase: Newton for the logistic loss, an interior point for the hinge.
+"""Second-order steps for averages: Newton for the logistic loss, an interior point for the hinge.
 
 Where a Hessian is cheap, a dozen Newton steps replace hundreds of gradient steps, however small alpha is. The hinge has
-no Hessian, but its average is a quadratic program: a primal-dual interior point solves it with the same weighted Gram
-matrices and the duality gap shows how far away the optimum still is. All problems of one loss and fold advance
-together: arrays are (problems, samples) and (problems, coordinates), margins are updated, not recomputed.
+no Hessian, but its average is a quadratic program: a primal-dual interior-point method solves it with the same weighted
+Gram matrices and computes its duality gap. All problems of one loss and fold advance together: arrays are (problems,
+samples) and (problems, coordinates), and margins are updated, not recomputed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._names import Array
-from .certificate import Judged
+from .certificate import hinge_bounds
+from .design import row_blocks
 
-#: Entries of the design up to which second-order steps pay: their vectors are float64 and every Gram costs rank passes.
+#: Entries of a design up to which second-order steps pay: their vectors are float64 and a Gram matrix costs as many
+#: passes as there are coordinates. Newton's matrices are reused and shared, which pays for eight times as many entries.
 LARGEST_DESIGN = 1 << 22
+#: Coordinates up to which a matrix of them pays.
 LARGEST_RANK = 256
-_GAP, _PATIENCE, _INNERMOST = 1e-8, 8, 1e-14  # of the interior point, in double precision
-#: The least curvature of a row, and after a step that had to be this short: far out there is none left to go by.
-_FLATTEST, _DAMPED, _SHORT = 1e-12, 1e-4, 1 / 64
-#: A Newton run's last matrix serves again where its decrement has fallen to this share of the one before.
-_KEPT = 0.05
-_STRAIGHT = 0.5  # a margin that moves by less has less than twice its curvature all the way
-_GRAM_BLOCK = 1 << 16  # entries of a weighted block of rows: it stays in cache
 
-Beat = Callable[[int], None]
 Found = tuple[Array, Array, Array, Array]  # coordinates, passes used, snapshots, lower bounds of the minima
 
 
-def grams(rows: Array, weights: Array) -> Array:
-    """``rows' diag(weights) rows`` for every row of weights: (problems, coordinates, coordinates), float64."""
-    rank = rows.shape[1]
-    size = max(rank, _GRAM_BLOCK // max(1, rank))
-    found = np.zeros((len(weights), rank, rank))
-    roots = np.sqrt(weights)
-    for begin in range(0, len(rows), size):
-        block = rows[begin : begin + size]
-        for gram, root in zip(found, roots[:, begin : begin + size], strict=True):
-            scaled = root[:, None] * block
-            gram += scaled.T @ scaled
-    return found
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a minimisation.
 
-
-def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
-    """Solve (matrix + diagonal) x = right for every problem, slightly damped where there is no curvature.
-
-    Scaled to a unit diagonal first: features without a common scale span more than the float's digits.
+    Parameters
+    ----------
+    passes : int
+        The maximum number of passes of each problem.
+    tol : float
+        A problem stops when its gap (hinge; a hundredth of ``tol`` by L-BFGS), its Newton decrement (logistic) or each
+        of its last three decreases is below ``tol ** 2`` of its objective.
+    block_rows : int
+        How many problems L-BFGS evaluates together.
+    snapshot : int, optional
+        Also return the coordinates after this many passes.
+    beat : callable
+        Called after every pass with its number.
     """
-    places = np.arange(matrices.shape[1])
-    heights = matrices[:, places, places] + diagonal
-    scale = 1 / np.sqrt(np.where(heights > 0, heights, 1.0))
-    matrices = matrices * scale[:, :, None] * scale[:, None, :]
-    matrices[:, places, places] = 1 + 1e-14
-    return scale * np.linalg.solve(matrices, (scale * right)[:, :, None])[:, :, 0]
+
+    passes: int
+    tol: float
+    block_rows: int = 1
+    snapshot: int | None = None
+    beat: Callable[[int], None] = lambda number: None
 
 
 class Book:
-    """Tracks which problems are still running, and their state when they stopped and at the snapshot."""
+    """Tracks which problems are still running, and their states at the end and at the snapshot."""
 
-    def __init__(self, start: Array, passes: int, snapshot: int | None, folds: bool = False) -> None:
-        self.folds = folds
-        self.final, self.snapshots = start.copy(), start.copy()
-        self.used, self.bounds = np.full(len(start), passes), np.zeros(len(start))
-        self.active, self.snapshot = np.arange(len(start)), snapshot
+    def __init__(self, start: Array, limits: Limits, folds: bool = False) -> None:
+        self.limits, self.folds, self.number = limits, folds, 1
+        self.final, self.snapshots, self.active = start.copy(), start.copy(), np.arange(len(start))
+        self.used, self.bounds = np.full(len(start), limits.passes), np.zeros(len(start))
 
     def note(self, number: int, C: Array, done: Array) -> Array:
-        """Record this pass; returns the positions that continue."""
-        self.final[self.active] = C
-        if number == self.snapshot:
+        """Record this pass; returns the positions of the problems that continue."""
+        self.final[self.active], self.number = C, number
+        if number == self.limits.snapshot:
             self.snapshots[:] = self.final
         self.used[self.active[done]] = number
         self.active = self.active[~done]
+        self.limits.beat(number)
         return np.flatnonzero(~done)
 
     def product(self, part: Array, matrix: Array) -> Array:
-        """``part @ matrix`` of the running problems.
+        """``part @ matrix`` for the running problems.
 
         The rounding of a product depends on its number of rows. If problems of several folds run together, all of them
         stay in it to the end; otherwise the labels of one fold would affect the last digits of another.
@@ -88,70 +82,86 @@ class Book:
         whole[self.active] = part
         return (whole @ matrix)[self.active]
 
-    def close(self, number: int) -> Found:
-        if self.snapshot is not None and number < self.snapshot:
+    def close(self, rounding: float = 0.0) -> Found:
+        """The result; bounds are reduced by their possible relative error."""
+        if self.limits.snapshot is not None and self.number < self.limits.snapshot:
             self.snapshots[:] = self.final
-        return self.final, self.used, self.snapshots, self.bounds
+        return self.final, self.used, self.snapshots, self.bounds * (1 - rounding)
 
 
-def newton_logistic(
-    rows: Array, mass: Array, penalty: Array, start: Array, *, passes: int, tol: float, snapshot: int | None, beat: Beat
-) -> Found:
+def grams(rows: Array, weights: Array) -> Array:
+    """``rows' diag(weights) rows`` for every row of weights: (problems, coordinates, coordinates), float64."""
+    rank = rows.shape[1]
+    found = np.zeros((len(weights), rank, rank))
+    roots = np.sqrt(weights)
+    for part in row_blocks(rows.shape, max(rank**2, 1 << 16)):  # a weighted block stays in cache
+        for gram, root in zip(found, roots[:, part], strict=True):
+            scaled = root[:, None] * rows[part]
+            gram += scaled.T @ scaled
+    return found
+
+
+def _solve(matrices: Array, diagonal: Array, right: Array) -> Array:
+    """Solve (matrix + diagonal) x = right for every problem, slightly damped where there is no curvature.
+
+    The matrices are scaled to a unit diagonal first: the scales of features may differ by more than a float has digits.
+    """
+    places = np.arange(matrices.shape[1])
+    heights = matrices[:, places, places] + diagonal
+    scale = 1 / np.sqrt(np.where(heights > 0, heights, 1.0))
+    matrices = matrices * scale[:, :, None] * scale[:, None, :]
+    matrices[:, places, places] = 1 + 1e-14
+    return scale * np.linalg.solve(matrices, (scale * right)[:, :, None])[:, :, 0]
+
+
+def newton_logistic(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
     """Average logistic problems by Newton steps with a line search along the margins.
 
-    Parameters
-    ----------
-    rows : array (samples, coordinates)
-        ``-y * z``, as in a design.
-    mass : array (samples,) or (problems, samples)
-        One for all problems, or one each, in which case problems of several folds step together.
-    penalty : array (problems, coordinates)
-        alpha where it applies.
-    start : array (problems, coordinates)
-    passes, tol, snapshot, beat
-        As in :func:`closecall.solvers.convex.minimize`.
+    ``rows`` (samples, coordinates) are ``-y * z``, as in a design. ``mass`` is (samples,), or (problems, samples) if
+    problems of several folds step together. ``penalty`` is alpha where it applies; it and ``start`` are (problems,
+    coordinates).
 
     Examples
     --------
     >>> rows, ones = np.array([[-1.0], [-1.0], [1.0]]), np.ones((1, 1))
-    >>> settings = {"passes": 50, "tol": 1e-6, "snapshot": None, "beat": lambda number: None}
-    >>> found = newton_logistic(rows, np.ones(3), 0 * ones, ones, **settings)
-    >>> found[0].round(6).tolist()  # log 2: two for, one against
+    >>> found = newton_logistic(rows, np.ones(3), 0 * ones, ones, Limits(50, 1e-6))
+    >>> found[0].round(6).tolist()  # two for, one against: log 2
     [[0.693147]]
     """
-    book, C, kind = Book(start, passes, snapshot, mass.ndim > 1), start, rows.dtype
-    # Minus margins, in the type of the rows like all that has their length; rows that start alike share theirs.
+    book, C, kind = Book(start, limits, mass.ndim > 1), start, rows.dtype
+    # Minus margins and everything else of their length have the type of the rows. Equal starts share one row.
     alike = len(C) > 1 and mass.ndim == 1 and bool((C[0] == C).all())
     margins = (C[:1] if alike else C).astype(kind) @ rows.T
     hessians = _Hessians(rows, mass.astype(kind), len(C))
-    flat, losses = _logistic(margins, mass)
+    flat, losses = _summed(margins, mass)
     value = losses + 0.5 * (penalty * C**2).sum(axis=1)
-    enough = max(tol**2, 8 * float(np.finfo(kind).eps))
-    number, least = 1, np.full((len(C), 1), _FLATTEST, dtype=kind)
-    for number in range(1, passes + 1):
+    enough = max(limits.tol**2, 8 * float(np.finfo(kind).eps))
+    short = np.zeros((len(C), 1), dtype=bool)
+    for number in range(1, limits.passes + 1):
         share = 1 / (1 + flat)
         gradient = book.product(np.exp(np.minimum(margins, 0)) * share * hessians.light, rows) + penalty * C
-        step, fall = hessians.step(flat * share * share, least, penalty, gradient, tol * value)
+        # The least curvature of an example: at large margins there is none left to use, least of all after short steps.
+        least = np.where(short, 1e-4, 1e-12).astype(kind)
+        step, fall = hessians.step(flat * share * share, least, penalty, gradient, limits.tol * value)
         near = -fall <= 2 * enough * value
         along = book.product(step.astype(kind), rows.T)
         t, margins, flat, reached = _line_search(along, margins, flat, C, step, penalty, mass, value, fall, near)
         C = C + t[:, None] * step
         kept = book.note(number, C, near | (t == 0))
-        beat(number)
         if not kept.size:
             break
         C, margins, flat, penalty, value = C[kept], margins[kept], flat[kept], penalty[kept], reached[kept]
-        least = np.where(t[kept] < _SHORT, _DAMPED, _FLATTEST)[:, None].astype(kind)
+        short = t[kept, None] < 1 / 64
         hessians.keep(kept, t)
         mass = _own(mass, kept)
-    return book.close(number)
+    return book.close()
 
 
 class _Hessians:
     """Weighted Gram matrices (problems, coordinates, coordinates) of a Newton run, kept while their steps remain good.
 
-    A matrix costs as much as several gradients. That of the last step is reused if its decrement has fallen to a small
-    share of the last one, and if the gradient that such a step would leave is small enough for the certificate, which
+    A matrix costs as much as several gradients. The last one is reused if its decrement has fallen to a twentieth of
+    the previous decrement, and if the gradient that such a step would leave is small enough for the certificate, which
     divides its square by alpha.
     """
 
@@ -160,21 +170,22 @@ class _Hessians:
         self.matrices, self.before = np.empty((problems, 0, 0)), np.zeros(problems)
 
     def step(self, bend: Array, least: Array, penalty: Array, gradient: Array, allowed: Array) -> tuple[Array, Array]:
-        """Steps (problems, coordinates) for curvatures (problems, samples), or one row for all, and their falls.
+        """Steps (problems, coordinates) and their slopes (problems,).
 
-        ``allowed`` (problems,) is what the certificate may leave of each objective.
+        The curvatures ``bend`` are (problems, samples), or (1, samples) if all problems share them. ``allowed``
+        (problems,) is the gap that the certificate may leave.
         """
         if self.matrices.size:
             step = -_solve(self.matrices, penalty, gradient)
-            left = _KEPT * (gradient**2 / np.where(penalty > 0, 2 * penalty, np.inf)).sum(axis=1)
-            good = (-(gradient * step).sum(axis=1) <= _KEPT * self.before) & (left <= allowed)
+            left = 0.05 * (gradient**2 / np.where(penalty > 0, 2 * penalty, np.inf)).sum(axis=1)
+            good = (-(gradient * step).sum(axis=1) <= 0.05 * self.before) & (left <= allowed)
             stale = np.flatnonzero(~good)
         else:
             stale, self.matrices = np.arange(len(bend)), np.empty((len(penalty), *[len(gradient.T)] * 2))
             step = np.empty_like(gradient)
         if stale.size:
             found = grams(self.rows, np.maximum(bend[stale], least[stale]) * _own(self.light, stale))
-            if len(bend) < len(penalty):  # one row for all
+            if len(bend) < len(penalty):
                 stale, found = np.arange(len(penalty)), np.broadcast_to(found, self.matrices.shape)
             self.matrices[stale] = found
             step[stale] = -_solve(found, penalty[stale], gradient[stale])
@@ -189,35 +200,34 @@ class _Hessians:
 
 
 def _own(mass: Array, problems: Array) -> Array:
-    """The masses of these problems; a single row is shared by all."""
     return mass if mass.ndim == 1 else mass[problems]
 
 
-def _logistic(margins: Array, mass: Array) -> tuple[Array, Array]:
-    """``exp(-|margins|)`` (problems, samples) and the summed losses (problems,) of minus margins."""
-    flat = np.exp(-np.abs(margins))
-    losses = log_of_one_and(flat)
-    losses += np.maximum(margins, 0)
-    losses = losses.astype(np.float64, copy=False)
-    return flat, losses @ mass if mass.ndim == 1 else np.einsum("ps,ps->p", losses, mass)
+def logistic_losses(negative: Array) -> tuple[Array, Array]:
+    """``exp(-|m|)`` and the logistic losses of minus margins.
 
-
-def log_of_one_and(small: Array) -> Array:
-    """``log(1 + small)`` to the last digits, four times as fast as ``np.log1p`` where that has no vector form.
-
-    The rounding error of the sum is known exactly, and is added back with the slope of the logarithm.
+    ``log(1 + small)`` is exact to the last digits and four times as fast as ``np.log1p`` where that has no vector form:
+    the rounding error of the sum is known exactly, and is added back with the slope of the logarithm.
 
     Examples
     --------
-    >>> log_of_one_and(np.array([1e-30, 1.0])).tolist()
-    [1e-30, 0.6931471805599453]
+    >>> logistic_losses(np.array([-70.0, 0.0]))[1].tolist()
+    [3.975449735908647e-31, 0.6931471805599453]
     """
-    near = 1 + small
-    lost = small - (near - 1)
+    flat = np.exp(-np.abs(negative))
+    near = 1 + flat
+    lost = flat - (near - 1)
     lost /= near
-    found = np.log(near, out=near)
-    found += lost
-    return found
+    losses = np.log(near, out=near)
+    losses += lost
+    losses += np.maximum(negative, 0)
+    return flat, losses
+
+
+def _summed(margins: Array, mass: Array) -> tuple[Array, Array]:
+    flat, losses = logistic_losses(margins)
+    losses = losses.astype(np.float64, copy=False)
+    return flat, losses @ mass if mass.ndim == 1 else np.einsum("ps,ps->p", losses, mass)
 
 
 def _line_search(
@@ -226,21 +236,22 @@ def _line_search(
 ) -> tuple[Array, Array, Array, Array]:  # fmt: skip
     """The largest of 1, 1/2, 1/4 ... that lowers each objective enough; 0 if only rounding error remains.
 
-    Also returns the margins, their exponentials and the objectives there, which the next step reuses. A problem that is
-    ``near`` its optimum, and moves no margin far enough to double its curvature, cannot increase its objective: it
-    takes the whole step without further evaluation. ``along`` is the change of the negative margins per unit step.
+    Also returns the margins, their exponentials and the objectives there, which the next step reuses. ``along`` is the
+    change of minus the margins per unit step.
     """
-    t = np.where(near & (np.abs(along).max(axis=1) <= _STRAIGHT), 1.0, 0.0)
+    # Near the optimum, a step that moves no margin by more than 1/2 cannot double a curvature, so it cannot increase
+    # the objective: the whole step is taken without further evaluation.
+    t = np.where(near & (np.abs(along).max(axis=1) <= 0.5), 1.0, 0.0)
     waiting, trial, reached = np.flatnonzero(t == 0), 1.0, value.copy()
     if not waiting.size:
         return t, margins, flat, reached
     if len(margins) < len(C):
         margins, flat = (np.broadcast_to(part, along.shape) for part in (margins, flat))
-    there = np.empty_like(along), np.empty_like(along)  # who stays without a step leaves, and asks for neither
+    there = np.empty_like(along), np.empty_like(along)  # problems without a step stop and need neither
     for _ in range(40):
         whole = len(waiting) == len(C)
         line = margins + along if whole else margins[waiting] + along[waiting]
-        bent, losses = _logistic(line, _own(mass, waiting))
+        bent, losses = _summed(line, _own(mass, waiting))
         moved = C[waiting] + trial * step[waiting]
         found = losses + 0.5 * (penalty[waiting] * moved**2).sum(axis=1)
         good = found <= value[waiting] + 1e-4 * trial * fall[waiting]
@@ -255,78 +266,47 @@ def _line_search(
     return t, *there, reached
 
 
-def interior_hinge(
-    rows: Array, mass: Array, penalty: Array, start: Array, *, passes: int, tol: float, snapshot: int | None, beat: Beat
-) -> Found:
+def interior_hinge(rows: Array, mass: Array, penalty: Array, start: Array, limits: Limits) -> Found:
     """Average hinge problems by a primal-dual interior-point method (Mehrotra's predictor-corrector).
 
     min 1/2 w'Pw + c'xi with xi >= 0 and slack s = m + xi - 1 >= 0 has multipliers a for s and c - a for xi, and the
     optimum has Pw = sum of a * y * z, a * s = 0 and (c - a) * xi = 0. Eliminating all but w leaves one system with a
-    weighted Gram matrix a step (Ferris & Munson 2002). Parameters as in :func:`newton_logistic`; every mass is
+    weighted Gram matrix per step (Ferris & Munson 2002). Parameters as in :func:`newton_logistic`; every mass is
     positive. The best point so far is kept, so more passes never end higher.
 
     Examples
     --------
     >>> rows, ones = np.array([[-1.0], [-2.0], [1.0]]), np.ones((1, 1))
-    >>> settings = {"passes": 50, "tol": 1e-6, "snapshot": None, "beat": lambda number: None}
-    >>> interior_hinge(rows, np.ones(3), 1e-3 * ones, ones, **settings)[0].round(4).tolist()
+    >>> interior_hinge(rows, np.ones(3), 1e-3 * ones, ones, Limits(50, 1e-6))[0].round(4).tolist()
     [[0.5]]
     """
-    book = Book(start, passes, snapshot)
+    book, tol, total = Book(start, limits), limits.tol, mass.sum()
     C, best, lowest = start, start.copy(), np.full(len(start), np.inf)
     margins = -(C @ rows.T)
     inner = _centered(margins - 1, mass)
-    least, idle, number = np.full(len(C), np.inf), np.zeros(len(C), dtype=int), 1
-    for number in range(1, passes + 1):
+    least, idle = np.full(len(C), np.inf), np.zeros(len(C), dtype=int)
+    for number in range(1, limits.passes + 1):
         value = np.maximum(1 - margins, 0) @ mass + 0.5 * (penalty * C**2).sum(axis=1)
         better = value < lowest
         best[better], lowest = C[better], np.minimum(value, lowest)
         off = penalty * C + inner[2] @ rows  # the dual residual; rows are -y * z
         gap = (inner[2] * inner[0] + inner[3] * inner[1]).sum(axis=1) + np.abs(off * C).sum(axis=1)
-        idle = np.where(gap < 0.9 * least, 0, idle + 1)  # a gap that no longer shrinks has met rounding
+        idle = np.where(gap < 0.9 * least, 0, idle + 1)  # a gap that no longer shrinks is rounding error
         least = np.fmin(gap, least)
-        enough = max(tol**2, _GAP) * np.maximum(lowest, max(tol, 1e-6) * mass.sum())
-        done = (gap <= enough) | ((idle >= _PATIENCE) & (gap <= 1e-5 * mass.sum()))
-        ending = done | (number == passes)
+        enough = max(tol**2, 1e-8) * np.maximum(lowest, max(tol, 1e-6) * total)
+        done = (gap <= enough) | ((idle >= 8) & (gap <= 1e-5 * total))
+        ending = done | (number == limits.passes)
         if ending.any():
             book.bounds[book.active[ending]] = hinge_bounds(rows, mass, penalty[ending], inner[2][ending])
         kept = book.note(number, best, done)
-        beat(number)
         if not kept.size:
             break
         C, best, lowest, least, idle, penalty = (a[kept] for a in (C, best, lowest, least, idle, penalty))
         C, inner = _interior_step(rows, penalty, C, inner[:, kept], off[kept])
         margins = -(C @ rows.T)
-        inner[1] = inner[0] - (margins - 1)  # holds s = m + xi - 1 against rounding
-        np.maximum(inner, _INNERMOST, out=inner)  # far from denormal numbers, which are slow
-    return book.close(number)
-
-
-def hinge_bounds(rows: Any, mass: Array, penalty: Array, dual: Array) -> Array:
-    """Lower bounds (problems,) of average hinge problems by points (problems, samples) of their dual.
-
-    ``sum a - sum_j (sum a * rows_j)^2 / (2 penalty_j)`` for any 0 <= a <= mass; where nothing penalises a coordinate
-    its sum has to be zero, so the heavier side is scaled down. Only the last coordinate is repaired: at alpha = 0,
-    where no coordinate has a penalty, the bound is 0.
-
-    Examples
-    --------
-    >>> rows, half = np.array([[-1.0, 1.0], [-1.0, -1.0]]), np.full((1, 2), 0.5)
-    >>> hinge_bounds(rows, np.ones(2), np.array([[1.0, 0.0]]), half).tolist()
-    [0.5]
-    """
-    dual = np.clip(dual, 0, mass)
-    last = rows[:, -1] if isinstance(rows, np.ndarray) else rows[:, [-1]].toarray()[:, 0]
-    if (penalty[:, -1] == 0).any():
-        ahead, behind = dual @ np.maximum(last, 0), dual @ np.maximum(-last, 0)
-        least = np.minimum(ahead, behind)
-        sides = [np.where(side > 0, least / np.where(side > 0, side, 1), 0)[:, None] for side in (ahead, behind)]
-        free = penalty[:, -1:] == 0
-        dual = dual * np.where(free, np.where(last > 0, sides[0], np.where(last < 0, sides[1], 1)), 1)
-    across = Judged(rows, last, "none").sums(dual) ** 2
-    across[:, -1] *= penalty[:, -1] > 0
-    bound = dual.sum(axis=1) - (across / (2 * np.where(penalty > 0, penalty, 1e-300))).sum(axis=1)
-    return np.where(bound > 0, bound, 0.0)
+        inner[1] = inner[0] - (margins - 1)  # s = m + xi - 1 despite rounding
+        np.maximum(inner, 1e-14, out=inner)  # denormal numbers are slow
+    return book.close()
 
 
 def _centered(beyond: Array, mass: Array) -> Array:
@@ -349,17 +329,17 @@ def _interior_step(rows: Array, penalty: Array, C: Array, inner: Array, off: Arr
 
     def direction(target: Array | float, bend_a: Array | float, bend_b: Array | float) -> tuple[Array, Array]:
         first, second = (target - bend_a) / dual - slack, (target - bend_b) / rest - short
-        wanted = (first - second) / spread
-        step = _solve(matrices, penalty, -(wanted @ rows) - off)
-        change = wanted + (step @ rows.T) / spread
+        goal = (first - second) / spread
+        step = _solve(matrices, penalty, -(goal @ rows) - off)
+        change = goal + (step @ rows.T) / spread
         return step, np.stack([first - slack / dual * change, second + short / rest * change, change, -change])
 
     def longest(moves: Array) -> Array:
         return 1 / np.maximum((-moves / inner).max(axis=(0, 2)), 1.0)[:, None]
 
     _, moves = direction(0.0, 0.0, 0.0)
-    aimed = inner + longest(moves) * moves
-    left = (aimed[2] * aimed[0] + aimed[3] * aimed[1]).sum(axis=1, keepdims=True) / (2 * slack.shape[1])
+    predicted = inner + longest(moves) * moves
+    left = (predicted[2] * predicted[0] + predicted[3] * predicted[1]).sum(axis=1, keepdims=True) / (2 * slack.shape[1])
     step, moves = direction((left / mean) ** 3 * mean, moves[2] * moves[0], moves[3] * moves[1])
-    far = 0.995 * longest(moves)
-    return C + far * step, inner + far * moves
+    length = 0.995 * longest(moves)
+    return C + length * step, inner + length * moves

@@ -9,6 +9,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import take_smallest
 from ..losses import Loss, get_loss
+from .certificate import balance
 from .cuts import LookSums, LossWindow, add_up
 
 LANES = 8  # the kernel's rows come in multiples of it
@@ -207,10 +208,7 @@ def lower_bound(heights: Array, pulls: Array, across: Array, penalty: Array) -> 
     If the last coordinate has no penalty, its pulls must sum to zero, so the heavier side is scaled down.
     """
     if penalty[-1] == 0:
-        sides = pulls * across[-1]
-        ahead, behind = np.maximum(sides, 0).sum(), np.maximum(-sides, 0).sum()
-        least = min(ahead, behind)
-        factors = np.where(sides > 0, least / max(ahead, 1e-300), np.where(sides < 0, least / max(behind, 1e-300), 1.0))
+        factors = np.where(pulls != 0, balance((pulls * across[-1])[None])[0], 1.0)
         heights, pulls = heights * factors, pulls * factors
     penalized = penalty > 0
     pulled = across[penalized] @ pulls

@@ -1,15 +1,15 @@
-"""Hundreds of problems at once: every (loss, aggregate, k, alpha) and fold as rows of one matrix.
+"""Hundreds of problems at once: every (loss, aggregate, k, alpha) and fold is a row of one matrix.
 
-Work that is the same is done once: `close`, `close_decay` and `atk` with k = n *are* `average`; all decay runs of one
-(loss, alpha, fold) grow from one convex root; problems that occur twice are solved once; converged problems leave.
+The same work is done only once: `close`, `close_decay` and `atk` with k = n *are* `average`; all decay runs of one
+(loss, alpha, fold) start from one average; equal problems are solved once; converged problems leave.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,15 @@ from .certificate import counts
 from .checks import check_problems
 from .convex import Roots, minimize
 from .crew import Crew
-from .design import Design
-from .kernels import make_mass
+from .design import Design, least_squares_start, make_design, merge_duplicates
+from .kernels import Mass, make_mass
 from .many import FROM_ROWS
-from .prepared import NOT_FINITE, Prepared
+from .newton import Limits
 from .steps import Rows, descend
 
-#: Entries of a design below which BLAS threads wait for each other longer than they work.
+#: Entries of a design below which BLAS threads spend more time waiting than working.
 SMALL_DESIGN = 1 << 20
+NOT_FINITE = "a solution is not finite; scale the features (StandardScaler) or raise alpha"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,44 @@ class Progress:
     step: int
     steps: int
     active: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A training set ready for several sweeps; a search runs four or five."""
+
+    design: Design
+    features: int
+    _starts: dict[int, Array] = field(default_factory=dict)
+
+    @cached_property
+    def masses(self) -> list[Mass]:
+        """The folds' masses in the type of the design."""
+        return [make_mass(mass, self.design.signed.dtype.type) for mass in self.design.masses]
+
+    def least_squares(self, fold_of: Array) -> Array:
+        """The least-squares starts of problems on these folds, (problems, coordinates); computed once per fold."""
+        missing = [fold for fold in np.unique(fold_of).tolist() if fold not in self._starts]
+        self._starts.update(zip(missing, least_squares_start(self.design, missing), strict=True))
+        return np.stack([self._starts[fold] for fold in fold_of.tolist()])
+
+
+def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_intercept: bool, dtype: Any) -> Prepared:
+    """Prepare data that :func:`closecall.solvers.solve` would accept unchanged, with masses (folds, samples)."""
+    X, y, masses = merge_duplicates(X, y, masses)
+    with _finite_results():
+        design = make_design(X, y, masses, fit_intercept=fit_intercept, penalize=penalize_intercept, dtype=dtype)
+    return Prepared(design, int(X.shape[1]))
+
+
+@contextlib.contextmanager
+def _finite_results() -> Iterator[None]:
+    """Ignore overflow, which the caller finds in the results, and report what LAPACK refuses in the same way."""
+    with np.errstate(all="ignore"):
+        try:
+            yield
+        except np.linalg.LinAlgError as error:
+            raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
 
 
 def sweep(
@@ -63,15 +102,12 @@ def sweep(
     -------
     coef : array (problems, features)
     intercept, n_iter, bounds : arrays (problems,)
-        The last are lower bounds of the minima, 0 where none is known.
+        The bounds are lower bounds of the minima, 0 where none is known.
     """
     problems = check_problems(problems, tol, max_iter=max_iter, threads=threads, memory_limit=memory_limit)
-    with np.errstate(all="ignore"):  # non-finite results raise below
-        try:
-            batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
-            coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
-        except np.linalg.LinAlgError as error:
-            raise FloatingPointError(f"{NOT_FINITE} ({error})") from None
+    with _finite_results():
+        batch = _Batch(prepared, problems, fold_of, max_iter, tol, memory_limit, threads, callback, extra_iter)
+        coordinates, used, bounds = batch.run(_starts(prepared, init, fold_of, problems))
         coef, intercept = prepared.design.to_parameters(coordinates)
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
         raise FloatingPointError(NOT_FINITE)
@@ -79,11 +115,11 @@ def sweep(
 
 
 def _starts(prepared: Prepared, init: Any, fold_of: Array, problems: list[Problem]) -> Array:
-    """Start coordinates, (problems, coordinates)."""
     design, features = prepared.design, prepared.features
     if isinstance(init, str):
         if init == "least_squares":
-            # What begins convex ends at the same place from anywhere, and least squares of many columns cost more.
+            # A run that begins with an average ends at the same place from any start, and least squares is expensive
+            # for many columns.
             if design.basis is None and all(_begins_convex(problem) for problem in problems):
                 return np.zeros((len(fold_of), design.rank))
             return prepared.least_squares(fold_of)
@@ -109,10 +145,10 @@ def _begins_convex(problem: Problem) -> bool:
     return get_loss(problem.loss).convex and (aggregate.plain or aggregate.decays)
 
 
-def _from_sample(design: Design, roots: Roots, start: Array, how: dict[str, Any]) -> Array:
-    """Starts on many dense examples: the minimum of every twelfth, or of 25,000, for the middle alpha of each fold.
+def _from_sample(design: Design, roots: Roots, start: Array, limits: Limits) -> Array:
+    """Starts for many dense examples: the minimum on every twelfth, or on 25,000, for the middle alpha of each fold.
 
-    Halves the time of the averages of a search over 100,000 x 20.
+    This halves the time of the averages in a search over 100,000 x 20.
     """
     step = min(12, design.samples // 25_000)
     if design.samples < FROM_ROWS or not isinstance(design.signed, np.ndarray):
@@ -126,7 +162,7 @@ def _from_sample(design: Design, roots: Roots, start: Array, how: dict[str, Any]
     middle = np.array([group[len(group) // 2] for group in alike.values()])
     part = Roots([roots.loss[row] for row in middle], roots.fold[middle], roots.alpha[middle] / step)
     own = [make_mass(mass, design.signed.dtype.type) for mass in masses]
-    found, start = minimize(few, part, own, start[middle], snapshot=None, **how)[0], start.copy()
+    found, start = minimize(few, part, own, start[middle], replace(limits, snapshot=None))[0], start.copy()
     for place, group in zip(found, alike.values(), strict=True):
         start[group] = place
     return start
@@ -134,7 +170,7 @@ def _from_sample(design: Design, roots: Roots, start: Array, how: dict[str, Any]
 
 @dataclass
 class _Batch:
-    """One call of solve: the distinct rows, and how they are run."""
+    """One call of :func:`sweep`."""
 
     prepared: Prepared
     problems: list[Problem]
@@ -149,15 +185,16 @@ class _Batch:
     def __post_init__(self) -> None:
         self.design, self.masses = self.prepared.design, self.prepared.masses
         bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
-        # NumPy keeps about six arrays of a block's shape, which should stay in cache (measured: flat 0.3-2 MB); the
-        # compiled kernel keeps one, and products with more rows are faster (4.3 ns an element for 5 rows, 1.3 for 110).
+        # NumPy keeps about six arrays of a block's shape, which should stay in cache (equally fast from 0.3 to 2 MB).
+        # The compiled kernel keeps one, and products with more rows are faster (4.3 ns an element for 5 rows, 1.3 for
+        # 110).
         limit = self.memory_limit // self.threads
         self.block_rows = max(1, min(1 << 19, limit // 6) // bytes_per_row)
         self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
         self.crew = Crew(self.threads)
 
     def run(self, start: Array) -> tuple[Array, Array, Array]:
-        """Coordinates, steps used and lower bounds (0: none is known) of every problem."""
+        """Coordinates, steps used and lower bounds (0 if unknown) of every problem."""
         keys = [self._key(index, start) for index in range(len(self.problems))]
         row_of, first = _distinct(keys)
         rows, start = self._rows([keys[index] for index in first]), start[first]
@@ -169,7 +206,7 @@ class _Batch:
         return C[row_of], used[row_of], bounds[row_of]
 
     def _key(self, index: int, start: Array) -> tuple[Any, ...]:
-        """The sort key of a row: everything that distinguishes it, in the order used to form blocks."""
+        """Everything that distinguishes a row."""
         problem, fold = self.problems[index], int(self.fold_of[index])
         name, total = problem.aggregate, self.masses[fold].total
         k, m = counts(problem, total)
@@ -210,22 +247,19 @@ class _Batch:
         third = last_convex_step(self.steps)
         roots = Roots(rows.loss[index].tolist(), rows.fold[index], rows.alpha[index])
         only_grows = budget == third < self.steps + self.extra
-        # Of many columns, an average that decay runs only start from need not be exact.
+        # With many columns, an average that only starts decay runs need not be exact.
         tol = max(self.tol, 3e-3) if self.design.basis is None and only_grows else self.tol
-        how: dict[str, Any] = {"passes": budget, "tol": tol, "block_rows": self.block_rows}
-        how["beat"] = lambda step: self._beat("convex", step, len(index))
-        begun = _from_sample(self.design, roots, start[index], how)
-        return minimize(self.design, roots, self.masses, begun, snapshot=third, **how)
+        limits = Limits(budget, tol, self.block_rows, third, lambda step: self._beat("convex", step, len(index)))
+        return minimize(self.design, roots, self.masses, _from_sample(self.design, roots, start[index], limits), limits)
 
     def _share(self, stepping: Array, rows: Rows, C: Array, used: Array) -> None:
-        """Run the stepping rows, divided among the threads in pieces that keep equal work together."""
+        """Run the stepping rows, divided among the threads, with similar rows side by side."""
         some = rows.take(stepping)
         order = stepping[np.lexsort((some.k, some.aggregate, some.loss, some.fold))]
         work = len(order) * self.design.samples
         pieces = 1 if self.threads == 1 else self.threads * (4 if work > 400_000 * self.threads else 1)
         parts = [part for part in np.array_split(order, pieces) if part.size]
-
-        # Without a callback or other threads nobody listens, and to report would cost more than a step.
+        # Without a callback or other threads, reports have no use and would cost more than a step.
         heard = partial(self._beat, "steps") if self.callback is not None or self.threads > 1 else None
 
         def task(part: Array) -> Any:
@@ -246,7 +280,7 @@ class _Batch:
 
 
 def _distinct(keys: list[tuple[Any, ...]]) -> tuple[Array, Array]:
-    """For each key the number of its first occurrence among the distinct ones, and where those are."""
+    """For each key its number among the distinct keys, and where those first occur."""
     number = {key: place for place, key in enumerate(dict.fromkeys(keys))}
     number_of = np.array([number[key] for key in keys])
     return number_of, np.unique(number_of, return_index=True)[1]
@@ -260,4 +294,4 @@ def _averages(rows: Rows) -> Array:
 
 @cache
 def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # looks through all loaded libraries: 8 ms, once
+    return ThreadpoolController()  # inspecting all loaded libraries takes 8 ms

@@ -155,7 +155,7 @@ def test_names_are_text_and_holes_are_told(wide: Page) -> None:
     wide.keyboard.press("Enter")
     assert "<i>constant</i>" in wide.locator("#holes").inner_text()
     assert "closecall reproduce --datasets 'a b'" in wide.locator("#repeat").inner_text()
-    assert "Mean gain" in wide.locator("#summary").inner_text()
+    assert "mean gain" in wide.locator("#summary").inner_text()
     assert wide.locator("img").count() == 0
     assert wide.evaluate("window.hacked") is None
 

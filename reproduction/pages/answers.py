@@ -77,7 +77,7 @@ def _counted(records: Sequence[Row]) -> str:
         mine = [row for row in records if row["suite"] == suite]
         medians = {name: np.median([row[name] for row in mine]) for name in ("rows", "features")}
         parts.append(said("answer.counted", sets=len(mine), suite=suite, **medians))
-    return f"Available: {'; '.join(parts)}."
+    return f"The available data sets are {', and '.join(parts)}."
 
 
 def _chosen(records: Sequence[Row]) -> str:
@@ -93,7 +93,7 @@ def _simulated(records: Sequence[Row]) -> str:
     place = ("paper", LOSSES[0], METHODS[1])
     mine = [row for row in records if (row["protocol"], row["loss"], row["method"]) == place and "gain" in row]
     most = {row["contamination"]: row for row in sorted(mine, key=lambda row: row["level"])}
-    parts = [f"{kind} ({row['level']} examples) {row['gain']:+.1f} points" for kind, row in most.items()]
+    parts = [f"{row['gain']:+.1f} points with {kind} ({row['level']} examples)" for kind, row in most.items()]
     return said("answer.simulated", parts=", ".join(parts))
 
 
@@ -116,7 +116,7 @@ def _exact(records: Sequence[Row]) -> str:
     for name in dict.fromkeys(row["set"] for row in records):
         at = {(row["method"], row["loss"]): row["above_bound"] for row in records if row["set"] == name}
         close, average = at["close", "logistic"], at["average", "logistic"]
-        parts.append(f"{title(name)}: close-k {close}, average logistic loss {average}")
+        parts.append(f"{close} and {average} more on {title(name)}")
     return said("answer.exact", parts="; ".join(parts))
 
 

@@ -33,10 +33,10 @@ LEAST_WINS, MOST_LOSSES = 0.20, 0.02
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
-    "level": "No clear difference between close decay and average over all data sets",
+    "level": "There is no clear difference between close decay and average over all data sets",
     "lifted": "Close decay gains on average, but the gain comes from a few data sets",
     "pulled": "Close decay loses on average, but the loss comes from a few data sets",
-    "few": "Too few data sets for a verdict",
+    "few": "There are too few data sets to draw a conclusion",
 }
 
 

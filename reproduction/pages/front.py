@@ -114,7 +114,7 @@ def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
     for row in covered:
         if row["missing"]:
             names = Paragraph(", ".join(map(title, row["missing"])) + ".")
-            yield Fold(f"{len(row['missing'])} not complete yet: {_covered_name(row)}", (names,))
+            yield Fold(f"Incomplete data sets ({len(row['missing'])}): {_covered_name(row)}", (names,))
 
 
 def _covered_name(row: Row) -> str:
@@ -163,7 +163,9 @@ def _made(campaign: Campaign) -> Iterator[Block]:
         cells = sum(line.run in places for line in campaign.lines.values())
         days = [time.strftime("%Y-%m-%d", time.gmtime(campaign.runs[place]["started"])) for place in places]
         facts = "; ".join(_facts(json.loads(text)))
-        yield Paragraph(f"{cells} cells, runs begun {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}.")
+        yield Paragraph(
+            f"{cells} cells, from runs started on {' to '.join(dict.fromkeys((days[0], days[-1])))}: {facts}."
+        )
     sets = len({line.cell.dataset for line in campaign.lines.values()})
     recipes = sorted({line.cell.recipe for line in campaign.lines.values()})
     text = said("front.cells", cells=len(campaign.lines), sets=sets, recipes=", ".join(map(str, recipes)))

@@ -213,7 +213,9 @@ def _target_page(
     cells = [row for row in agreed if row["table"] == target.name]
     blocks += [folded(_cells_table(cells, protocol)) for protocol in dict.fromkeys(row["protocol"] for row in cells)]
     if cells:
-        blocks.append(Link("comparison", "comparison.md", "Which cells agree with the paper's: ", "."))
+        blocks.append(
+            Link("comparison", "comparison.md", "All cells that differ from the paper's are listed in the ", ".")
+        )
     return [*blocks, *_coverage_blocks(parts, covered)]
 
 
@@ -241,13 +243,13 @@ def _cells_table(rows: Sequence[Row], protocol: str) -> Table:
         "cell": "{cell} ({model:.3}., {loss:.3}.)", "ours": "{ours:.2f}", "95 % interval": "{low:.2f} to {high:.2f}",
         "paper": "{published:.2f}", "diff.": "{difference:+.2f}", "p": lambda row: p_value(row["p"]),
     }  # fmt: skip
-    return table_of("cells", f"Every cell beside the paper's, {protocol} protocol", columns, mine)
+    return table_of("cells", f"Every cell next to the paper's, {protocol} protocol", columns, mine)
 
 
 def _comparison_page(agreed: Sequence[Row]) -> list[Block]:
     blocks: list[Block] = [Heading("Our tables against the published ones, cell by cell", 1)]
     if not agreed:
-        return [*blocks, Paragraph("Nothing that the paper published is complete yet.")]
+        return [*blocks, Paragraph("No published table is complete yet.")]
     summary = agreement_summary(agreed)
     blocks += [Paragraph(agreement_answer(summary), strong=True), Tabled(summary)]
     blocks.append(Paragraph(said("note.comparison")))

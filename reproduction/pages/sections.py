@@ -213,17 +213,17 @@ def _figure2(section: Section, job: Job, archive: Archive) -> None:
     if not records:
         section.notes.append("None of the data sets is available locally.")
         return
-    section.draw("figure2", figures.sizes(records), "Examples and features of the available data sets, on log scales.")
+    section.draw(
+        "figure2", figures.sizes(records), "Numbers of examples and features of the available data sets, on log scales."
+    )
     rows = []
     for suite in job.suites:
         chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
         if chosen:
             spans = [f"{min(column)} / {np.median(column):g} / {max(column)}" for column in zip(*chosen, strict=True)]
             rows.append((suite, str(len(chosen)), *spans))
-    header = ("suite", "sets", "rows: least / median / most", "features: likewise")
-    section.tables.append(
-        Table("figure2", "Sizes of the data sets that were available", header, tuple(rows), tuple(records))
-    )
+    header = ("suite", "sets", "rows: min / median / max", "features: min / median / max")
+    section.tables.append(Table("figure2", "Sizes of the available data sets", header, tuple(rows), tuple(records)))
 
 
 def _figure5(section: Section, job: Job, archive: Archive) -> None:

@@ -25,11 +25,11 @@ CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "jo
 def notes_on(scores: Scores) -> tuple[str, ...]:
     """How the numbers were computed and which data sets are missing."""
     notes = [
-        f"{len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, {scores.model} model, "
-        f"{scores.protocol} protocol."
+        f"The numbers are for {len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, the "
+        f"{scores.model} model and the {scores.protocol} protocol."
     ]
     if scores.splits == 1:
-        notes.append("One split cannot be tested: no difference counts as significant.")
+        notes.append("With one split nothing can be tested, so no difference counts as significant.")
     if scores.holes:
         # Many reasons under every table would bury it: beyond a few, names here and reasons with the section.
         few = len(scores.holes) <= 4
@@ -59,11 +59,12 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
     places = [(i, j) for i in range(len(METHODS)) for j in range(len(METHODS)) if i != j]
     records = [_pair_record(scores, criterion, place, fractions, theirs, published) for place in places]
-    notes = ["Fraction of data sets on which the column's method beats the row's."]
+    notes = ["Entries are fractions of data sets on which the column's method beats the row's."]
     if published is not None:
         denominators = " or ".join(map(str, published.denominators[scores.model]))
         notes.append(
-            f"In brackets: the values of the paper's {published.name} (consistent with {denominators} data sets)."
+            f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}, which are "
+            f"consistent with {denominators} data sets."
         )
     table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
@@ -124,7 +125,10 @@ def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
         if given:
             rows.append(("  paper", *(f"{value:.2f}" for _, value in given)))
             rows.append(("  difference", *(f"{error - value:+.2f}" for error, value in given)))
-    notes = ["Mean test error in percent; * differs from average (p < 0.05 by the protocol's test)."]
+    notes = [
+        "Entries are mean test errors in percent; a star marks a difference from average (p < 0.05 by the "
+        "protocol's test)."
+    ]
     if published and scores.datasets:
         notes.append(_claim(scores, loss))
     table = _table("errors", "Test errors", scores, loss, {}, records, notes)
@@ -166,7 +170,7 @@ def gain_table(scores: Scores, loss: str) -> Table:
         "data set": "{dataset}", "average": "{average:.2f}", "close decay": "{close_decay:.2f}", "gain": "{gain:+.2f}",
         "p": lambda record: p_value(record["p"]),
     }  # fmt: skip
-    note = f"Mean test accuracy in percent, gain in points, p by the protocol's test{corrected}."
+    note = f"Accuracies are means in percent, gains are in points, and p is that of the protocol's test{corrected}."
     return _table("gains", "Close decay against average", scores, loss, columns, records, [note])
 
 

@@ -15,7 +15,7 @@ def said(name: str, /, **values: Any) -> str:
     Examples
     --------
     >>> said("answer.ranges", pairs=8, named="atk on 3")
-    'The lowest test error, over 8 pairs of a set and a loss: atk on 3.'
+    'The lowest test error is that of atk on 3 of 8 combinations of a data set and a loss.'
     """
     section, _, key = name.partition(".")
     return " ".join(_WORDS[section][key].split()).format_map(values)

@@ -274,19 +274,19 @@ def page(rows: list[Row], figure: Path) -> str:
     return "\n".join(
         [
             "# Guards on noise\n",
-            "**If labels have nothing to do with the columns, guards leave their baseline in at most "
-            f"{most['taken']:.1%} of the runs in any of {len(rows)} cases** (the largest: "
+            "**If the labels are independent of the columns, guards leave their baseline in at most "
+            f"{most['taken']:.1%} of the runs in each of {len(rows)} cases** (the largest share is that of "
             f"{most['decides']}, {most['rows']}). "
             f"The mean reported gain of rules is within two standard errors of 0 in {near} of {len(rules)} cases; by "
-            "chance one in twenty is not.\n",
+            "chance it would be outside in one case out of twenty.\n",
             "*Rules* predict the sign of one column each. They learn nothing, so the true gain over the baseline, "
             "another column, is exactly 0. *Learners* are naive Bayes, the nearest neighbour and a tree against "
             "logistic regression; *threshold* is the exact threshold of logistic regression, *close-k* the search "
             "with three penalties. Gains of classifiers that learn need not be 0 on average: "
-            "[the folds](../statistics.md#what-a-guards-standard-error-is) tell them the class balance, "
-            "and learners are trained on the rows that choose "
-            "among them. All other settings are defaults. 400 rows; groups, if any, are passed to the guard "
-            "(both users and items). The seed of a run is its number.\n",
+            "[the folds](../statistics.md#what-a-guards-standard-error-is) reveal the class balance, and learners are "
+            "trained on the rows that are used to select among them. Tables have 400 rows; groups, if any, are passed "
+            "to the guard (both users and items). All other settings are defaults, and the seed of a run is its "
+            "number.\n",
             markdown(header, lines),
             made_by("level"),
         ]

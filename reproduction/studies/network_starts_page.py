@@ -120,15 +120,15 @@ def _answer(found: Counts) -> str:
         [found[NEW, ALL, loss, stem] for loss in LOSSES] for stem in ("equal", "released", "starts")
     )
     helps = [loss for loss, each in zip(LOSSES, left, strict=True) if each and each.low > 0]
-    word = f"helps with the {' and the '.join(helps)} loss" if helps else "is not found to help"
+    word = f"helps with the {' and the '.join(helps)} loss" if helps else "does not help significantly"
     return (
-        f"**Once average has as many random starts, close decay {word}: over {_both(left[:1], 'sets')} sets the mean "
+        f"**If average has as many random starts, close decay {word}: over {_both(left[:1], 'sets')} sets the mean "
         f"difference is {_both(left, 'difference')} points (logistic and hinge loss, 95 % intervals), and it is "
-        f"significantly better on {_both(left, 'better')} of the sets and worse on {_both(left, 'worse')}.** Counted "
-        "as in the released experiments, where every setting has a new start and close decay is therefore chosen among "
-        f"two to five times as many networks as average, it is better on {_both(counted, 'better')} and worse on "
-        f"{_both(counted, 'worse')} (mean difference {_both(counted, 'difference')}); the further starts alone are "
-        f"worth {_both(given, 'difference')} points to average.\n"
+        f"significantly better on {_both(left, 'better')} of the sets and worse on {_both(left, 'worse')}.** In the "
+        "released experiments every setting has a new start, so close decay is chosen among two to five times as many "
+        f"networks as average; counted in that way, it is better on {_both(counted, 'better')} and worse on "
+        f"{_both(counted, 'worse')} (mean difference {_both(counted, 'difference')}). The additional starts alone "
+        f"change average by {_both(given, 'difference')} points.\n"
     )
 
 
@@ -137,22 +137,26 @@ def _both(counts: Sequence[Count | None], what: str) -> str:
 
 
 def _method(rows: Sequence[Row], ways: Sequence[tuple[str, str]]) -> str:
-    sets = ", ".join(
-        f"{way} {len({row['set'] for row in rows if (row['way'], row['suite']) == (way, suite)})} {SUITES[suite]} sets"
+    sets = "; ".join(
+        f"{way}, {len({row['set'] for row in rows if (row['way'], row['suite']) == (way, suite)})} {SUITES[suite]} sets"
         for way, suite in ways
     )
     return (
-        f"Run: {sets}; {rows[0]['splits']:.0f} splits, the paper's protocol and test.\n\n"
-        f"- *{ONE}*: all settings of a split begin at one random network, {NETWORK_STEPS} steps of Adam;\n"
-        f"- *{NEW}*: the same steps, but every (alpha, k) of every method begins at a random network of its own, as in "
+        f"All runs have {rows[0]['splits']:.0f} splits and use the paper's protocol and test. They are: {sets}.\n\n"
+        f"- *{ONE}*: all settings of a split start from the same random network and take {NETWORK_STEPS} steps of "
+        "Adam;\n"
+        f"- *{NEW}*: the same steps, but every (alpha, k) of every method starts from its own random network, as in "
         "the released experiments;\n"
-        "- *average, equal starts*: as many networks of average as close decay has settings, for each alpha as many as "
-        "there are k, chosen by the same validation rows; the first of each is average's own;\n"
-        "- *released descent*: that of the released code (momentum 0.9, rate 1 on the sum of the losses, halved with a "
-        "return to the best so far when the training aggregate exceeds 1.1 times the lowest, alpha on all parameters; "
-        f"all but close decay end when they hardly move), on PMLB sets of at most {MAX_VALUES:,} values, our divisions "
-        f"and grid; {LONG:,} steps on ten of them.\n\n"
-        "The paper's text gives neither rate nor steps for its networks; its released code gives both.\n"
+        "- *average, equal starts*: average has as many networks as close decay has settings (for each alpha, one for "
+        "each k), and the best is chosen on the same validation rows; the first network for each alpha is that of "
+        "average itself;\n"
+        "- *released descent*: the descent of the released code, on PMLB sets of at most "
+        f"{MAX_VALUES:,} values with our divisions and grid ({LONG:,} steps on ten of them). It has momentum 0.9 and a "
+        "rate of 1 on the sum of the losses, with the penalty on all parameters. When the training aggregate exceeds "
+        "1.1 times its lowest value, the rate is halved and the run returns to its best point. All methods except "
+        "close decay stop when they hardly move.\n\n"
+        "The paper's text gives neither the rate nor the number of steps of its networks; its released code gives "
+        "both.\n"
     )
 
 
@@ -169,9 +173,9 @@ def _comparisons(found: Counts, ways: Sequence[tuple[str, str]]) -> str:
     columns = [text for name in names for text in (f"{name}: better / worse", "two points", "mean")]
     return (
         markdown(["way", "loss", "sets", *columns], lines)
-        + "\n\nBetter / worse: sets with p < 0.05 by the paper's test, in brackets after Holm's correction over the "
-        "sets. Two points: sets better and worse by at least that. Mean: the mean difference in points, with its 95 % "
-        "interval (bootstrap over the sets).\n"
+        + "\n\n*Better / worse* counts the sets with p < 0.05 by the paper's test, in brackets after Holm's correction "
+        "over the sets; *two points* counts the sets that are better or worse by at least two points; *mean* is the "
+        "mean difference in points, with its 95 % interval (bootstrap over the sets).\n"
     )
 
 
@@ -205,8 +209,9 @@ def _agreement(rows: Sequence[Row]) -> str:
     ]  # fmt: skip
     return "\n".join(
         [
-            "Cells of the network halves that are within sampling error of the published ones (p >= 0.05, as in "
-            "[the comparison](comparison.md)), both ways on the same sets.\n",
+            "The table counts the cells of the network halves that are within sampling error of the published ones "
+            "(p >= 0.05, as in [the comparison](comparison.md)), with one start and with new starts on the same "
+            "sets.\n",
             markdown(header, lines), "\n<details markdown><summary>Every cell</summary>\n",
             markdown(["cell", ONE, NEW, "published"], every), "\n</details>",
         ]
@@ -231,5 +236,5 @@ def _sets(rows: Sequence[Row]) -> str:
         for row in chosen
     ]  # fmt: skip
     header = ["way", "set", "loss", *(LABELS[each] for each in METHODS), "p, average", "p, equal starts"]
-    note = "p of close decay against average and against average with equal starts."
-    return markdown(header, lines) + f"\n\nTest accuracies in percent; {note}\n"
+    note = "the p-values compare close decay with average and with average with equal starts."
+    return markdown(header, lines) + f"\n\nAccuracies are test accuracies in percent; {note}\n"

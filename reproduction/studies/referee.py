@@ -229,11 +229,11 @@ def page(rows: list[Row], figure: Path) -> str:
             f"{of_sets(choice['up'], choice['sets'])} sets and a point or more worse on "
             f"{of_sets(choice['down'], choice['sets'])}.** Its mean accuracy is {abs(ahead):.2f} points "
             f"{'above' if ahead >= 0 else 'below'} that of {LABELS[best['method']]}, the best single contender. "
-            f"If the labels are pure noise ({SHAPE[0]} rows, {SHAPE[1]} columns) it left the baseline in "
+            f"If the labels are pure noise ({SHAPE[0]} rows, {SHAPE[1]} columns), it leaves the baseline in "
             f"{_often(of_noise[CHOICE])}.\n",
-            f"That is with the default guard of {default:g} standard errors. "
+            f"These figures are for the default guard of {default:g} standard errors. "
             + " ".join(
-                f"With {guard:g}, counted from the same fits, it is a point better on "
+                f"With {guard:g}, computed from the same fits, it is a point better on "
                 f"{of_sets(at[name]['up'], at[name]['sets'])} sets and a point worse on "
                 f"{of_sets(at[name]['down'], at[name]['sets'])}, and on noise it leaves the baseline in "
                 f"{_often(of_noise[name])}."
@@ -245,9 +245,9 @@ def page(rows: list[Row], figure: Path) -> str:
             "\n## Set by set\n",
             per_set_table(rows, METHODS, LABELS, BASE),
             "\n## How it was measured\n",
-            f"`GuardedClassifierCV` with LogisticRegressionCV as baseline and three tuned challengers, everything else "
-            f"at its default, on {found[0]['sets']:.0f} PMLB sets spread over their sizes, "
-            f"{int(min(row['splits'] for row in rows))} or more splits of 75/25. The searches are tuned inside the "
+            "The study uses `GuardedClassifierCV` with LogisticRegressionCV as the baseline, three tuned challengers "
+            f"and default settings, on {found[0]['sets']:.0f} PMLB sets of all sizes, with at least "
+            f"{int(min(row['splits'] for row in rows))} splits of 75/25. The searches are tuned inside the "
             f"folds: the baseline chooses among {len(ALPHAS)} penalties, the forest (out of bag) and "
             "boosting among four settings each, and close-k has its defaults.\n",
             made_by("referee"),

@@ -132,8 +132,8 @@ def page(rows: list[Row], figure: Path) -> str:
     ]  # fmt: skip
     chosen = " and ".join(f"{row['guard']:g} for `{WHO[row['who']]}`" for row in rows if row["chosen"])
     words = "; ".join(
-        f"{row['sets']:.0f} for {WHO[row['who']]}, {row['tables']:.0f} tables with all splits, and for the noise "
-        f"{row['cases']:.0f} cases of {row['runs']:.0f} runs or more"
+        f"{row['sets']:.0f} sets for {WHO[row['who']]}, or {row['tables']:.0f} tables over all splits, and "
+        f"{row['cases']:.0f} cases of noise with at least {row['runs']:.0f} runs each"
         for row in rows if row["chosen"]
     )  # fmt: skip
     header = [
@@ -143,14 +143,15 @@ def page(rows: list[Row], figure: Path) -> str:
     return "\n".join(
         [
             "# How strong a guard should be\n",
-            f"**The rule chooses {chosen}.** The rule is: among the guards with at most {WORSE:.0%} of the sets a "
-            f"point worse and at most {PASSES:.0%} of noise that passes, the largest mean gain over the baseline; of "
-            f"guards within {SAME:g} points of it, the strongest.\n",
+            f"**The rule chooses {chosen}.** It takes the strongest guard whose mean gain over the baseline is within "
+            f"{SAME:g} points of the largest, among guards that make at most {WORSE:.0%} of the sets a point worse and "
+            f"let at most {PASSES:.0%} of noise pass.\n",
             markdown(header, lines),
-            f"\nThe sets ({words}) are {GENERATED} generated tables, three in four of which have far rows or flipped "
-            "labels in the training rows (*dirty*), and the PMLB sets whose name's SHA-256 begins with an even byte, "
-            "with splits that no other page uses. Noise is the case of [guards on noise](beyond-level.md) that passes "
-            "most often. Weaker guards gain more on dirty tables, and lose a point more often on others.\n",
+            f"\nThe sets ({words}) are {GENERATED} generated tables and the PMLB sets whose name has a SHA-256 hash "
+            "that begins with an even byte, with splits that no other page uses. Three out of four generated tables "
+            "have outliers or flipped labels in the training rows (*dirty*). The noise is the case of "
+            "[guards on noise](beyond-level.md) that passes most often. Weaker guards gain more on dirty tables and "
+            "lose a point more often on others.\n",
             made_by("strength"),
         ]
     )

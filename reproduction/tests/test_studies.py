@@ -125,8 +125,8 @@ def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # The forest, 2 points better, is taken where its gain exceeds so many standard errors: on a, with 1.5 on d, too.
     assert "better than the baseline on 1 of 4 sets and a point or more worse on 0 of 4" in page
     assert "is 1.50 points below that of tuned RandomForest" in page
-    assert "left the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
-    assert "With 1.5, counted from the same fits, it is a point better on 2 of 4 sets" in page
+    assert "leaves the baseline in 3 of 20 runs (3.2% to 37.9%)" in page
+    assert "With 1.5, computed from the same fits, it is a point better on 2 of 4 sets" in page
     assert "on noise it leaves the baseline in 5 of 20 runs" in page
     assert "chooses among 11 penalties" in page
 
@@ -170,7 +170,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
     rows = level.table(stored(tmp_path, "level", lines))
     assert [(row["runs"], row["taken"], row["gain"]) for row in rows] == [(5, 0.2, 0.0)]
     text = tight(level.page(rows, tmp_path / "figure.svg"))
-    assert "in at most 20.0% of the runs in any of 1 cases** (the largest: 20 rules, independent)" in text
+    assert "in at most 20.0% of the runs in each of 1 cases** (the largest share is that of 20 rules, independent)" in text
     assert "of rules is within two standard errors of 0 in 1 of 1 cases" in text
 
 

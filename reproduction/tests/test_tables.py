@@ -291,7 +291,7 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     assert one["average"]["errors"] == 2 * synthetic.EXAMPLE1_SIZE
     assert one["close"]["errors_from_right_side"] == one["close"]["best_possible"] == 2
     assert one["average"]["errors_from_right_side"] == 2 * synthetic.EXAMPLE1_SIZE  # convex: no start matters
-    assert any("Why close makes 50 errors" in note for note in examples.notes)
+    assert any("Close makes 50 errors" in note for note in examples.notes)
     two = {r["method"]: r for r in examples.records if r["example"] == "2"}
     assert two["close_decay"]["errors"] <= two["close_decay"]["best_possible"] + 40
     assert two["average"]["errors"] / two["average"]["n"] == pytest.approx(0.32, abs=0.01)

@@ -90,7 +90,8 @@ def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted(
     parts = [("pmlb94", scores, [table]), ("pmlb94", scores, [table])]
     (finding,) = findings(parts)
     assert "8 data sets" in finding.heading
-    assert "In the paper's Table 1, close decay is significantly better on 27% and worse on 0%" in " ".join(finding.verdicts[0].sentences)
+    text = " ".join(finding.verdicts[0].sentences)
+    assert "In the paper's Table 1, close decay is significantly better on 27% and worse on 0%" in text
     rows = result_rows(parts)
     assert len(rows) == len(LOSSES) * 8
     monk = rows[0]

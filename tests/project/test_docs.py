@@ -23,8 +23,8 @@ from closecall.aggregates import AGGREGATES
 from closecall.cli.streams import with_values
 from closecall.losses import LOSSES
 from closecall.solvers.kernels import PULLS
-from reproduction.protocol.embedded import EMBEDDED
 from reproduction.protocol import SUITES
+from reproduction.protocol.embedded import EMBEDDED
 from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -27,7 +27,7 @@ from closecall import CloseKClassifierCV
 from closecall.model_selection import ExactThresholdClassifier, GuardedClassifierCV
 from closecall.model_selection.contest import Folding, RowContest
 from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import Comparison, Gain, compare, units_of
+from closecall.paired import GUARD, STRICT, Comparison, Gain, compare, units_of
 from reproduction.protocol.stats import fraction_interval
 
 from .common import Array, Experiment, Row, Settings, lines_of, made_by, markdown, mean_error, resume, signed
@@ -251,7 +251,8 @@ def table(settings: Settings) -> list[Row]:
     """One row for each case that was run, with the default guard."""
     found = list[Row]()
     for name, runs in runs_of(settings).items():
-        case, default = CASES[name], CASES[name].judge().guard
+        case = CASES[name]
+        default = STRICT if case.decides == "threshold" or getattr(case.judge(), "scoring", None) else GUARD
         taken = passed(runs, default)
         low, high = fraction_interval(sum(taken), len(taken))
         gain, error = mean_error([100 * steps[-1][0] for steps in runs])

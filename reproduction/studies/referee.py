@@ -16,10 +16,9 @@ from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import GridSearchCV
 
 from closecall import CloseKClassifierCV
-from closecall.model_selection import GuardedClassifierCV
 from closecall.model_selection.contest import Folding, RowContest
 from closecall.model_selection.folds import equal_rows, fold_pairs
-from closecall.paired import compare, units_of
+from closecall.paired import GUARD, compare, units_of
 from reproduction.protocol.grid import ALPHAS
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
@@ -50,8 +49,8 @@ NOISE = 200
 SHAPE = 200, 10
 BASE, CHOICE = "baseline", "guarded"
 #: Other guards that are counted from the same fits; the name says how many standard errors.
-OTHERS = {"guarded_1.5": 1.5, "guarded_2.5": 2.5}
-GUARDS = {CHOICE: GuardedClassifierCV(None, None).guard, **OTHERS}
+OTHERS = {"guarded_1.5": 1.5, "guarded_2": 2.0}
+GUARDS = {CHOICE: GUARD, **OTHERS}
 LABELS = {
     BASE: "LogisticRegressionCV", "close_k": "CloseKClassifierCV", "forest": "tuned RandomForest",
     "boosting": "tuned HistGradientBoosting", CHOICE: "GuardedClassifierCV",
@@ -221,7 +220,7 @@ def page(rows: list[Row], figure: Path) -> str:
     at = {row["method"]: row for row in found}
     single = [row for row in found if row["method"] not in (CHOICE, *OTHERS)]
     choice, best = at[CHOICE], max(single, key=lambda row: row["accuracy"])
-    ahead, default = float(choice["accuracy"] - best["accuracy"]), GuardedClassifierCV(None, None).guard
+    ahead, default = float(choice["accuracy"] - best["accuracy"]), GUARD
     return "\n".join(
         [
             "# Is the guarded choice worth it?\n",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,19 +32,24 @@ from .common import (
 )
 from .compare import FEWEST_ROWS
 from .generated import TROUBLES
-from .level import CASES, COMPARED, WEAKEST, Runs, left, passed, runs_of
+from .level import CASES, COMPARED, WEAKEST, Case, Runs, left, passed, runs_of
 from .referee import BASE, of_members, table_of
 
 #: All are counted from the same fits.
-GUARDS = (1.0, 1.28, 1.5, 1.65, 1.8, 2.0, 2.25, 2.5)
+GUARDS = (0.25, 0.5, 0.75, 1.0, 1.28, 1.5, 1.75, 2.0, 2.5)
 #: Splits of the PMLB sets begin here: others than those of the pages.
 FIRST = 100
-GENERATED = 40
+GENERATED = 120
 #: Sets that may lose a point, and the share of noise that may pass.
 WORSE, PASSES = 0.01, 0.06
 #: Points within which mean gains are the same; the strongest of such guards is chosen.
 SAME = 0.05
 WHO = {"search": "CloseKClassifierCV", "referee": "GuardedClassifierCV"}
+#: The cases of the study of noise that a guard is chosen on.
+DECIDES: dict[str, Callable[[Case], bool]] = {
+    "search": lambda case: case.decides == "close-k",
+    "referee": lambda case: case.decides not in ("close-k", "threshold") and "scoring" not in case.rows,
+}
 
 
 def even(name: str) -> bool:
@@ -99,7 +105,7 @@ def table(settings: Settings) -> list[Row]:
     drawn, found = runs_of(settings), list[Row]()
     for who in WHO:
         mine = gains_of(settings, who)
-        noise = [runs for case, runs in drawn.items() if (CASES[case].decides == "close-k") == (who == "search")]
+        noise = [runs for case, runs in drawn.items() if DECIDES[who](CASES[case])]
         rows = [_row(who, guard, mine, noise) for guard in GUARDS] if mine else []
         fit = [row for row in rows if row["worse"] <= WORSE and row["noise"] <= PASSES]
         best = max((row["mean"] for row in fit), default=0.0)

@@ -27,8 +27,10 @@ FEWEST = 6
 BLOCKS = 6
 #: Guards for which the quantiles under chance are computed.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
-#: Standard errors by which a challenger must beat the most frequent class.
-SIGNAL = 2.0
+#: Standard errors that a gain over the baseline must exceed if the gain over the most frequent class exceeds STRICT of
+#: them, and if there is no such second condition. Chosen on generated tables and half of the PMLB sets:
+#: docs/results/beyond-strength.md.
+GUARD, STRICT = 1.0, 2.0
 FOLDS = "folds"
 _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1
 
@@ -128,7 +130,7 @@ def compare(
 ) -> Comparison:
     """Decide whether the challenger is chosen: its gain must be positive and above ``guard`` standard errors.
 
-    ``signal`` computes its gain over the most frequent class, which must exceed :data:`SIGNAL` standard errors.
+    ``signal`` computes its gain over the most frequent class, which must exceed :data:`STRICT` standard errors.
 
     Examples
     --------
@@ -141,10 +143,19 @@ def compare(
     taken, over, least = bool(gain.mean > max(needed, 1e-12)), np.nan, np.nan
     if taken and signal is not None:
         found = signal()
-        over, least = found.mean, found.needed(SIGNAL)
+        over, least = found.mean, found.needed(STRICT)
         taken = bool(over > max(least, 1e-12))
     return Comparison(challenger, reference, gain.mean, gain.standard_error, needed, taken,
                       gain.degrees, gain.count, gain.unit, gain.chance, over, least)  # fmt: skip
+
+
+def check_guard(guard: float | None, default: float) -> float:
+    """Return the guard as a number, ``default`` if it is None."""
+    if guard is None:
+        return default
+    if not isinstance(guard, int | float | np.number) or not 0 <= guard < np.inf:
+        raise ValueError(f"guard={guard!r} must be None or a number >= 0: how many standard errors a gain must exceed")
+    return float(guard)
 
 
 def most_frequent(codes: Array, weights: Array) -> Array:

@@ -208,7 +208,7 @@ def test_logistic_regression_has_the_probabilities_of_scikit_learns(form: str, c
 )
 def test_what_is_not_logistic_regression_names_calibration(model: Any) -> None:
     X, y = easy()
-    for asked in (model, *([] if hasattr(model, "guard") and model.guard else [clone(model).fit(X, y)])):
+    for asked in (model, *([] if hasattr(model, "guard") and model.guard != 0 else [clone(model).fit(X, y)])):
         assert not hasattr(asked, "predict_proba")
         with pytest.raises(AttributeError, match="has no attribute 'predict_proba'") as told:
             asked.predict_proba(X)

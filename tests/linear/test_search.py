@@ -34,8 +34,9 @@ def test_the_guard_takes_a_real_gain_and_says_so() -> None:
     assert model.score(X, y) > AggregateLossClassifier().fit(X, y).score(X, y) + 0.2
     last = model.guard_report_["comparisons"][-1]
     assert last["taken"]
-    student = stats.t.isf(stats.norm.sf(model.guard), last["degrees_of_freedom"])
-    chance = np.interp(model.guard, (0.5, 1.0, 1.5, 2.0, 2.5), last["chance"])  # what a chosen gain reaches by chance
+    student = stats.t.isf(stats.norm.sf(1.0), last["degrees_of_freedom"])
+    chance = np.interp(1.0, (0.5, 1.0, 1.5, 2.0, 2.5), last["chance"])  # what a chosen gain reaches by chance
+    assert (model.guard, model.guard_report_["guard"]) == (None, 1.0)
     assert last["gain"] > last["needed"] == pytest.approx(max(student, chance) * last["standard_error"])
     assert "close_decay" in model.guard_report_["reason"]
     assert "is chosen" in model.guard_report_["reason"]
@@ -197,7 +198,7 @@ def test_large_data_takes_the_heat_on_a_part(monkeypatch: pytest.MonkeyPatch) ->
         ({"alphas": ()}, "alphas is empty"),
         ({"alphas": (1.0, np.inf)}, "alphas contains inf"),
         ({"ks": (1000,)}, "k=1000 exceeds the"),
-        ({"guard": -1}, "guard=-1 must be a number >= 0"),
+        ({"guard": -1}, "guard=-1 must be None or a number >= 0"),
         ({"cv": 50}, "cv=50 folds need"),
         ({"cv": 1}, "cv=1 folds need"),
         ({"cv": []}, "no split|at least one"),

@@ -20,10 +20,10 @@ from ..linear.calibration import fit_calibrators
 from ..linear.fitting import MULTICLASS, scores_of
 from ..linear.guard import Setting, order
 from ..linear.race import FINAL_TESTS
-from ..linear.search import ALPHAS, GUARD, KS
+from ..linear.search import ALPHAS, KS
 from ..linear.splits import FOLDS
 from ..linear.training import row_hashes
-from ..paired import compare, from_sums
+from ..paired import GUARD, check_guard, compare, from_sums
 from ..solvers.many import shares_of
 from .blocks import Frame, Survey, fold_of
 from .classifier import MAX_GATHERED, OverPartitions
@@ -87,7 +87,7 @@ random_state
     ks: Any
     cv: Any
     scoring: Any
-    guard: float
+    guard: float | None
     calibration: str | None
     random_state: Any
 
@@ -98,7 +98,7 @@ random_state
         ks: Any = KS,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = GUARD,
+        guard: float | None = None,
         loss: str = "logistic",
         max_iter: int = 150,
         tol: float = 1e-3,
@@ -199,7 +199,7 @@ random_state
         gain = from_sums(np.array([0.0, -1.0, 1.0, 0.0]), masses, squares)
         constant = (np.arange(sums.shape[1]) == sums[0].sum(axis=1).argmax())[:, None]
         over = np.array([1.0, 0.0, 1.0, 0.0]) - constant  # the challenger's gain over the most frequent class
-        outcome = compare(contenders[1], contenders[0], gain, float(self.guard),
+        outcome = compare(contenders[1], contenders[0], gain, check_guard(self.guard, GUARD),
                           lambda: from_sums(over.ravel(), sums[0].ravel(), sums[1].ravel()))  # fmt: skip
         winner, total = int(outcome.taken), float(masses.sum())
         chosen = contenders[winner]
@@ -211,7 +211,7 @@ random_state
         )  # fmt: skip
         self.best_score_ = float((both + (second if winner else first)) / total)
         self.guard_report_ = {
-            "guard": float(self.guard), "baseline": contenders[0].peer, "fresh_folds": 0, "judged": total,
+            "guard": check_guard(self.guard, GUARD), "baseline": contenders[0].peer, "fresh_folds": 0, "judged": total,
             "comparisons": [asdict(outcome)], "reason": str(outcome),
         }  # fmt: skip
         return winner

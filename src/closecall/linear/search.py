@@ -14,6 +14,7 @@ from .._names import keep, lookup
 from ..aggregates import AGGREGATES, Count, resolve_count, warn_of_one
 from ..families import expand
 from ..losses import LOSSES
+from ..paired import GUARD, STRICT, check_guard
 from .base import LinearClassifier
 from .calibration import CALIBRATIONS, calibrate
 from .fitting import Options, close_calls, fit_setting, is_convex, only_class, warn_unsettled
@@ -28,8 +29,6 @@ from .training import Training, check_training
 ALPHAS = tuple(float(10**power) for power in np.arange(-5.0, 6.0))
 KS = (0.01, 0.1, 0.4)
 MS = (0.01, 0.05, 0.2)
-#: Standard errors that a gain needs, chosen on generated sets and half of PMLB: docs/results/beyond-strength.md.
-GUARD = 2.0
 #: The choice is fitted until it has settled: at most this many times max_iter steps more than the search took.
 EXTRA = 9
 SETTLE = 2  # times max_iter that settling may cost
@@ -48,7 +47,7 @@ class _Search(LinearClassifier):
     ms: Any = (None,)
     cv: Any
     scoring: Any
-    guard: float
+    guard: float | None
     refit: bool
     max_iter: int
     tol: float
@@ -86,8 +85,6 @@ class _Search(LinearClassifier):
         for name in aggregates:
             warn_of_one(name, *np.atleast_1d(np.asarray(self.ks, dtype=object)))
         check_random_state(self.random_state)
-        if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain must exceed")
         if self.calibration is not None:
             lookup(CALIBRATIONS, self.calibration, "calibration")
         training = check_training(self, X, y, sample_weight, self.class_weight)
@@ -95,7 +92,7 @@ class _Search(LinearClassifier):
         self.n_training_mass_ = float(training.mass.sum())
         baselines, challengers = self._grid(losses, aggregates, alphas, len(training.classes) > 2)
         splits = self._splits(training, X, y, groups)
-        race = Race(training, splits, self._options(np.float32), self._scorer, float(self.guard),
+        race = Race(training, splits, self._options(np.float32), self._scorer, self._guard,
                     splits[0].units(training, groups), self.calibration)  # fmt: skip
         best = race.run(baselines, challengers)
         self._report(race, best)
@@ -141,6 +138,14 @@ class _Search(LinearClassifier):
         return fits
 
     @property
+    def _by_rows(self) -> bool:
+        return self.scoring in (None, "accuracy")
+
+    @property
+    def _guard(self) -> float:
+        return check_guard(self.guard, GUARD if self._by_rows else STRICT)
+
+    @property
     def _counted(self) -> bool:
         """Whether the folds are our own, in which case we can draw more of the same kind."""
         return self.cv is None or isinstance(self.cv, int | np.integer)
@@ -149,8 +154,7 @@ class _Search(LinearClassifier):
         splits = [make_splits(self.cv, training, X, y, groups)]
         # Other splitters have no fresh kind; a score of a whole fold can be asked of no fold that shares a row with it;
         # and where the heat needs few folds, the others are as good as fresh.
-        by_rows = self.scoring in (None, "accuracy")
-        if self.guard > 0 and by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
+        if self._guard > 0 and self._by_rows and self._counted and 2 * heat_folds(splits[0]) > len(splits[0]):
             splits += [make_splits(self.cv, training, X, y, groups, seed=seed) for seed in range(1, REPEATS + 1)]
         return splits
 
@@ -165,7 +169,7 @@ class _Search(LinearClassifier):
         )  # fmt: skip
 
     def _scorer(self, training: Training) -> Scorer | None:
-        if self.scoring is None or self.scoring == "accuracy":
+        if self._by_rows:
             return None
         return Scorer(self.scoring, self.calibration, training)
 
@@ -179,7 +183,7 @@ class _Search(LinearClassifier):
         if not lines:
             lines = [f"{chosen} has the best mean score of all settings"]
         self.guard_report_: dict[str, Any] = {
-            "guard": float(self.guard),
+            "guard": self._guard,
             "baseline": race.settings[0].peer,
             "fresh_folds": sum(len(split) for split in race.splits[1:]),
             "comparisons": [asdict(outcome) for outcome in race.comparisons],
@@ -260,9 +264,10 @@ class AggregateLossClassifierCV(_Search):
     scoring : str, callable or None
         None is accuracy. Other scores are compared fold by fold instead of row by row; those that
         need probabilities need a ``calibration``.
-    guard : float
-        How many standard errors a gain over the baseline must exceed, see :mod:`closecall.paired`; 0 picks the best
-        mean of the whole grid, as the paper does.
+    guard : float or None
+        How many standard errors the gain over the baseline must exceed; the gain over the most frequent class must also
+        exceed two, see :mod:`closecall.paired`. None means 1, or 2 for a ``scoring`` other than accuracy, which has no
+        second condition. 0 picks the best mean of the whole grid, as the paper does.
     refit : bool
         Fit the chosen setting on all rows; otherwise only the results of the search are available.
     class_weight : dict, "balanced" or None
@@ -309,7 +314,7 @@ class AggregateLossClassifierCV(_Search):
         ms: Any = MS,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = GUARD,
+        guard: float | None = None,
         refit: bool = True,
         max_iter: int = 150,
         tol: float = 1e-3,
@@ -368,7 +373,7 @@ coef_, intercept_, classes_, n_iter_, support_
         ks: Any = KS,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = GUARD,
+        guard: float | None = None,
         refit: bool = True,
         loss: str | Sequence[str] = "logistic",
         max_iter: int = 150,

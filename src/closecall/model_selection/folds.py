@@ -23,8 +23,6 @@ from ..linear.splits import stratified_folds
 from ..linear.training import row_hashes
 
 FOLDS = 5
-#: Standard errors that a gain needs, chosen on generated sets and half of PMLB: see docs/results/beyond-strength.md.
-GUARD = 2.0
 
 Pair = tuple[Array, Array]
 

@@ -15,10 +15,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from ..paired import Comparison, compare, units_of
+from ..paired import GUARD, STRICT, Comparison, check_guard, compare, units_of
 from .contest import FoldContest, Folding, RowContest
 from .folds import (
-    GUARD,
     Pair,
     Referee,
     answers,
@@ -57,9 +56,10 @@ class GuardedClassifierCV(Referee):
         None means accuracy, compared row by row. Any other score is compared fold by fold, with Nadeau and Bengio's
         correction for overlapping training sets; the challenger evaluated on a fold is the best on the folds without
         its rows, and a second set of folds is used only with a single challenger.
-    guard : float
-        How many standard errors the gain must exceed; with few groups, blocks or differing rows, Student's quantile
-        adjusts this. 0 picks the best mean score.
+    guard : float or None
+        How many standard errors the gain over the baseline must exceed; the gain over the most frequent class must also
+        exceed two. None means 1, or 2 for a ``scoring`` other than accuracy, which has no second condition. With few
+        groups, blocks or differing rows, Student's quantile adjusts this. 0 picks the best mean score.
     refit : bool
         Fit the chosen classifier on all rows; otherwise only the report is available.
     n_jobs : int or None
@@ -99,7 +99,7 @@ class GuardedClassifierCV(Referee):
         *,
         cv: Any = None,
         scoring: Any = None,
-        guard: float = GUARD,
+        guard: float | None = None,
         refit: bool = True,
         n_jobs: int | None = None,
     ) -> None:
@@ -121,8 +121,7 @@ class GuardedClassifierCV(Referee):
             challenger that was selected on rows of its own groups.
         **params Passed to every ``fit``, or routed if metadata routing is enabled.
         """
-        if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain must exceed")
+        guard = check_guard(self.guard, GUARD if self._by_rows else STRICT)
         X, y, mass = check_input(X, y, sample_weight)
         members = self._members()
         self.classes_ = np.unique(y)
@@ -134,29 +133,32 @@ class GuardedClassifierCV(Referee):
         self._look(everything, division, members, X, y, weights, kwargs)
         scores = division.scores(len(members))
         best, outcome, divisions = int(np.argmax(scores.mean(axis=1))), None, [division]
-        if self.guard > 0:
+        if guard > 0:
             challenger = 1 + int(np.argmax(scores[1:].mean(axis=1)))
             divisions.append(Folding(weighed_pairs(fold_pairs(self.cv, X, y, groups, fresh=True), weights), {}))
-            rows = self.scoring in (None, "accuracy")
-            contest = (RowContest if rows else FoldContest)(divisions, len(members), weights, units)
+            contest = (RowContest if self._by_rows else FoldContest)(divisions, len(members), weights, units)
             for number, each in enumerate(divisions):
                 self._look(contest.todo(number), each, members, X, y, weights, kwargs)
             codes = np.searchsorted(self.classes_, y)
             signal = partial(contest.signal, codes) if isinstance(contest, RowContest) else None
-            outcome = compare(members[challenger][0], BASELINE, contest.gain(), float(self.guard), signal)
+            outcome = compare(members[challenger][0], BASELINE, contest.gain(), guard, signal)
             best = challenger if outcome.taken else 0
-        self._report(members, divisions, best, outcome)
+        self._report(members, divisions, best, outcome, guard)
         if self.refit:
             name, estimator = members[best]
             self.best_estimator_ = clone(estimator).fit(X, y, **kwargs[name])
         return self
+
+    @property
+    def _by_rows(self) -> bool:
+        return self.scoring in (None, "accuracy")
 
     def _look(
         self, asked: Sequence[tuple[int, int]], division: Folding, members: Sequence[tuple[str, Any]], X: Any,
         y: Array, weights: Array, kwargs: dict[str, Any],
     ) -> None:  # fmt: skip
         """Fit members on folds, unless already done, and score the test rows."""
-        scoring = None if self.scoring in (None, "accuracy") else self.scoring
+        scoring = None if self._by_rows else self.scoring
         todo = [each for each in dict.fromkeys(asked) if each not in division.seen]
         found = Parallel(n_jobs=self.n_jobs)(
             delayed(_tested)(members[m][1], X, y, weights, division.pairs[fold], kwargs[members[m][0]], scoring)
@@ -165,7 +167,12 @@ class GuardedClassifierCV(Referee):
         division.seen.update(zip(todo, found, strict=True))
 
     def _report(
-        self, members: list[tuple[str, Any]], divisions: list[Folding], best: int, outcome: Comparison | None
+        self,
+        members: list[tuple[str, Any]],
+        divisions: list[Folding],
+        best: int,
+        outcome: Comparison | None,
+        guard: float,
     ) -> None:
         scores = divisions[0].scores(len(members))
         names = [name for name, _ in members]
@@ -180,7 +187,7 @@ class GuardedClassifierCV(Referee):
         means = ", ".join(f"{name} {mean:.4f}" for name, mean in zip(names, scores.mean(axis=1), strict=True))
         reason = f"{names[best]} has the best mean score" if outcome is None else str(outcome)
         self.guard_report_: dict[str, Any] = {
-            "guard": float(self.guard),
+            "guard": guard,
             "fresh_folds": len({fold for each in divisions[1:] for _, fold in each.seen}),
             "comparison": None if outcome is None else asdict(outcome),
             "chosen": names[best],

@@ -12,10 +12,10 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from .._names import Array, keep
-from ..paired import Gain, compare, paired, units_of
+from ..paired import STRICT, Gain, check_guard, compare, paired, units_of
 from ..panel import Panel, panel_of
 from ..theory.intercept import best_cuts
-from .folds import GUARD, Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
+from .folds import Pair, Referee, answers, check_input, equal_rows, fit_rows, fold_pairs
 
 OBJECTIVES = ("accuracy", "balanced_accuracy")
 _SWEEPS = 50  # rounds over the classes; each lowers the cost, and a few are enough
@@ -40,8 +40,8 @@ class ExactThresholdClassifier(Referee):
         The score to maximise, or the cost of predicting a class (column) for an example of another (row).
     cv : int, splitter, iterable of (train, test) or None
         The folds for the cross-fitted scores, as in :class:`GuardedClassifierCV`.
-    guard : float
-        How many standard errors the gain must exceed, as in :class:`GuardedClassifierCV`; 0 always moves the threshold.
+    guard : float or None
+        How many standard errors the gain must exceed; None means 2, and 0 always moves the threshold.
     n_bootstrap : int
         Number of resamples for the interval of the threshold; 0 for no interval.
     n_jobs : int or None
@@ -83,7 +83,7 @@ class ExactThresholdClassifier(Referee):
         *,
         objective: Any = "accuracy",
         cv: Any = None,
-        guard: float = GUARD,
+        guard: float | None = None,
         n_bootstrap: int = 200,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -106,8 +106,7 @@ class ExactThresholdClassifier(Referee):
             columns are crossed groups, as in :class:`GuardedClassifierCV`.
         **params Passed to ``fit``, or routed if metadata routing is enabled.
         """
-        if not isinstance(self.guard, int | float | np.number) or not 0 <= self.guard < np.inf:
-            raise ValueError(f"guard={self.guard!r} must be a number >= 0: how many standard errors a gain must exceed")
+        guard = check_guard(self.guard, STRICT)
         X, y, mass = check_input(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         costs, weights = self._costs(codes, np.ones(len(y)) if mass is None else mass)
@@ -123,26 +122,26 @@ class ExactThresholdClassifier(Referee):
         scores = [self._cross_fit(X, y, pairs, kwargs) for pairs in divisions]
         units = units_of(equal_rows(X), groups, divisions[0])
         gain = self._gain(scores, panel_of([test for _, test in divisions[-1]], units, weights), costs)
-        self._settle(scores, gain, costs, weights)
+        self._settle(scores, gain, costs, weights, guard)
         return self
 
-    def _settle(self, scores: list[Array], gain: Gain, costs: Array, weights: Array) -> None:
+    def _settle(self, scores: list[Array], gain: Gain, costs: Array, weights: Array, guard: float) -> None:
         """Find the optimum and its interval, and decide whether to move the threshold."""
         pooled = np.concatenate(scores)
         seen = np.isfinite(pooled).all(axis=1)
         stacked, heavy = np.tile(costs, (len(scores), 1))[seen], np.tile(weights, len(scores))[seen]
         pooled = pooled[seen]
         offsets = best_offsets(pooled, stacked, heavy)
-        outcome = compare("the moved threshold", "the classifier's own", gain, float(self.guard))
-        moved = bool(outcome.taken) if self.guard > 0 else True
+        outcome = compare("the moved threshold", "the classifier's own", gain, guard)
+        moved = bool(outcome.taken) if guard > 0 else True
         self.optimum_ = self._public(offsets)
         self.threshold_ = self.optimum_ if moved else self.default_threshold_
         self.threshold_interval_ = self._interval(pooled, stacked, heavy, offsets, len(scores))
         self.guard_report_: dict[str, Any] = {
-            "guard": float(self.guard),
+            "guard": guard,
             **{name: value for name, value in asdict(outcome).items() if name not in ("challenger", "reference")},
             "taken": moved,
-            "reason": str(outcome) if self.guard > 0 else "guard=0: the threshold is always moved",
+            "reason": str(outcome) if guard > 0 else "guard=0: the threshold is always moved",
         }
         if pooled.shape[1] == 1:
             self.curve_ = _curve(pooled[:, 0], stacked, heavy, float(self.default_threshold_))

@@ -1,1 +1,1 @@
-"""The reproduction of the paper, separate from the library: protocol, runs, pages, studies and their commands."""
+"""The reproduction of the paper, separate from the library: protocol, runs, pages, studies and commands."""

@@ -1,4 +1,4 @@
-"""``python -m reproduction COMMAND``: as ``closecall COMMAND`` in a clone of the project."""
+"""``python -m reproduction COMMAND`` does the same as ``closecall COMMAND`` in a clone of the project."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The commands of the reproduction in one application, everyday ones first."""
+"""The commands of the reproduction as one application, everyday ones first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from . import command
 
 app = typer.Typer(help="Every table and figure of the paper.", add_completion=False)
-#: Panel of the help -> its commands, by name.
+#: Panel of the help -> its commands by name.
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Everyday": {"reproduce": command.reproduce, "report": command.report},
     "Maintenance": {
@@ -26,5 +26,5 @@ for _panel, _commands in COMMANDS.items():
 
 @cache
 def built() -> Any:
-    """The application, built once from the annotations of all commands, which takes a while."""
+    """Return the application, built once: reading the annotations of all commands takes a while."""
     return typer.main.get_command(app)

@@ -1,4 +1,4 @@
-"""The commands about the paper: what they run, and what they report as text or JSON."""
+"""The commands of the reproduction, and their output as text or JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -28,10 +28,15 @@ from reproduction.run.run import Event, drive
 from reproduction.run.scores import Archive, title
 from reproduction.run.store import Store
 
-#: How many failures are reported one by one; a mistake that hits every cell should not fill the screen.
+#: How many failures are reported one by one, so that an error in every cell does not fill the screen.
 _TROUBLES = 20
-#: How many missing data sets are explained one by one; the report explains them all.
+#: How many missing data sets are explained one by one; the report explains all of them.
 _HOLES = 3
+
+
+def _status(words: str) -> contextlib.AbstractContextManager[Any]:
+    """Show what the command is doing, if a terminal is there to show it."""
+    return err.status(words) if err.is_terminal else contextlib.nullcontext()
 
 
 def reproduce(
@@ -70,21 +75,18 @@ def reproduce(
     Without arguments: the embedded suite under both protocols, which needs no download.
     """
     protocols = None if protocol in ("", "both") else words(protocol)
-    asked = targets or ["overview"]
-    suites = [suite] if suite else [name for target in plan.get_targets(asked) for name in target.suites]
+    targets = targets or ["overview"]
+    suites = [suite] if suite else [name for target in plan.get_targets(targets) for name in target.suites]
     if splits is None and (splits := plan.usual_splits(suites)) < SPLITS and not as_json:
         err.print(f"{splits} splits of each data set; for the paper's {SPLITS}, use --splits {SPLITS}", soft_wrap=True)
     options = RunOptions(splits or 0, max_iter, protocols, words(models), recipe=max(plan.NETWORK_RATES))
     if workers < 1:
         raise ValueError(f"--workers must be at least 1, not {workers}")
-    with err.status("looking at the data sets") if err.is_terminal else contextlib.nullcontext() as status:
-
-        def tell(name: str) -> None:
-            if status:
-                status.update(f"looking at {plain(name)}")
-
-        jobs = prepare(asked, options, suite=suite, only=words(datasets), data_dir=data_dir,
-                       download=download and not dry_run, tell=tell)  # fmt: skip
+    with _status("looking at the data sets") as status:
+        jobs = prepare(
+            targets, options, suite=suite, only=words(datasets), data_dir=data_dir, download=download and not dry_run,
+            tell=lambda name: status.update(f"looking at {plain(name)}") if status else None,
+        )  # fmt: skip
     if dry_run:
         _say_plan(jobs, output, as_json)
     else:
@@ -94,9 +96,9 @@ def reproduce(
 
 
 def _run(jobs: list[Job], engine: Engine, data_dir: str | None, output: Path, as_json: bool) -> int:
-    """Run what is left of the jobs and write the report; the exit code."""
+    """Run what is left of the jobs, write the report and return the exit code."""
     from reproduction.pages.figure1 import keep_solved
-    from reproduction.run.cell import run_cell  # brings scikit-learn: the other commands start without it
+    from reproduction.run.cell import run_cell  # imports scikit-learn, which the other commands do not need
 
     tasks = sorted((task for job in jobs for task in job.tasks()), key=lambda task: -task.cost)
     request = {"arguments": sys.argv[1:], "jobs": [job.as_json() for job in jobs]}
@@ -126,19 +128,18 @@ def _show_json(events: Iterator[Event]) -> Event:
 
 
 def _show_lines(events: Iterator[Event]) -> Event:
-    """A line at the start, at every whole percent of the cost, for the first failures, and at the end."""
+    """Print a line at the start, at every whole percent of the cost, for the first failures, and at the end."""
     percent, troubles = -1, 0
     for event in events:
+        ends = event.kind in ("planned", "finished")
         if event.kind in ("failed", "lost"):
             troubles += 1
             if troubles <= _TROUBLES:
                 print(shown(_trouble(event)), flush=True)
-        elif event.kind in ("planned", "finished") or int(100 * event.fraction) > percent:
-            percent = int(100 * event.fraction)
-            word = event.kind if event.kind in ("planned", "finished") else "running"
-            failed = f", {event.failed} failed" if event.failed else ""
-            share = f"{percent} % of the work{_eta(event)}"
-            print(f"{word}: {event.done} of {event.total} cells{failed}, {share}", flush=True)
+        elif ends or int(100 * event.fraction) > percent:
+            percent, word = int(100 * event.fraction), event.kind if ends else "running"
+            cells = f"{event.done} of {event.total} cells{_failed(event)}"
+            print(f"{word}: {cells}, {percent} % of the work{_eta(event)}", flush=True)
     if troubles > _TROUBLES:
         print(f"{troubles - _TROUBLES} more failures; `closecall status` lists them")
     return event
@@ -155,8 +156,7 @@ def _show_bar(events: Iterator[Event]) -> Event:
             if event.cell is not None:
                 running[title(event.cell.dataset)] += 1 if event.kind == "started" else -1
             current = plain(", ".join(sorted(name for name, count in running.items() if count > 0))[:40])
-            failed = f", {event.failed} failed" if event.failed else ""
-            cells = f"{event.done}/{event.total} cells{_eta(event)}{failed}"
+            cells = f"{event.done}/{event.total} cells{_eta(event)}{_failed(event)}"
             progress.update(bar, completed=event.fraction, cells=cells, description=current)
     return event
 
@@ -166,6 +166,10 @@ def _trouble(event: Event) -> str:
     if event.kind == "failed":
         return f"failed: {name}: {event.detail}"
     return event.detail or f"worker lost, cell runs again: {name}"
+
+
+def _failed(event: Event) -> str:
+    return f", {event.failed} failed" if event.failed else ""
 
 
 def _eta(event: Event) -> str:
@@ -180,7 +184,7 @@ def _write_report(store: Store, folder: Path, as_json: bool, archive: Archive | 
         from reproduction.pages.report import write_report
     except ImportError as error:
         raise ValueError(f'the report needs more packages ({error}): pip install "closecall[bench,plots]"') from None
-    with err.status("writing the report") if err.is_terminal and not as_json else contextlib.nullcontext():
+    with contextlib.nullcontext() if as_json else _status("writing the report"):
         *_, page = write_report(store, folder, archive=archive)
     return page
 
@@ -188,7 +192,7 @@ def _write_report(store: Store, folder: Path, as_json: bool, archive: Archive | 
 def _summarise(jobs: list[Job], archive: Archive) -> None:
     for job in jobs:
         if job.target.model:
-            from reproduction.pages.sections import build  # late: it brings what draws
+            from reproduction.pages.sections import build  # imported late, because it imports the drawing packages
 
             for table in build(job, archive).tables:
                 print_table(table)
@@ -215,9 +219,8 @@ def _say_holes(jobs: list[Job], as_json: bool, most: int = _HOLES) -> None:
 
 
 def _say_plan(jobs: list[Job], output: Path, as_json: bool) -> None:
-    """What would run, what is already done and what is not available."""
-    path = output / "store.sqlite"
-    done: set[str] = set()
+    """Show what would run, what is already done and what is not available."""
+    path, done = output / "store.sqlite", set[str]()
     if path.exists():
         with Store(path) as store:
             done = store.done()
@@ -242,11 +245,13 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
         failures, cells, runs = store.failures(), store.cells(), store.runs()
         imported = store.compact_runs()
     compact = sum(run["records"] for run in runs if run["id"] in imported)
-    groups = Counter((cell.protocol, cell.model, title(cell.dataset)) for cell in cells)
-    bad = Counter((cell.protocol, cell.model, title(cell.dataset)) for cell in cells if cell.key in failures)
+    groups: dict[tuple[str, str, str], Counter[bool]] = {}
+    for cell in cells:
+        counts = groups.setdefault((cell.protocol, cell.model, title(cell.dataset)), Counter())
+        counts[cell.key in failures] += 1
     records = [
-        {"protocol": key[0], "model": key[1], "dataset": key[2], "done": count - bad[key], "failed": bad[key]}
-        for key, count in sorted(groups.items())
+        {"protocol": key[0], "model": key[1], "dataset": key[2], "done": counts[False], "failed": counts[True]}
+        for key, counts in sorted(groups.items())
     ]
     heading = f"{len(cells) - len(failures)} cells done, {len(failures)} failed, {len(runs)} runs"
     known = f"; {compact} of the cells are imported, with what validation chose only" if compact else ""

@@ -1,12 +1,11 @@
 """Our tables against the published ones, cell by cell: which differences are more than sampling error?
 
-Tables 1, 2, 4 and 5 are fractions of data sets. Ours and the published one are compared as two proportions, with one
-win and one loss added to each side (Agresti & Caffo 2000), which gives even 0 of 94 a standard error. Both cover
-largely the same data sets, which makes this error too wide rather than too narrow: what it calls different is
-different.
+Tables 1, 2, 4 and 5 are fractions of data sets. They are compared as two proportions, with one win and one loss added
+to each side (Agresti & Caffo 2000), which gives even 0 of 94 a standard error. Both cover largely the same data sets,
+which makes the test conservative.
 
-Table 3 is mean errors over splits of the same data. Given the data, splits are independent draws, so a mean has the
-standard error of its splits; the paper prints none, so its splits are assumed to vary as ours do.
+Table 3 holds mean errors over splits of the same data. Given the data, splits are independent draws, so a mean has the
+standard error of its splits; the paper prints none, and its splits are assumed to vary as much as ours.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .words import said
 
 
 def proportions_test(wins: int, total: int, published: float, published_total: int) -> tuple[float, float, float]:
-    """Standard error of the difference, z and two-sided p of two fractions after Agresti & Caffo.
+    """Return the standard error of the difference, z and two-sided p of two fractions after Agresti & Caffo.
 
     Examples
     --------
@@ -44,7 +43,7 @@ def proportions_test(wins: int, total: int, published: float, published_total: i
 
 
 def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
-    """Every cell of a square table, both losses, with the published one, Holm-adjusted over those cells."""
+    """Return every cell of a square table with the published one, both losses, Holm-adjusted over all of them."""
     rows: list[Row] = []
     for loss in LOSSES:
         for record in pair_table(scores, loss, published.criterion, published).records:
@@ -62,7 +61,7 @@ def pair_agreement(scores: Scores, published: PairTable) -> list[Row]:
 
 
 def error_agreement(scores: Scores) -> list[Row]:
-    """Every error of Table 3, both losses, with the published one, Holm-adjusted over those cells."""
+    """Return every error of Table 3 with the published one, both losses, Holm-adjusted over all of them."""
     rows: list[Row] = []
     for loss in LOSSES:
         errors = 100 * (1 - scores.test(loss))
@@ -92,7 +91,7 @@ def _adjusted(rows: list[Row]) -> list[Row]:
 
 
 def agreement_summary(rows: Sequence[Row]) -> Table:
-    """How many cells of each table agree with the published ones."""
+    """Return a table of how many cells agree with the published ones."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["table"], row["model"], row["protocol"]), []).append(row)
@@ -115,7 +114,7 @@ def agreement_summary(rows: Sequence[Row]) -> Table:
 
 
 def disagreement_table(rows: Sequence[Row], table: str, protocol: str) -> Table:
-    """The cells of one table that disagree, largest first; a star marks those that do after Holm's correction."""
+    """Return the cells of one table that disagree, largest first; a star if they do after Holm's correction."""
     mine = [row for row in rows if (row["table"], row["protocol"]) == (table, protocol)]
     apart = sorted((row for row in mine if row["p"] < SIGNIFICANCE), key=lambda row: -abs(row["z"]))
     heading = f"{_name(table)}, {protocol} protocol: {len(apart)} of {len(mine)} cells differ"

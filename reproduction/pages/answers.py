@@ -1,4 +1,4 @@
-"""The opening sentence of a results page: the outcome, from the same rows as the tables below it."""
+"""The opening sentence of a results page: the outcome, computed from the same rows as its tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import title
 
+from .findings import outcomes
 from .sections import Section
 from .words import said
 
@@ -20,7 +21,7 @@ _WORDS = {"significant": "significantly better", "points": "at least two points 
 
 
 def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
-    """The answer on a target's page, from its sections and the headline's rows; empty if nothing is complete."""
+    """Return the answer on a target's page from its sections and the headline's rows; empty if incomplete."""
     if name in _CRITERIA:
         return _pairs(sections[0].suite.split(" and ")[0], _CRITERIA[name], first)
     if name == "table3":
@@ -30,7 +31,7 @@ def answer(name: str, sections: Sequence[Section], first: Sequence[Row]) -> str:
 
 
 def agreement_answer(summary: Table) -> str:
-    """How much of the first table agrees with the paper's."""
+    """Return how many cells of the first table agree with the paper's."""
     return f"{summary.rows[0][0]}: {summary.rows[0][1]} cells agree with the published ones." if summary.rows else ""
 
 
@@ -39,17 +40,14 @@ def _both(values: Iterable[object]) -> str:
 
 
 def _pairs(suite: str, criterion: str, first: Sequence[Row]) -> str:
-    place = (suite, "linear", "paper", "paper", criterion)
-    rows = [r for r in first if (r["suite"], r["model"], r["protocol"], r["test"], r["criterion"]) == place]
-    if not rows:
+    pairs = outcomes(first, suite=suite, model="linear", protocol="paper", test="paper", criterion=criterion)
+    if not pairs:
         return ""
-    values = {"better": _WORDS[criterion], "sets": rows[0]["sets"], "both": _both(LOSSES)}
-    known = all(row["published"] is not None for row in rows)
-    for outcome in ("wins", "losses"):
-        mine = [row for row in rows if row["outcome"] == outcome]
+    values = {"better": _WORDS[criterion], "sets": pairs[0][0]["sets"], "both": _both(LOSSES)}
+    for outcome, mine in zip(("wins", "losses"), zip(*pairs, strict=True), strict=True):
         values[outcome] = _both(f"{row['fraction']:.0%}" for row in mine)
-        theirs = _both(f"{row['published']:.0%}" for row in mine) if known else ""
-        values[f"papers_{outcome}"] = f" (the paper: {theirs})" if known else ""
+        theirs = [f"{row['published']:.0%}" for row in mine if row["published"] is not None]
+        values[f"papers_{outcome}"] = f" (the paper: {_both(theirs)})" if theirs else ""
     return said("answer.pairs", **values)
 
 

@@ -1,14 +1,14 @@
-"""Numbers in prose: ``claims.toml`` gives the CSV cell of each number, and pages are filled from it.
+"""Numbers in prose: ``claims.toml`` names the CSV cell of each number, from which pages are filled in.
 
-``claims.toml`` is next to the results folder, and paths of pages are relative to it. A claim of a page is a piece of
-its text with ``{}`` for each number, and the cells in that order::
+``claims.toml`` is next to the results folder, and paths of pages are relative to it. A claim is a piece of a page's
+text with ``{}`` for each number, and the cells in that order::
 
     [["../README.md"]]
     text = "better on {} of the sets, worse on {}"
     from = "headline.csv suite=pmlb94 loss=hinge"
     cells = ["fraction .0% outcome=wins", "fraction .0% outcome=losses"]
 
-A cell is a column, a format and whatever else identifies the row. Line breaks in the page do not matter.
+A cell is a column, a format and the values that identify the row. Line breaks in the page do not matter.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?%?)"
 
 
 def claimed_pages(folder: Path) -> list[Path]:
-    """The pages whose numbers come from the results in ``folder``."""
+    """Return the pages whose numbers come from the results in ``folder``."""
     return [folder.parent / name for name in _claims(folder)]
 
 
 def fill(page: Path, folder: Path, text: str | None = None) -> str:
-    """The text of a page with the README's block and every claimed number taken from the files in ``folder``.
+    """Return a page with the README's block and every claimed number filled in from the files in ``folder``.
 
-    A claim that is not on its page exactly once, or does not name one value, is an error: nothing would check it.
+    A claim that is not on its page exactly once, or does not name exactly one value, is an error.
     """
     text = page.read_text(encoding="utf-8") if text is None else text
     name = Path(os.path.relpath(page.resolve(), folder.parent.resolve())).as_posix()

@@ -27,7 +27,7 @@ PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
 
 
 def exact01_records(found: Found) -> list[Row]:
-    """A record for each (set, loss, method) with its training errors, the proven bound and the published figure."""
+    """Return a record for each (set, loss, method): training errors, the proven bound and the published figure."""
     records: list[Row] = []
     for name, (cell,) in found.items():
         n = cell.sizes[0]
@@ -46,7 +46,7 @@ def exact01_records(found: Found) -> list[Row]:
 
 
 def exact01_shown(found: Found, max_iter: int) -> Table:
-    """The errors as a table: a row for each set and method, with the published figure."""
+    """Return the errors as a table: a row for each set and method, with the published figure."""
     records = exact01_records(found)
     columns: dict[str, Column] = {
         "set": "{set}",
@@ -70,7 +70,7 @@ def _label(record: Row) -> str:
 
 
 def _sentence(record: Row) -> Iterator[str]:
-    """Whether a minimum is proven, and which published figures differ from ours in the last digit."""
+    """Yield whether a minimum is proven, and whether a published figure differs from ours in the last digit."""
     found = f"{record['errors']} of {record['rows']}"
     if record["method"] == EXACT:
         proven = record["bound"] >= record["errors"]

@@ -1,4 +1,4 @@
-"""Figure 1 and Examples 1 and 2: solved at once, no cells needed (about twenty seconds)."""
+"""Figure 1 and Examples 1 and 2, which are solved without cells in about twenty seconds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from reproduction.run.store import Store
 
 from .words import said
 
-#: How many draws of each set of Figure 1 the table averages over; the picture shows the first.
+#: The table averages over this many draws of each set of Figure 1; the picture shows the first.
 DRAWS = 10
-#: The penalty decides whether `average` fails on `easy` and `imbalance`: the table shows three, the picture the least.
+#: Whether `average` fails on `easy` and `imbalance` depends on alpha: the table shows three, the picture the smallest.
 FIGURE1_ALPHAS = (1e-5, 1e-2, 1.0)
-#: The descent that drew the paper's picture, from its authors' code: rate, momentum, and its 10,000 steps as a multiple
-#: of the solver's 1,000. It starts at zero and has no penalty.
+#: The descent behind the paper's picture, from its authors' code: rate, momentum, and its 10,000 steps as a multiple
+#: of the solver's 1,000. It starts at zero without a penalty.
 RATE, MOMENTUM, LONGER = 5e-6, 0.9, 10
 #: The k of every method in that picture.
 DESCENT_K = 10
@@ -37,7 +37,7 @@ EXAMPLES_ALPHA = 1e-3
 
 
 def _least_errors(X: Array, y: Array) -> float:
-    """The fewest training errors of any boundary on one column: the better of both directions' exact intercepts."""
+    """Return the fewest training errors of any boundary on one column, in either direction."""
     return min(float(best_intercept(sign * X[:, 0], y)[1]) for sign in (1, -1))
 
 
@@ -45,11 +45,11 @@ Content = dict[str, list[Row]]
 
 
 def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
-    """The points of one draw and the training errors over many, for the four sets of Figure 1.
+    """Return the points of one draw and the training errors over many, for the four sets of Figure 1.
 
-    Logistic loss, fitted on the first column alone. Each method uses the k with the fewest training errors (ties go to
-    the larger k): the question is what the objective can reach, and there is no validation part. The same sets are also
-    fitted by the descent of the paper's own figure, which stops long before the minimisers.
+    Logistic loss, fitted on the first column. There is no validation part: each method uses the k with the fewest
+    training errors (ties go to the larger k). The same sets are also fitted by the descent of the paper's own figure,
+    which stops long before the minimum.
     """
     points: list[Row] = []
     records: list[Row] = []
@@ -66,7 +66,7 @@ def solve_figure1(max_iter: int = MAX_ITER, draws: int = DRAWS) -> Content:
 
 
 def _descend(X: Array, y: Array, steps: int) -> list[Row]:
-    """Results of the paper's own descent on every draw, method by method: X (draws, samples) is the one feature."""
+    """Return the results of the paper's own descent for each method and draw; X (draws, samples) is the feature."""
     n, k = len(y), min(DESCENT_K, len(y))
     shrinking, parameters = decay(k, n, steps), np.zeros((len(METHODS), 2, len(X)))
     moves = np.zeros_like(parameters)
@@ -96,15 +96,15 @@ def _descend(X: Array, y: Array, steps: int) -> list[Row]:
 
 
 def _taken(method: str, slopes: Array, k: int) -> Array:
-    """Which examples an aggregate of the logistic loss selects, by their slopes (draws, samples) in (0, 1).
+    """Return which examples an aggregate of the logistic loss selects, by their slopes (draws, samples) in (0, 1).
 
-    Slopes increase with the loss; examples tied at the k-th place count.
+    Slopes increase with the loss; examples tied at the k-th place are selected.
     """
-    twice = 2 - 2 * slopes  # its ratio to 1 is the loss's distance from its threshold: both have the same order
+    twice = 2 - 2 * slopes  # its ratio to 1 orders examples by the distance of their loss from the threshold
     aggregate = get_aggregate(method)
     keys = np.maximum(twice, 1 / twice) if aggregate.close else -slopes
     edge: Array = np.partition(keys, k - 1, axis=1)[:, k - 1, None]
-    return keys == edge if aggregate.sums_to else keys <= edge  # the k-th alone weighs one, whatever k is
+    return keys == edge if aggregate.sums_to else keys <= edge  # the k-th alone has weight one
 
 
 def _solve_draw(X: Array, y: Array, max_iter: int) -> list[Row]:
@@ -136,14 +136,14 @@ def _boundary(slope: float, intercept: float) -> float | None:
     return -float(intercept) / float(slope) if slope else None
 
 
-#: What the two rows of the picture show: first the paper's own way, then the minimisers.
+#: The two rows of the picture: the paper's own descent, and the minimisers.
 DESCENT, MINIMISERS = "released descent", "minimisers"
 
 
 def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row], Table]:
-    """Points and boundaries of one draw, and a table of training errors above the best possible.
+    """Return the points and boundaries of one draw, and a table of training errors above the best possible.
 
-    Content stored before the paper's descent was added has only the minimisers.
+    Content that early versions stored has only the minimisers.
     """
     records, descent = content["records"], content.get("descent", [])
     ways = [(DESCENT, descent)] if descent else []
@@ -167,7 +167,7 @@ def figure1_shown(content: Content, max_iter: int) -> tuple[list[Row], list[Row]
 
 
 def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
-    """A note on the descent, and that it stops before its objective is minimised."""
+    """Yield a note on the descent, and notes that it stops before its objective is minimised."""
 
     def of(name: str, way: str, method: str) -> Row:
         return next(r for r in lines if (r["set"], r["way"], r["method"]) == (name, way, method))
@@ -180,11 +180,11 @@ def _descent_notes(lines: list[Row], max_iter: int) -> Iterator[str]:
 
 
 def solve_examples(max_iter: int = MAX_ITER) -> Content:
-    """Training errors on Examples 1 and 2, from the least-squares start and from the right side of the problem.
+    """Return the training errors on Examples 1 and 2, from the least-squares start and from w = 1.
 
     In Example 1 the theory is about minimisers: 2 errors for close-k with any k <= n; 2n for the average loss and for
-    average top-k with k > 2n; average top-k with k <= 2n is minimised by zero, which decides nothing. The two outliers
-    reverse the least-squares start; the start w = 1 shows what close-k does once it is on the right side.
+    average top-k with k > 2n; average top-k with k <= 2n is minimised by zero, which predicts nothing. The two outliers
+    reverse the least-squares start; the start w = 1 shows what close-k does from the right side.
     """
     records: list[Row] = []
     for name, (X, y) in (("1", example1(EXAMPLE1_SIZE, EXAMPLE1_FAR)), ("2", example2(EXAMPLE2_SIZE, 0))):
@@ -206,7 +206,7 @@ def solve_examples(max_iter: int = MAX_ITER) -> Content:
 
 
 def examples_shown(content: Content, max_iter: int) -> Table:
-    """The errors on Examples 1 and 2 as a table."""
+    """Return the errors on Examples 1 and 2 as a table."""
     sizes = {"n": EXAMPLE1_SIZE, "twice": 2 * EXAMPLE1_SIZE, "far": EXAMPLE1_FAR, "size": EXAMPLE2_SIZE}
     theory = said("examples.theory", alpha=EXAMPLES_ALPHA, steps=max_iter, **sizes)
     notes = (theory, said("examples.why", n=EXAMPLE1_SIZE))
@@ -218,12 +218,12 @@ def examples_shown(content: Content, max_iter: int) -> Table:
     return table_of("examples", "Examples 1 and 2: training errors", columns, content["records"], notes)
 
 
-#: Targets that are solved at once, without cells: (steps, where data sets are kept) -> content.
+#: Targets without cells -> the function of the steps that solves them.
 SOLVED: dict[str, Callable[[int], Content]] = {"figure1": solve_figure1, "examples": solve_examples}
 
 
 def keep_solved(jobs: Iterable[Job], store: Store) -> None:
-    """Solve what these jobs need and the store lacks, and keep it there; the report then computes nothing."""
+    """Solve the targets without cells that the store lacks and store their results, from which the report is made."""
     for job in jobs:
         steps = job.options.max_iter or job.target.max_iter
         if job.target.name in SOLVED and store.kept(job.target.name, steps) is None:

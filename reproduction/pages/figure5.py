@@ -1,4 +1,4 @@
-"""Figure 5's records: accuracies as outliers, imbalance or ambiguous examples are added, with their errors."""
+"""The records of Figure 5: accuracies, with standard errors, as outliers or other examples are added."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .words import said
 
 
 def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row], list[Hole]]:
-    """One record for each (contamination, level, loss, method) whose cells are complete, and the levels left out."""
+    """Return a record for each complete (contamination, level, loss, method), and the levels left out."""
     records: list[Row] = []
     holes: list[Hole] = []
     for name, simulation in SIMULATIONS.items():
@@ -45,12 +45,12 @@ def simulated(cells: list[Cell], size: Size, archive: Archive) -> tuple[list[Row
 
 
 def standard_error(values: Array) -> float:
-    """The error of a mean over splits of one data set, independent draws given the data; NaN for one split."""
+    """Return the standard error of a mean over splits of one data set; NaN for one split."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def majority(size: Size, contamination: str, level: int) -> float:
-    """The share of the larger class after contamination (outliers keep the shares, in expectation).
+    """Return the share of the larger class after contamination (outliers keep it in expectation).
 
     Examples
     --------
@@ -65,7 +65,7 @@ def majority(size: Size, contamination: str, level: int) -> float:
 
 
 def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Table:
-    """Accuracies of the five methods at every level, and of always predicting the larger class."""
+    """Return the accuracies of the five methods at every level, and of always predicting the larger class."""
     mine = [record for record in records if record["loss"] == loss]
     rows = []
     for name, level in dict.fromkeys((record["contamination"], record["level"]) for record in mine):
@@ -77,7 +77,7 @@ def simulation_table(stem: str, records: list[Row], loss: str, note: str) -> Tab
 
 
 def simulation_gains(stem: str, records: Sequence[Row]) -> Table:
-    """The gain of close-k over average at the highest level, and at how many levels it is ahead."""
+    """Return the gain of close-k over average at the highest level, and the number of levels where it is ahead."""
     names = list(dict.fromkeys(row["contamination"] for row in records))
     rows = []
     for loss in dict.fromkeys(row["loss"] for row in records):
@@ -99,12 +99,12 @@ def _most(rows: Sequence[Row]) -> tuple[str, ...]:
     return str(last["level"]), f"{last['gain']:+.1f}{error}", f"{ahead} of {len(rows)}"
 
 
-#: How many points all but close-k lose with outliers, by the paper's text.
+#: According to the paper, all methods but close-k lose more than this many points with outliers.
 CLAIMED_DROP = 20
 
 
 def _outlier_notes(records: Sequence[Row]) -> Iterator[str]:
-    """The losses of the other methods to outliers according to the paper, and here."""
+    """Yield what the other methods lose with outliers according to the paper, and here."""
     accuracy = {
         (row["loss"], row["method"], row["level"]): row["accuracy"]
         for row in records

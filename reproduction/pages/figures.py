@@ -1,4 +1,4 @@
-"""The paper's figures, drawn with Altair. Each function takes scores or flat records and returns a chart."""
+"""The paper's figures in Altair: each function turns scores or flat records into a chart."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _method_colour(**options: Any) -> Any:
 
 
 def boundaries(points: Sequence[Row], lines: Sequence[Row]) -> Any:
-    """Figure 1: the points of each set and where each aggregate puts its boundary along the vertical axis.
+    """Draw Figure 1: the points of each set and the boundary of each aggregate along the vertical axis.
 
-    Points have ``set``, ``x`` (fitted), ``side`` (spread for the eye) and ``label``; lines ``set``, ``way`` (a row of
-    panels each), ``method`` and ``boundary``.
+    Points have ``set``, ``x`` (fitted), ``side`` (for display) and ``label``; lines have ``set``, ``way`` (a row of
+    panels for each), ``method`` and ``boundary``.
     """
     rows = []
     for way in dict.fromkeys(line["way"] for line in lines):
@@ -65,7 +65,7 @@ def _points(points: Sequence[Row]) -> Any:
 
 
 def _rules(lines: Sequence[Row]) -> list[Any]:
-    """A faint line for each boundary, with a strong segment in its own lane, so none hides another."""
+    """Draw a faint line for each boundary with a strong segment in its own lane, so that none hides another."""
     lane = 2 / len(METHODS)
     records = [
         {
@@ -83,7 +83,7 @@ def _rules(lines: Sequence[Row]) -> list[Any]:
 
 
 def sizes(records: Sequence[Row]) -> Any:
-    """Figure 2: ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
+    """Draw Figure 2: ``rows`` and ``features`` of each ``dataset`` of a ``suite``."""
     decades = alt.Axis(values=[10**exponent for exponent in range(7)], format="~s")
     return dots(
         records, size=40, opacity=0.7, color=alt.Color("suite:N", title=None),
@@ -94,7 +94,7 @@ def sizes(records: Sequence[Row]) -> Any:
 
 
 def scatter(scores: Scores) -> Any:
-    """Figure 3: test accuracy of close decay against average, one panel for each loss, one point for each set."""
+    """Draw Figure 3: test accuracy of close decay against average, one panel for each loss, one point for each set."""
     panels = []
     for loss in LOSSES:
         means, p = 100 * scores.test(loss, PAIR).mean(axis=-1), scores.pairs(loss)[PAIR].p
@@ -118,7 +118,7 @@ def scatter(scores: Scores) -> Any:
 
 
 def chosen_k(scores: Scores) -> Any:
-    """Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it; medians over splits."""
+    """Draw Figure 4: (a) the chosen k*/n of close decay, (b) the gain over average against it; medians over splits."""
     records = [
         {"dataset": title(name), "loss": loss, "fraction": fraction, "gain": 100 * gain}
         for loss in LOSSES
@@ -147,7 +147,7 @@ def chosen_k(scores: Scores) -> Any:
 
 
 def simulations(records: Sequence[Row]) -> Any:
-    """Figure 5: accuracy against the number of added examples, one panel for each contamination and loss.
+    """Draw Figure 5: accuracy against the number of added examples, one panel for each contamination and loss.
 
     Records have ``contamination``, ``level``, ``loss``, ``method``, ``accuracy`` and ``majority``.
     """
@@ -161,7 +161,7 @@ def simulations(records: Sequence[Row]) -> Any:
     return alt.vconcat(*rows)
 
 
-#: What the dotted line of Figure 5 is called.
+#: The name of the dotted line of Figure 5.
 MAJORITY = "larger class"
 #: Marks and dashes of the methods, in their order, and of the dotted line.
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "stroke"]
@@ -169,10 +169,9 @@ _DASHES = [[1, 0], [7, 2], [1, 0], [4, 3], [1, 0], [2, 3]]
 
 
 def _simulation(records: Sequence[Row]) -> Any:
-    """One panel of Figure 5.
+    """Draw one panel of Figure 5, with equally spaced levels.
 
-    The levels are equally spaced and labelled; colour, dash and mark distinguish overlapping lines, and wider ones are
-    drawn first.
+    Colour, dash and mark distinguish overlapping lines; wider ones are drawn first.
     """
     shown = [{**record, "method": LABELS[record["method"]]} for record in records]
     shown += [
@@ -204,11 +203,11 @@ def _look(channel: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
 
 
 def critical_difference(scores: Scores, loss: str) -> Any:
-    """Average ranks of the five methods; bars join those that do not differ significantly (Nemenyi, 0.05)."""
+    """Draw the average ranks of the five methods; bars join those that do not differ significantly (Nemenyi, 0.05)."""
     ranks = stats.average_ranks(scores.test(loss).mean(axis=-1))
     distance = stats.critical_difference(len(METHODS), len(scores.datasets))
     order = np.argsort(ranks, kind="stable")
-    # A row for each method, so equal ranks do not hide each other; the bars of the groups are below.
+    # Each method has its own row, so equal ranks do not hide each other; the bars of the groups are below.
     records = [{"method": LABELS[METHODS[i]], "rank": ranks[i], "row": -row} for row, i in enumerate(order)]
     groups = [
         {"rank": min(ranks[list(group)]), "high": max(ranks[list(group)]), "row": -len(METHODS) - 0.5 * place}
@@ -226,7 +225,7 @@ def critical_difference(scores: Scores, loss: str) -> Any:
 
 
 def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
-    """Gain of close decay over average on each data set (the ``most`` largest in size), by significance."""
+    """Draw the gain of close decay over average on each data set (the ``most`` largest), by significance."""
     one = scores.pairs(loss)[PAIR]
     records = [
         {"dataset": title(scores.datasets[i]), "gain": 100 * one.gains[i], "p": one.p[i],
@@ -247,7 +246,7 @@ def gains(scores: Scores, loss: str, *, most: int = 40) -> Any:
 
 
 def accuracies(scores: Scores, loss: str) -> Any:
-    """Mean test accuracy of each method on each data set; a click on the legend highlights one method."""
+    """Draw the mean test accuracy of each method on each data set; a click on the legend highlights one method."""
     means = 100 * scores.test(loss).mean(axis=-1)
     records = [
         {

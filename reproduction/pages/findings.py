@@ -1,11 +1,11 @@
-"""Scores -> which method won, by how much and how certainly: in sentences, row by row, and as quoted numbers."""
+"""Scores -> which method won, by how much and how certainly: as sentences, as rows, and as numbers quoted elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,14 +22,13 @@ from reproduction.run.scores import PAIR, Scores, title
 
 from .words import said
 
-#: Below six sets even a signed-rank test in which all agree has p > 0.05 (exactly 2 / 2**5 for five).
+#: With five sets even a signed-rank test in which all agree has p = 2 / 2**5 > 0.05.
 FEWEST = 6
+#: How many of the largest gains, losses or accuracies a sentence lists.
 SHOWN = 3
-
 HEADLINE = "headline.csv"
-#: What the paper's fractions lead one to expect of close decay against average; outside of it a page opens with that.
+#: From the paper's fractions: if close decay wins or loses outside these limits, the front page opens with that.
 LEAST_WINS, MOST_LOSSES = 0.20, 0.02
-
 HEADLINES = {
     "ahead": "Close decay is ahead of average",
     "behind": "Close decay is behind average",
@@ -38,10 +37,9 @@ HEADLINES = {
     "pulled": "Close decay loses on average, but the loss comes from a few data sets",
     "few": "There are too few data sets to draw a conclusion",
 }
-
-
 #: A suite, its scores and the paper's tables on it.
 Part = tuple[str, Scores, Sequence[PairTable]]
+M = TypeVar("M", bound=Mapping[str, Any])
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Summary:
 
 
 def findings(parts: Sequence[Part]) -> list[Summary]:
-    """One finding for each distinct set of results; targets on the same suite share theirs."""
+    """Return a summary for each distinct set of results; targets on the same suite share theirs."""
     return [
         Summary(_heading(suite, scores), tuple(judge(scores, loss, published) for loss in LOSSES))
         for suite, scores, published in _distinct(parts)
@@ -79,8 +77,8 @@ def findings(parts: Sequence[Part]) -> list[Summary]:
 
 def _distinct(parts: Sequence[Part]) -> list[Part]:
     keys = [(scores.protocol, scores.model, scores.datasets, scores.splits, scores.max_iter) for _, scores, _ in parts]
-    # Sound first: it is the one whose tests keep what they promise.
     chosen = [part for place, part in enumerate(parts) if keys[place] not in keys[:place]]
+    # Sound first: its tests have the level they promise.
     return sorted(chosen, key=lambda part: part[1].protocol != "sound")
 
 
@@ -90,21 +88,22 @@ def _heading(suite: str, scores: Scores) -> str:
 
 
 def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Judgement:
-    """Which method won, by how much and how certainly.
+    """Decide which method won, by how much and how certainly.
 
-    The outcome is that of Wilcoxon's test over the data sets, if there are enough of them, mean and median gain agree
-    on the sign and the interval of the mean excludes zero. If only the interval excludes zero, the gain comes from a
-    few data sets, and the text says so; everything else is called no clear difference.
+    One method is ahead if there are enough data sets, Wilcoxon's test over them is significant, mean and median gain
+    have the same sign, and the interval of the mean excludes zero. If only the interval excludes zero, the gain comes
+    from a few data sets. Otherwise there is no clear difference.
     """
     pair = scores.pairs(loss)
     means, gains = 100 * scores.test(loss, PAIR).mean(axis=-1), 100 * pair[PAIR].gains
     wins, losses = (int(pair[order].wins("significant").sum()) for order in (PAIR, PAIR[::-1]))
-    p = stats.wilcoxon(means[:, 1], means[:, 0])
-    interval = stats.mean_interval(gains)
-    apart = interval[1] * interval[2] > 0
+    p, interval = stats.wilcoxon(means[:, 1], means[:, 0]), stats.mean_interval(gains)
     sure = p < stats.SIGNIFICANCE and gains.mean() * np.median(gains) > 0
-    outcome = (("ahead", "behind") if sure else ("lifted", "pulled"))[int(gains.mean() < 0)] if apart else "level"
-    outcome = outcome if len(gains) >= FEWEST else "few"
+    outcome = "level"
+    if len(gains) < FEWEST:
+        outcome = "few"
+    elif interval[1] * interval[2] > 0:
+        outcome = (("ahead", "behind") if sure else ("lifted", "pulled"))[int(gains.mean() < 0)]
     sentences = [
         _counted(wins, losses, len(gains), scores.splits),
         _sized(len(gains), interval, p),
@@ -120,13 +119,11 @@ def judge(scores: Scores, loss: str, published: Sequence[PairTable] = ()) -> Jud
 def _counted(wins: int, losses: int, total: int, splits: int) -> str:
     if splits == 1:
         return "There is one split only: no difference can be tested."
-    won, lost = _interval(wins, total), _interval(losses, total)
+    won, lost = (
+        "{fraction:.0%}, 95% interval {low:.0%} to {high:.0%}".format_map(_with_interval(count, total))
+        for count in (wins, losses)
+    )
     return said("finding.counted", wins=wins, total=total, won=won, losses=losses, lost=lost)
-
-
-def _interval(count: int, total: int) -> str:
-    low, high = stats.fraction_interval(count, total)
-    return f"{count / total:.0%}, 95% interval {low:.0%} to {high:.0%}"
 
 
 def _sized(sets: int, interval: tuple[float, float, float], p: float) -> str:
@@ -157,26 +154,20 @@ def _best(scores: Scores, loss: str) -> str:
 
 
 def _papers(scores: Scores, loss: str, published: Sequence[PairTable]) -> Iterator[str]:
-    base, better = (METHODS.index(method) for method in PAIR)
     words = {"significant": "significantly", "points": "at least two points"}
     for table in published:
-        theirs, name = table.fractions(scores.model, loss), table.name.replace("table", "Table ")
-        wins, losses = theirs[base, better], theirs[better, base]
+        wins, losses = (_fraction(table, scores.model, loss, order) for order in (PAIR, PAIR[::-1]))
+        name = table.name.replace("table", "Table ")
         yield said("finding.paper", name=name, words=words[table.criterion], wins=wins, losses=losses)
 
 
-def _beside(means: Array, errors: Sequence[float | None]) -> dict[str, float | None]:
-    """Accuracies of the five methods, those of the pair first, with the paper's values."""
-    ours = {LABELS[method]: float(value) for method, value in zip(METHODS, means, strict=True)}
-    beside: dict[str, float | None] = {}
-    for method, error in zip(PAIR, errors, strict=True):
-        beside[LABELS[method]] = ours[LABELS[method]]
-        beside[f"paper: {LABELS[method]}"] = None if error is None else 100 - error
-    return beside | ours
+def _fraction(table: PairTable, model: str, loss: str, order: tuple[str, ...]) -> float:
+    beaten, by = (METHODS.index(method) for method in order)
+    return float(table.fractions(model, loss)[beaten, by])
 
 
 def result_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """One flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3."""
+    """Return one flat row for every (suite, protocol, model, loss, data set), with the paper's Table 3."""
     rows = []
     for _, scores, _ in _distinct(parts):
         for loss in LOSSES:
@@ -184,42 +175,52 @@ def result_rows(parts: Sequence[Part]) -> list[dict[str, Any]]:
             pair, shares = scores.pairs(loss)[PAIR], scores.chosen(loss)
             for i, dataset in enumerate(scores.datasets):
                 name = title(dataset)
-                errors = [table3_error(name, loss, m) if scores.model == "linear" else None for m in PAIR]
+                ours = {LABELS[method]: float(value) for method, value in zip(METHODS, means[i], strict=True)}
+                beside: dict[str, float | None] = {}
+                for method in PAIR:
+                    error = table3_error(name, loss, method) if scores.model == "linear" else None
+                    beside[LABELS[method]] = ours[LABELS[method]]
+                    beside[f"paper: {LABELS[method]}"] = None if error is None else 100 - error
                 rows.append(
                     {
                         "data set": name, **scores.where(loss),
                         "gain": 100 * float(pair.gains[i]), "p": float(pair.p[i]), "k*/n": float(shares[i]),
-                        **_beside(means[i], errors),
+                        **beside, **ours,
                         "rows": int(scores.sizes[i, 0]), "features": int(scores.sizes[i, 1]),
                     }
                 )  # fmt: skip
     return rows
 
 
-#: Column -> how its numbers are written; the others are text.
+#: Column -> the format of its numbers; the others are text.
 FORMATS = {
     "rows": "d", "features": "d", **{LABELS[method]: ".2f" for method in METHODS}, "gain": "+.2f", "p": ".4f",
     "k*/n": ".3f", **{f"paper: {LABELS[method]}": ".2f" for method in PAIR},
 }  # fmt: skip
 
 
-# --- numbers that are quoted elsewhere: computed once, kept in CSV, and put into pages by name
+# --- numbers quoted elsewhere: computed once and stored as CSV
 
 
 def headline(suite: str, scores: Scores) -> list[Row]:
-    """Close decay against average: data sets won and lost, by each protocol's test, for both losses, with intervals."""
+    """Return the data sets won and lost by close decay against average, for each loss, test and criterion.
+
+    Each row of wins is followed by its row of losses, which :func:`outcomes` relies on.
+    """
     rows: list[Row] = []
     for loss in LOSSES:
         for rule in PROTOCOLS:
             pairs = scores.pairs(loss, rule)
             for criterion in CRITERIA:
+                tables = [each for each in PAIR_TABLES.values() if (each.suite, each.criterion) == (suite, criterion)]
                 for outcome, order in (("wins", PAIR), ("losses", PAIR[::-1])):
+                    published = [_fraction(table, scores.model, loss, order) for table in tables]
                     rows.append(
                         {
                             "suite": suite, "model": scores.model, "protocol": scores.protocol, "test": rule,
                             "loss": loss, "criterion": criterion, "outcome": outcome,
                             **_with_interval(int(pairs[order].wins(criterion).sum()), len(scores.datasets)),
-                            "published": _published(suite, scores.model, loss, criterion, order),
+                            "published": published[0] if published else None,
                             "mean_gain": 100 * float(pairs[PAIR].gains.mean()), "splits": scores.splits,
                             "steps": scores.max_iter,
                         }
@@ -232,76 +233,54 @@ def _with_interval(count: int, total: int) -> Row:
     return {"count": count, "sets": total, "fraction": count / total, "low": low, "high": high}
 
 
-def _published(suite: str, model: str, loss: str, criterion: str, order: tuple[str, ...]) -> float | None:
-    for table in PAIR_TABLES.values():
-        if (table.suite, table.criterion) == (suite, criterion):
-            beaten, by = (METHODS.index(method) for method in order)
-            return float(table.fractions(model, loss)[beaten, by])
-    return None
+def outcomes(rows: Sequence[M], **where: str) -> list[tuple[M, M]]:
+    """Return the headline's rows as pairs (wins, losses), restricted to rows with these values."""
+    mine = [row for row in rows if where.items() <= row.items()]
+    return list(zip(mine[::2], mine[1::2], strict=True))
 
 
 def headline_table(rows: Sequence[Row], suite: str) -> Table:
-    """One line for each (model, protocol, test, loss): wins, losses and the paper's."""
-    mine = [row for row in rows if row["suite"] == suite and row["criterion"] == "significant"]
-    by_place: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in mine:
-        place = (row["model"], row["protocol"], row["test"], row["loss"])
-        by_place.setdefault(place, {})[row["outcome"]] = row
-    shown = tuple(
-        (
-            protocol, str(pair["wins"]["splits"]), test, model, loss,
-            share(pair["wins"]), share(pair["losses"]), _papers_pair(pair),
-        )
-        for (model, protocol, test, loss), pair in by_place.items()
-    )  # fmt: skip
-    heading = f"Close decay against average on {suite}"
+    """Return a table of wins, losses and the paper's fractions for each (model, protocol, test, loss)."""
+    chosen = {"suite": suite, "criterion": "significant"}
+    shown = []
+    for wins, losses in outcomes(rows, **chosen):
+        paper = "" if wins["published"] is None else f"{wins['published']:.0%} / {losses['published']:.0%}"
+        place = (wins["protocol"], str(wins["splits"]), wins["test"], wins["model"], wins["loss"])
+        shown.append((*place, share(wins), share(losses), paper))
     header = ("protocol", "splits", "test", "model", "loss", "better", "worse", "paper")
-    return Table(f"headline-{suite}", heading, header, shown, tuple(mine), (said("note.headline"),))
+    records = tuple(row for row in rows if chosen.items() <= row.items())
+    heading = f"Close decay against average on {suite}"
+    return Table(f"headline-{suite}", heading, header, tuple(shown), records, (said("note.headline"),))
 
 
 def share(row: Row) -> str:
-    """A count of data sets with its fraction and interval."""
+    """Return a count of data sets with its fraction and interval."""
     return f"{row['count']} of {row['sets']} ({row['fraction']:.0%}, {row['low']:.0%}-{row['high']:.0%})"
 
 
-def _papers_pair(pair: dict[str, Row]) -> str:
-    given = [pair[outcome]["published"] for outcome in ("wins", "losses")]
-    return "" if None in given else f"{given[0]:.0%} / {given[1]:.0%}"
-
-
 def shortfalls(rows: Sequence[Row]) -> list[str]:
-    """Results that fall short of the paper on PMLB under its own protocol and test, in sentences."""
+    """Return sentences on results below the paper's on PMLB under its own protocol and test."""
+    place = {"suite": "pmlb94", "model": "linear", "protocol": "paper", "test": "paper", "criterion": "significant"}
     found = []
-    for row in rows:
-        place = (row["suite"], row["model"], row["protocol"], row["test"], row["criterion"])
-        if place != ("pmlb94", "linear", "paper", "paper", "significant"):
-            continue
-        if row["outcome"] == "wins" and row["fraction"] < LEAST_WINS:
-            word = "better"
-        elif row["outcome"] == "losses" and row["fraction"] > MOST_LOSSES:
-            word = "worse"
-        else:
-            continue
-        found.append(said("finding.shortfall", row=row, word=word, share=share(row)))
+    for wins, losses in outcomes(rows, **place):
+        short = [(wins, "better")] if wins["fraction"] < LEAST_WINS else []
+        short += [(losses, "worse")] if losses["fraction"] > MOST_LOSSES else []
+        found += [said("finding.shortfall", row=row, word=word, share=share(row)) for row, word in short]
     return found
 
 
 def readme_block(folder: Path) -> str:
-    """The README's table, from ``headline.csv`` alone: linear models on PMLB, each protocol by its own test."""
-    rows = [row for row in csv_rows(folder / HEADLINE) if (row["suite"], row["model"]) == ("pmlb94", "linear")]
-    places: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
-    for row in rows:
-        if row["test"] == row["protocol"] and row["criterion"] == "significant":
-            places.setdefault((row["protocol"], row["loss"]), {})[row["outcome"]] = row
+    """Return the README's table from ``headline.csv``: linear models on PMLB, each protocol by its own test."""
     lines = ["| Protocol and test | Loss | Better on | Worse on | Paper |", "|---|---|---|---|---|"]
-    for (protocol, loss), pair in places.items():
-        theirs = [pair[outcome]["published"] for outcome in ("wins", "losses")]
-        paper = " / ".join(f"{float(value):.0%}" for value in theirs) if all(theirs) else ""
-        cells = [protocol, loss, *(_text(pair[name]) for name in ("wins", "losses")), paper]
-        lines.append(f"| {' | '.join(cells)} |")
+    rows = csv_rows(folder / HEADLINE)
+    for pair in outcomes(rows, suite="pmlb94", model="linear", criterion="significant"):
+        if pair[0]["test"] == pair[0]["protocol"]:
+            paper = " / ".join(f"{float(row['published']):.0%}" for row in pair if row["published"])
+            cells = [pair[0]["protocol"], pair[0]["loss"], *map(_bracketed, pair), paper]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _text(row: dict[str, str]) -> str:
+def _bracketed(row: dict[str, str]) -> str:
     share, low, high = (float(row[name]) for name in ("fraction", "low", "high"))
     return f"{row['count']} of {row['sets']}: {share:.0%} [{low:.0%}, {high:.0%}]"

@@ -1,4 +1,4 @@
-"""The front page of the results: the outcome, the cost, what is missing and how it was made."""
+"""The front page of the results: the outcome, the cost, the missing cells and how everything was computed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reproduction.protocol import SUITES
 from reproduction.run.campaign import Campaign, costs
 from reproduction.run.scores import title
 
-from .findings import findings, headline_table, share, shortfalls
+from .findings import findings, headline_table, outcomes, share, shortfalls
 from .sections import Section, commands_of, notes_of, parts_of
 from .words import said
 
-#: Group -> its pages, in order; what is in no group comes last.
+#: Group -> its pages, in order; pages in no group come last.
 GROUPS = {
     "How to read them": ("reading",),
     "The paper's tables and figures": (
@@ -39,7 +39,7 @@ MORE = "More"
 
 
 def grouped(files: Sequence[str]) -> dict[str, list[str]]:
-    """The pages by group.
+    """Return the pages by group.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def index_page(
     campaign: Campaign, sections: Sequence[Section], covered: Sequence[Row], agreement: Table, first: Sequence[Row],
     pages: Sequence[tuple[str, str, bool]],
 ) -> list[Block]:  # fmt: skip
-    """The page: ``first`` has the headline's rows, ``pages`` the others as (file, title, generated), generated last."""
+    """Return the page; ``first`` holds the headline's rows, ``pages`` all others as (file, title, generated)."""
     blocks: list[Block] = [Heading("Results", 1), *_opening(first, covered, pages)]
     for group, files in grouped([file for file, _, _ in pages]).items():
         titles = {file: name for file, name, _ in pages}
@@ -85,12 +85,12 @@ def _opening(first: Sequence[Row], covered: Sequence[Row], pages: Sequence[tuple
 
 
 def _lead(first: Sequence[Row]) -> Iterator[Block]:
-    """The main comparison of the paper: PMLB, linear models, each protocol with its own test."""
-    sentences = []
-    for wins, losses in zip(first[::2], first[1::2], strict=True):  # written in pairs
-        place = (wins["suite"], wins["model"], wins["criterion"], wins["test"])
-        if place == ("pmlb94", "linear", "significant", wins["protocol"]):
-            sentences.append(said("front.place", wins=wins, losses=losses, won=share(wins), lost=share(losses)))
+    """Yield the main comparison of the paper: PMLB, linear models, each protocol with its own test."""
+    sentences = [
+        said("front.place", wins=wins, losses=losses, won=share(wins), lost=share(losses))
+        for wins, losses in outcomes(first, suite="pmlb94", model="linear", criterion="significant")
+        if wins["test"] == wins["protocol"]
+    ]
     if sentences:
         yield Paragraph(said("front.lead"), strong=True)
         yield Items(tuple(sentences))
@@ -108,9 +108,14 @@ def _findings(sections: Sequence[Section]) -> Iterator[Block]:
 
 
 def coverage_blocks(covered: Sequence[Row]) -> Iterator[Block]:
-    """The planned and finished work, and the incomplete data sets, each list folded under its title."""
+    """Yield the planned and finished work, and folded lists of the incomplete data sets."""
     if covered:
-        yield Tabled(coverage_table(covered))
+        columns: dict[str, Column] = {
+            "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
+            "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",
+            "random start": "{starts}",
+        }  # fmt: skip
+        yield Tabled(table_of("coverage", "Coverage", columns, covered))
     for row in covered:
         if row["missing"]:
             names = Paragraph(", ".join(map(title, row["missing"])) + ".")
@@ -121,18 +126,8 @@ def _covered_name(row: Row) -> str:
     return f"{row['suite']}{' (simulated)' * (row['what'] == 'simulations')}, {row['protocol']}, {row['model']}"
 
 
-def coverage_table(rows: Sequence[Row]) -> Table:
-    """The planned and finished work, with a line for each (suite, protocol, model)."""
-    columns: dict[str, Column] = {
-        "suite, protocol, model": _covered_name, "sets complete": "{sets_complete} of {sets}",
-        "cells done": "{cells_done} of {cells}", "splits": "{splits}", "steps": "{steps}",
-        "random start": "{starts}",
-    }  # fmt: skip
-    return table_of("coverage", "Coverage", columns, rows)
-
-
 def _missing(sections: Sequence[Section]) -> Iterator[Block]:
-    # What is merely not run yet is said with the coverage; here is what failed or is not available locally.
+    # The coverage lists cells that have not been run yet; these notes are on other reasons.
     notes = [note for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
     if notes:
         yield Fold(f"What is missing, and why ({len(notes)})", (Items(tuple(notes)),))

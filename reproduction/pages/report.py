@@ -1,4 +1,4 @@
-"""Sections -> separate files and one self-contained page, all offline."""
+"""Sections -> separate files and one self-contained page, without network access."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .sections import Section, build, commands_of, folded, notes_of, parts_of
 
 
 def write_report(store: Store, folder: Path, archive: Archive | None = None) -> Iterator[Path]:
-    """Write every table and figure and the page ``report.html``; yield each path as it is written, the page last.
+    """Write every table, every figure and the page ``report.html``; yield each path, the page last.
 
-    An archive of the store, if there is one already, is given so that each record is unpacked only once.
+    An existing archive of the store can be passed, so that each record is unpacked only once.
     """
     archive, sections = archive or Archive(store), list[Section]()
     for job, apart in _distinguished(stored_jobs(store)):
@@ -41,14 +41,14 @@ def write_report(store: Store, folder: Path, archive: Archive | None = None) -> 
 
 
 def _distinguished(jobs: Sequence[Job]) -> Iterator[tuple[Job, list[str]]]:
-    """Each job, and in words the options that distinguish it from others with its name."""
+    """Yield each job with the options, in words, that distinguish it from others with its name."""
     for job in jobs:
         columns = zip(*(other.described() for other in jobs if other.name == job.name), strict=True)
         yield job, [word for word, column in zip(job.described(), columns, strict=True) if len({*column}) > 1]
 
 
 def write_section(section: Section, folder: Path) -> Iterator[Path]:
-    """CSV and Markdown of every table, SVG of every chart."""
+    """Write CSV and Markdown of every table and SVG of every chart."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in section.tables:
         yield write_whole(folder / f"{_stem(table.name)}.csv", to_csv(table))
@@ -60,13 +60,13 @@ def write_section(section: Section, folder: Path) -> Iterator[Path]:
 
 
 def _stem(name: str) -> str:
-    # Names may come from data sets; anything but letters, digits and plain marks stays out of the file system.
+    # Data sets may have any name; file names get only letters, digits and plain marks.
     return "".join(c if c.isalnum() or c in "-_+." else "_" for c in name).lstrip(".")
 
 
-#: How the caption of the picture begins that stands before all numbers.
+#: How the caption of the opening picture begins.
 FIRST = "What close decay gains over average on each data set"
-#: The parts of the page in their order, by identity.
+#: The parts of the page in order, by their ids.
 _PARTS = {
     "summary": "Summary", "holes": "Holes and failures", "walk-section": "Watch close decay learn",
     "charts": "Charts", "results": "All results", "tables": "Tables", "runs": "Runs and environment",
@@ -75,13 +75,13 @@ _PARTS = {
 
 
 def first_of(charts: Iterable[Chart]) -> Chart | None:
-    """The opening picture: for the sound protocol if there is one, to match the first numbers."""
+    """Return the opening picture, of the sound protocol if possible, which the first numbers are about."""
     gains = [chart for chart in charts if chart.caption.startswith(FIRST)]
     return min(gains, key=lambda chart: "sound protocol" not in chart.caption, default=None)
 
 
 def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
-    """The whole report as one page without external references; the pictures are those already written."""
+    """Return the whole report as one page without external references; the pictures are already written."""
     charts = {section.name: list(_charts(section, number, folder)) for number, section in enumerate(sections)}
     first = first_of(chart for each in charts.values() for chart in each)
     parts = parts_of(sections)
@@ -108,19 +108,19 @@ def to_html(sections: Sequence[Section], store: Store, folder: Path) -> str:
     )  # fmt: skip
 
 
-#: What a run says of its surroundings (:mod:`closecall.report.environment`), and what stands for what is missing.
+#: The fields of a run's environment (:mod:`closecall.report.environment`) with their defaults.
 _ENVIRONMENT: dict[str, Any] = {"python": "", "platform": "", "cores": 0, "packages": {}, "blas": [], "revision": ""}
 
 
 def _environment(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: given[name] if type(given.get(name)) is type(nothing) else nothing
-            for name, nothing in _ENVIRONMENT.items()}  # fmt: skip
+    return {name: given[name] if type(given.get(name)) is type(default) else default
+            for name, default in _ENVIRONMENT.items()}  # fmt: skip
 
 
 def _when(seconds: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-    except (ValueError, OverflowError, OSError):  # a clock that was nowhere near a date
+    except (ValueError, OverflowError, OSError):  # the clock was wrong, or the store is forged
         return "unknown"
 
 
@@ -140,7 +140,7 @@ def _holes(notes: Sequence[str]) -> Iterator[Block]:
 
 
 def _drawn(section: Section, charts: Sequence[Chart], first: Chart | None) -> Iterator[Block]:
-    """The charts of a section, except for the one that opens the page."""
+    """Yield the charts of a section, except for the one that opens the page."""
     if charts:
         yield Heading(section.title, 3)
     yield from (Picture(chart.caption, chart=chart) for chart in charts if chart is not first)
@@ -153,7 +153,7 @@ def _tables(section: Section) -> Iterator[Block]:
 
 
 def _columns(results: Sequence[dict[str, Any]]) -> list[str]:
-    """The non-empty columns; protocol and model only if there are several."""
+    """Return the non-empty columns; protocol and model only if there are several."""
     values = {name: {row[name] for row in results} for name in (results[0] if results else ())}
     alone = {name for name in ("protocol", "model") if len(values.get(name, ())) == 1}
     return [name for name, found in values.items() if found != {None} and name not in alone]

@@ -1,4 +1,4 @@
-"""A job and its records -> one section of the report: tables and charts, with gaps stated."""
+"""A job and its results -> one section of the report: tables and charts, and notes on what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from closecall.report import charts
 from closecall.report.blocks import Fold, Tabled
 from closecall.report.formats import Row, Table
 from reproduction.protocol.pairs import CRITERIA
-from reproduction.protocol.plan import steps_for
 from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
 from reproduction.run.jobs import Job
 from reproduction.run.record import Record
@@ -32,15 +31,23 @@ from .words import said
 class Section:
     """One job's part of the report."""
 
+    job: Job
     name: str
     title: str
-    suite: str = ""  # the name for its data sets
     tables: list[Table] = field(default_factory=list)
-    charts: dict[str, Any] = field(default_factory=dict)  # file stem -> what Vega-Lite draws, as plain values
+    charts: dict[str, Any] = field(default_factory=dict)  # file stem -> Vega-Lite specification
     captions: dict[str, str] = field(default_factory=dict)  # file stem -> what the chart shows and how to read it
     notes: list[str] = field(default_factory=list)
-    scores: list[Scores] = field(default_factory=list)  # what the tables and charts are made of, for the summary
+    scores: list[Scores] = field(default_factory=list)  # behind the tables and charts
     published: list[PairTable] = field(default_factory=list)  # the paper's tables on the same suite
+
+    @property
+    def suite(self) -> str:
+        return " and ".join(self.job.suites)
+
+    @property
+    def steps(self) -> int:
+        return self.job.options.max_iter or self.job.target.max_iter
 
     def draw(self, stem: str, chart: Any, caption: str) -> None:
         """Add a chart."""
@@ -48,41 +55,42 @@ class Section:
 
 
 def parts_of(sections: Iterable[Section]) -> list[tuple[str, Scores, list[PairTable]]]:
-    """Suite, scores and the paper's tables of every part of the sections."""
+    """Return the suite, the scores and the paper's tables for all scores of the sections."""
     return [(section.suite, scores, section.published) for section in sections for scores in section.scores]
 
 
 def notes_of(sections: Iterable[Section]) -> list[str]:
-    """The gaps reported by the sections, without repetition."""
+    """Return the notes of the sections without repetition."""
     return list(dict.fromkeys(note for section in sections for note in section.notes))
 
 
 def folded(table: Table, opened: bool = False) -> Fold:
-    """A table folded under its title."""
+    """Return a table folded under its title."""
     return Fold(table.title, (Tabled(table, titled=False),), opened)
 
 
 def commands_of(requests: Iterable[Sequence[object]]) -> list[str]:
-    """The command lines of runs, each once, as a shell takes them."""
+    """Return the command lines of runs without repetition, quoted for a shell."""
     return list(dict.fromkeys(shlex.join(["closecall", *map(str, given)]) for given in requests if given))
 
 
 def build(job: Job, results: Results | Archive) -> Section:
-    """The section of a job, from the results so far."""
+    """Return the section of a job, from the results so far."""
     archive = results if isinstance(results, Archive) else Archive(results)
-    section = Section(job.name, job.target.title, " and ".join(job.suites))
+    section = Section(job, job.name, job.target.title)
     if job.target.protocols and not job.target.simulations and not job.target.model:
-        _gather(section, job, archive)
+        _gather(section, archive)
     with charts.unchecked():
         for add in _PARTS[job.target.name]:
-            add(section, job, archive)
+            add(section, archive)
     for hole in job.holes:
         section.notes.append(f"{hole.because}: {title(hole.dataset)}: {hole.why}")
     return section
 
 
-def _gather(section: Section, job: Job, archive: Archive) -> None:
-    """The scores with at least one complete data set; the notes say what is missing."""
+def _gather(section: Section, archive: Archive) -> None:
+    """Add the scores with at least one complete data set, and notes on what is missing."""
+    job = section.job
     found = archive.gather(job.cells(), job.holes)
     for scores in found:
         missing = [hole for hole in scores.holes if hole not in job.holes]
@@ -95,46 +103,40 @@ def _gather(section: Section, job: Job, archive: Archive) -> None:
     section.published = [table for table in PAIR_TABLES.values() if job.suites == (table.suite,)]
 
 
-def _suite(section: Section, job: Job, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
+def _draw(section: Section, scores: Scores, stem: str, chart: Any) -> None:
+    where = f"{scores.model} model, {scores.protocol} protocol, {scores.splits} splits"
+    caption = said(f"caption.{stem.partition('-')[0]}", where=where)
+    section.draw(f"{stem}-{scores.protocol}-{scores.model}", chart, caption)
+
+
+def _suite(section: Section, archive: Archive, criteria: tuple[str, ...] = CRITERIA) -> None:
+    drawn = {"accuracy": figures.accuracies, "gains": figures.gains, "ranks": figures.critical_difference}
     for scores in section.scores:
         section.tables += suite_tables(scores, section.published, criteria=criteria)
-        _suite_charts(section, scores)
+        for name, draw in drawn.items():
+            if name != "ranks" or len(scores.datasets) > 1:
+                _draw(section, scores, name, charts.side_by_side([draw(scores, loss) for loss in LOSSES]))
 
 
-def _where(scores: Scores) -> str:
-    return f"{scores.model} model, {scores.protocol} protocol, {scores.splits} splits"
-
-
-def _suite_charts(section: Section, scores: Scores) -> None:
-    drawn = {"accuracy": figures.accuracies, "gains": figures.gains}
-    if len(scores.datasets) > 1:
-        drawn["ranks"] = figures.critical_difference
-    for name, draw in drawn.items():
-        panels = charts.side_by_side([draw(scores, loss) for loss in LOSSES])
-        section.draw(f"{name}-{scores.protocol}-{scores.model}", panels, said(f"caption.{name}", where=_where(scores)))
-
-
-def _errors(section: Section, job: Job, archive: Archive) -> None:
+def _errors(section: Section, archive: Archive) -> None:
     for scores in section.scores:
-        beside = job.suites == ("fan8",) and scores.model == "linear"
+        beside = section.job.suites == ("fan8",) and scores.model == "linear"
         section.tables += [error_table(scores, loss, published=beside) for loss in LOSSES]
         section.tables += [method_table(scores, loss) for loss in LOSSES]
 
 
-def _scatter(section: Section, job: Job, archive: Archive) -> None:
+def _scatter(section: Section, archive: Archive) -> None:
     for scores in section.scores:
-        caption = said("caption.scatter", where=_where(scores))
-        section.draw(f"scatter-{scores.protocol}-{scores.model}", figures.scatter(scores), caption)
+        _draw(section, scores, "scatter", figures.scatter(scores))
 
 
-def _error_tables(section: Section, job: Job, archive: Archive) -> None:
+def _error_tables(section: Section, archive: Archive) -> None:
     section.tables += [error_table(scores, loss) for scores in section.scores for loss in LOSSES]
 
 
-def _chosen(section: Section, job: Job, archive: Archive) -> None:
+def _chosen(section: Section, archive: Archive) -> None:
     for scores in section.scores:
-        caption = said("caption.chosen", where=_where(scores))
-        section.draw(f"chosen-k-{scores.protocol}-{scores.model}", figures.chosen_k(scores), caption)
+        _draw(section, scores, "chosen-k", figures.chosen_k(scores))
         section.tables.append(_chosen_table(scores))
 
 
@@ -146,28 +148,25 @@ def _chosen_table(scores: Scores) -> Table:
             scores.datasets, scores.chosen(loss), scores.pairs(loss)[PAIR].gains, strict=True
         )
     ]
-    edges = ((0.0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.999), (0.999, 1.0))
     rows = []
-    for low, high in edges:
+    for low, high in ((0.0, 0.01), (0.01, 0.1), (0.1, 0.5), (0.5, 0.999), (0.999, 1.0)):
         cells = []
         for loss in LOSSES:
             inside = [r["gain"] for r in records if r["loss"] == loss and low < r["k_over_n"] <= high]
             cells += [str(len(inside)), f"{100 * np.mean(inside):+.2f}" if inside else ""]
         rows.append(("all of them" if low > 0.99 else f"{low:g} to {min(high, 1):g}", *cells))
     header = ("chosen k*/n", *(f"{loss} {what}" for loss in LOSSES for what in ("sets", "gain")))
-    notes = (said("note.chosen"),)
     name = f"chosen-k-{scores.protocol}-{scores.model}"
     heading = f"Chosen k*: {scores.model}, {scores.protocol} protocol"
-    return Table(name, heading, header, tuple(rows), tuple(records), (*notes, *notes_on(scores)))
+    return Table(name, heading, header, tuple(rows), tuple(records), (said("note.chosen"), *notes_on(scores)))
 
 
-def _figure1(section: Section, job: Job, archive: Archive) -> None:
-    steps = job.options.max_iter or job.target.max_iter
-    content = _solved(section, job, archive)
+def _figure1(section: Section, archive: Archive) -> None:
+    content = _solved(section, archive)
     if content is None:
         return
     with archive.understood():
-        points, lines, table = figure1.figure1_shown(content, steps)
+        points, lines, table = figure1.figure1_shown(content, section.steps)
     section.tables.append(table)
     descent = said("caption.descent", rate=figure1.RATE, k=figure1.DESCENT_K)
     ways = descent if content.get("descent") else "Shown are"
@@ -175,49 +174,48 @@ def _figure1(section: Section, job: Job, archive: Archive) -> None:
     section.draw("figure1", figures.boundaries(points, lines), caption)
 
 
-def _examples(section: Section, job: Job, archive: Archive) -> None:
-    content = _solved(section, job, archive)
+def _examples(section: Section, archive: Archive) -> None:
+    content = _solved(section, archive)
     if content is not None:
         with archive.understood():
-            section.tables.append(figure1.examples_shown(content, job.options.max_iter or job.target.max_iter))
+            section.tables.append(figure1.examples_shown(content, section.steps))
 
 
-def _beyond(section: Section, job: Job, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:
-    """The table of another paper's cells, over the data sets whose splits are all there."""
+def _solved(section: Section, archive: Archive) -> figure1.Content | None:
+    """Return the results of a target without cells: stored by the run, or computed here."""
+    target, steps = section.job.target, section.steps
+    content = archive.kept(target.name, steps) if archive.kept else figure1.SOLVED[target.name](steps)
+    if content is None:
+        section.notes.append(f"{target.title} is not in this store; `closecall reproduce {target.name}` computes it.")
+    return content
+
+
+def _beyond(section: Section, archive: Archive, *, shown: Callable[[Found, int], Table]) -> None:
+    """Add the table of another paper's cells, over the data sets with all their splits."""
     found: dict[str, list[Record]] = {}
-    for size in job.sizes:
-        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+    for size in section.job.sizes:
+        cells = [cell for cell in section.job.cells() if cell.dataset == size.name]
         left = [cell for cell in cells if cell.key not in archive.done]
         if left:
             section.notes.append(f"Left out: {title(size.name)}: {len(left)} of {len(cells)} cells not run")
         else:
             found[size.name] = archive.chosen(cells)
     if found:
-        section.tables.append(shown(found, steps_for(job.target, job.options, job.target.model)))
+        section.tables.append(shown(found, section.steps))
 
 
-def _solved(section: Section, job: Job, archive: Archive) -> figure1.Content | None:
-    """The results for a target without cells: stored by the run, or computed here."""
-    name, steps = job.target.name, job.options.max_iter or job.target.max_iter
-    content = archive.kept(name, steps) if archive.kept else figure1.SOLVED[name](steps)
-    if content is None:
-        section.notes.append(f"{job.target.title} is not in this store; `closecall reproduce {name}` computes it.")
-    return content
-
-
-def _figure2(section: Section, job: Job, archive: Archive) -> None:
+def _figure2(section: Section, archive: Archive) -> None:
     records: list[Row] = [
         {"dataset": title(size.name), "suite": size.suite, "rows": size.rows, "features": size.features}
-        for size in job.sizes
+        for size in section.job.sizes
     ]
     if not records:
         section.notes.append("None of the data sets is available locally.")
         return
-    section.draw(
-        "figure2", figures.sizes(records), "Numbers of examples and features of the available data sets, on log scales."
-    )
+    caption = "Numbers of examples and features of the available data sets, on log scales."
+    section.draw("figure2", figures.sizes(records), caption)
     rows = []
-    for suite in job.suites:
+    for suite in section.job.suites:
         chosen = [(r["rows"], r["features"]) for r in records if r["suite"] == suite]
         if chosen:
             spans = [f"{min(column)} / {np.median(column):g} / {max(column)}" for column in zip(*chosen, strict=True)]
@@ -226,9 +224,9 @@ def _figure2(section: Section, job: Job, archive: Archive) -> None:
     section.tables.append(Table("figure2", "Sizes of the available data sets", header, tuple(rows), tuple(records)))
 
 
-def _figure5(section: Section, job: Job, archive: Archive) -> None:
-    for size in job.sizes:
-        cells = [cell for cell in job.cells() if cell.dataset == size.name]
+def _figure5(section: Section, archive: Archive) -> None:
+    for size in section.job.sizes:
+        cells = [cell for cell in section.job.cells() if cell.dataset == size.name]
         for protocol, model in dict.fromkeys((cell.protocol, cell.model) for cell in cells):
             chosen = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
             records, holes = simulated(chosen, size, archive)
@@ -242,10 +240,9 @@ def _figure5(section: Section, job: Job, archive: Archive) -> None:
                 section.tables += [simulation_table(stem, records, loss, note) for loss in LOSSES]
 
 
-Add = Callable[[Section, Job, Archive], None]
 _SIGNIFICANT, _POINTS = (partial(_suite, criteria=(name, "joint")) for name in ("significant", "points"))
-#: What each target's section consists of.
-_PARTS: dict[str, tuple[Add, ...]] = {
+#: Target -> the functions that fill its section.
+_PARTS: dict[str, tuple[Callable[[Section, Archive], None], ...]] = {
     "overview": (_suite, _scatter, _chosen), "figure1": (_figure1,), "examples": (_examples,),
     "figure2": (_figure2,), "table1": (_SIGNIFICANT,), "table2": (_SIGNIFICANT,), "table3": (_errors,),
     "figure3": (_scatter, _error_tables), "figure4": (_chosen,), "figure5": (_figure5,), "table4": (_POINTS,),

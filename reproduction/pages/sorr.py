@@ -36,7 +36,7 @@ Found = Mapping[str, Sequence[Record]]
 
 
 def sorr_records(found: Found) -> list[Row]:
-    """A record for each (set, loss, method): mean test error with its interval, and the published one, if any."""
+    """Return a record for each (set, loss, method): mean test error, its interval, and the published error if any."""
     return [
         _record(name, place, [_error(record, place) for record in records])
         for name, records in found.items()
@@ -50,7 +50,7 @@ def _error(record: Record, place: tuple[str, str]) -> float:
 
 
 def _record(name: str, place: tuple[str, str], errors: Sequence[float]) -> Row:
-    """The interval is corrected for splits that share rows (Nadeau and Bengio); the standard error is not."""
+    """Return one record; its interval, but not its standard error, is corrected for overlapping splits."""
     mean, splits = float(np.mean(errors)), len(errors)
     spread = float(np.std(errors, ddof=1)) if splits > 1 else 0.0
     half = float(stats.t.ppf(0.975, splits - 1) * spread * np.sqrt(1 / splits + TEST_OVER_TRAIN)) if splits > 1 else 0.0
@@ -66,7 +66,7 @@ def _record(name: str, place: tuple[str, str], errors: Sequence[float]) -> Row:
 
 
 def sorr_shown(found: Found, max_iter: int) -> Table:
-    """The errors as a table, each with the published figure, and a sentence if the two differ."""
+    """Return the errors as a table with the published figures, and a sentence for each difference."""
     records = sorr_records(found)
     columns: dict[str, Column] = {
         "set": "{set}",
@@ -85,12 +85,11 @@ def sorr_shown(found: Found, max_iter: int) -> Table:
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """The numbers as text."""
     return ", ".join(f"{number:g}" for number in numbers)
 
 
 def _sentences(records: Sequence[Row]) -> Iterator[str]:
-    """One sentence for each cell that differs by more than two standard errors, and how many there are."""
+    """Yield the number of cells that differ by more than two standard errors, and a sentence for each."""
     compared = [record for record in records if record["published"] is not None]
     apart = [record for record in compared if record["differs"]]
     if compared:

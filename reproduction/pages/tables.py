@@ -23,7 +23,7 @@ CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "jo
 
 
 def notes_on(scores: Scores) -> tuple[str, ...]:
-    """How the numbers were computed and which data sets are missing."""
+    """Return notes on how the numbers were computed and which data sets are missing."""
     notes = [
         f"The numbers are for {len(scores.datasets)} data sets, {scores.splits} splits, {scores.max_iter} steps, the "
         f"{scores.model} model and the {scores.protocol} protocol."
@@ -31,7 +31,7 @@ def notes_on(scores: Scores) -> tuple[str, ...]:
     if scores.splits == 1:
         notes.append("With one split nothing can be tested, so no difference counts as significant.")
     if scores.holes:
-        # Many reasons under every table would bury it: beyond a few, names here and reasons with the section.
+        # With many missing sets, the table lists only their names, and the section the reasons.
         few = len(scores.holes) <= 4
         holes = [f"{title(hole.dataset)} ({hole.why})" if few else title(hole.dataset) for hole in scores.holes]
         reasons = "" if few else "; notes.md says why"
@@ -43,7 +43,7 @@ def _table(
     kind: str, heading: str, scores: Scores, loss: str, columns: Mapping[str, Column], records: Sequence[Row],
     notes: Sequence[str] = (),
 ) -> Table:  # fmt: skip
-    """A table for one loss, which its name, heading and records state."""
+    """Return a table for one loss, which is part of its name, heading and records."""
     name = f"{kind}-{scores.protocol}-{scores.model}-{loss}"
     where = f"{scores.model}, {loss}, {scores.protocol} protocol"
     placed = [scores.where(loss) | record for record in records]
@@ -51,9 +51,9 @@ def _table(
 
 
 def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable | None = None) -> Table:
-    """One block of the paper's square tables: how often the column's method beats the row's by the criterion.
+    """Return one block of the paper's square tables: how often the column's method beats the row's by the criterion.
 
-    Beside a published table each cell shows our number and, in brackets, the paper's.
+    With a published table, each cell also shows the paper's number in brackets.
     """
     fractions = win_fractions(scores.pairs(loss), METHODS, criterion)
     theirs = np.full_like(fractions, np.nan) if published is None else published.fractions(scores.model, loss)
@@ -97,10 +97,10 @@ def _beside(ours: float, theirs: float) -> str:
 
 
 def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
-    """Mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
+    """Return mean test errors in percent, as in Table 3; a star marks a significant difference from ``average``.
 
-    With ``published`` each data set of Table 3 has two more lines: the paper's errors and the differences; a plus marks
-    where close decay differs from ``atk``, about which the paper makes a claim.
+    With ``published``, each data set of Table 3 has two more lines, the paper's errors and the differences, and a plus
+    marks a significant difference between close decay and ``atk``, about which the paper makes a claim.
     """
     pairs = scores.pairs(loss) if len(scores.datasets) else {}
     errors = 100 * (1 - scores.test(loss).mean(axis=-1))
@@ -136,12 +136,12 @@ def error_table(scores: Scores, loss: str, *, published: bool = False) -> Table:
     return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
 
 
-#: What the text to Table 3 is about: close decay against average top-k.
+#: The paper's text on Table 3 compares close decay with average top-k.
 _CLAIM = ("atk", "close_decay")
 
 
 def _claim(scores: Scores, loss: str) -> str:
-    """The paper's claim about close decay and average top-k on these sets, and our result."""
+    """Return the paper's claim about close decay and average top-k on these sets, and our result."""
     pair = scores.pairs(loss)[_CLAIM]
     found: dict[str, list[str]] = {"better": [], "worse": [], "equal": []}
     for name, gain, p in zip(map(title, scores.datasets), pair.gains, pair.p, strict=True):
@@ -154,7 +154,7 @@ def _claim(scores: Scores, loss: str) -> str:
 
 
 def gain_table(scores: Scores, loss: str) -> Table:
-    """Close decay against ``average`` on every data set, largest gain first, with the protocol's p."""
+    """Compare close decay with ``average`` on every data set, largest gain first, with the protocol's p."""
     records: list[Row] = []
     if scores.datasets:
         one, means = scores.pairs(loss)[PAIR], 100 * scores.test(loss, PAIR).mean(axis=-1)
@@ -175,7 +175,7 @@ def gain_table(scores: Scores, loss: str) -> Table:
 
 
 def method_table(scores: Scores, loss: str) -> Table:
-    """Every method, baselines too: mean accuracy, train-test gap, rank, and wins and losses against ``average``."""
+    """Return accuracy, train-test gap, rank, and wins and losses against ``average`` of all methods and baselines."""
     methods = scores.methods
     test, train = scores.test(loss, methods), scores.of("train", loss, methods)
     pairs = scores.pairs(loss) if len(test) else {}
@@ -207,7 +207,7 @@ def method_table(scores: Scores, loss: str) -> Table:
 
 
 def across_table(scores: Scores, loss: str) -> Table:
-    """Wilcoxon's signed-rank test over the data sets for every pair of the five methods, with Holm's correction."""
+    """Return Wilcoxon's signed-rank test over the data sets for every pair of methods, with Holm's correction."""
     means = scores.test(loss).mean(axis=-1)
     pairs = list(combinations(range(len(METHODS)), 2))
     p = np.array([stats.wilcoxon(means[:, i], means[:, j]) for i, j in pairs])
@@ -231,7 +231,7 @@ def across_table(scores: Scores, loss: str) -> Table:
 def suite_tables(
     scores: Scores, published: Sequence[PairTable] = (), *, criteria: Sequence[str] = CRITERIA
 ) -> list[Table]:
-    """Every table of one (protocol, model): pairs by each criterion, errors, methods, across data sets."""
+    """Return all tables of one (protocol, model): pairs by each criterion, gains, errors, methods, across data sets."""
     by_criterion = {table.criterion: table for table in published}
     tables = []
     for loss in LOSSES:

@@ -1,4 +1,4 @@
-"""The sentences of tables, captions and pages: ``words.toml``, by name, with placeholders for their numbers."""
+"""The sentences of tables, captions and pages, from ``words.toml``, with placeholders for their numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding
 
 
 def said(name: str, /, **values: Any) -> str:
-    """The sentence of that name with the values filled in.
+    """Return the sentence of that name with the values filled in.
 
     Examples
     --------

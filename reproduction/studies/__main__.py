@@ -1,4 +1,4 @@
-"""``python -m reproduction.studies NAME ...``: run an experiment, then write its table, figure and page."""
+"""``python -m reproduction.studies NAME ...`` runs an experiment and writes its table, figure and page."""
 
 # ruff: noqa: E402 - BLAS reads its number of threads when NumPy is imported
 from __future__ import annotations
@@ -17,19 +17,19 @@ NAMES = ("classifiers", "referee", "network-starts", "level", "strength", "dirt"
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of that name; only the modules it needs are imported."""
+    """Return the experiment of that name, importing only the modules it needs."""
     return importlib.import_module(f".{name.replace('-', '_')}", __package__).EXPERIMENT
 
 
 def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:
-    """Write the table (unless only the page is requested), and from the table the figure and page."""
+    """Write the table, unless only the page is requested, and from the table the figure and page."""
     folder = settings.out / "beyond"
     csv = folder / f"{found.name}.csv"
     if not page_only:
         write_csv(csv, found.table(settings))
     if found.page is None:
         return csv
-    page = settings.out / found.page_name
+    page = settings.out / f"beyond-{found.name}.md"
     page.write_text(found.page(read_csv(csv), folder / f"{found.name}.svg"))
     return page
 
@@ -38,26 +38,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m reproduction.studies", description=__doc__)
     parser.add_argument("names", nargs="+", choices=(*NAMES, "all"), metavar="NAME", help=", ".join((*NAMES, "all")))
     parser.add_argument("--raw", type=Path, default=Path("studies-results"), help="folder of the stores")
-    parser.add_argument("--out", type=Path, default=Settings.out, help="where pages and tables go")
+    parser.add_argument("--out", type=Path, default=Settings.out, help="folder for pages and tables")
     parser.add_argument("--splits", type=int, help="default: the experiment's own number")
     parser.add_argument("--sets", "--datasets", nargs="*", help="only these data sets")
     parser.add_argument("--max-values", type=int, default=Settings.max_values, help="largest rows x columns")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time; rerun to continue")
-    parser.add_argument("--page", action="store_true", help="make the page from the existing table")
-    parser.add_argument("--table", action="store_true", help="make table and page from the stored results")
+    parser.add_argument("--page", action="store_true", help="write the page from the existing table")
+    parser.add_argument("--table", action="store_true", help="write table and page from the stored results")
     parser.add_argument("--workers", type=int, default=Settings.workers, help="processes")
     given = parser.parse_args(arguments)
     for name in NAMES if "all" in given.names else given.names:
         found = experiment(name)
+        splits = given.splits or found.splits
         settings = Settings(
-            given.raw,
-            given.out,
-            given.splits or found.splits,
-            given.sets,
-            given.seconds,
-            given.max_values,
-            given.workers,
-        )
+            given.raw, given.out, splits, given.sets, given.seconds, given.max_values, given.workers
+        )  # fmt: skip
         if not (given.page or given.table):
             found.run(settings)
         print(publish(found, settings, page_only=given.page))

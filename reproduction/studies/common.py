@@ -1,4 +1,4 @@
-"""What all studies share: a store that can be resumed, divisions, tables, pages, intervals."""
+"""Shared code of the studies: resumable stores, data sets, comparisons of methods, tables and pages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 
 from closecall.report.formats import markdown_rows
+from closecall.report.text import p_value
+from closecall.stats import corrected_test, holm
 from reproduction.protocol import available, load_dataset
 from reproduction.protocol.dataset import Dataset, Division
 from reproduction.protocol.plan import Cell, Task
+from reproduction.protocol.stats import average_ranks, mean_interval, wilcoxon
 from reproduction.run.cell import divide
 from reproduction.run.engines import Engine, Local
 from reproduction.run.record import Record
@@ -26,67 +29,45 @@ from reproduction.run.scores import title
 from reproduction.run.store import Store
 
 ROOT = Path(__file__).parents[2]
-#: No name is cut on a page that scrolls.
-WIDE = 1000
+#: The fewest rows of a PMLB set on which methods are compared.
+FEWEST_ROWS = 100
 Row = dict[str, Any]
 Array = np.ndarray
 
 
 @dataclass
 class Settings:
-    """The settings from the command line.
+    """The settings from the command line."""
 
-    Parameters
-    ----------
-    raw : path
-        Folder of the stores, one for each study, outside the project.
-    out : path
-        The project's ``docs/results``.
-    splits : int
-    sets : list of str
-        Only these data sets; all of the experiment's own if empty.
-    seconds : float
-        Stop after this time; the next run continues.
-    max_values : int
-        The largest rows x columns of a data set.
-    workers : int
-        Processes.
-    """
-
-    raw: Path
+    raw: Path  # folder of the stores, one for each study, outside the project
     out: Path = ROOT / "docs" / "results"
     splits: int = 10
-    sets: list[str] | None = None
-    seconds: float = float("inf")
-    max_values: int = 20_000
+    sets: list[str] | None = None  # only these data sets instead of the experiment's own
+    seconds: float = float("inf")  # stop after this time; the next run continues
+    max_values: int = 20_000  # largest rows x columns of a data set
     workers: int = 1
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment by name: how it runs, how its results become a table, how the table becomes its page, if any."""
+    """An experiment: how it runs, how its results become a table, and how the table becomes a page, if any."""
 
     name: str
     run: Callable[[Settings], None]
     table: Callable[[Settings], list[Row]]
     page: Callable[[list[Row], Path], str] | None = None
     splits: int = 10
-    file: str = ""
-
-    @property
-    def page_name(self) -> str:
-        return self.file or f"beyond-{self.name}.md"
 
 
-# --- what was run
+# --- results
 
 
 def resume(
     settings: Settings, name: str, keys: Iterable[Row], work: Callable[[Row], Row], engine: Engine | None = None
 ) -> int:
-    """Run ``work(key)`` for every key that the study's store does not have yet; returns how many were done.
+    """Run ``work(key)`` for every key that the study's store does not have yet; return how many were done.
 
-    The store and its driver are those of the benchmark: a key is the name of a cell, its result is the record's note.
+    The store and its driver are those of the tables: a key is the name of a cell, its result is the record's note.
     A key that fails is reported and tried again the next time.
     """
     store_path(settings, name).parent.mkdir(parents=True, exist_ok=True)
@@ -105,18 +86,17 @@ def resume(
 
 
 def lines_of(settings: Settings, name: str) -> list[Row]:
-    """Keys and results of everything that was run, in the order requested."""
+    """Return the keys and results of all finished runs, in the order requested."""
     path = store_path(settings, name)
     if not path.exists():
         return []
     with Store(path) as store:
-        asked = dict.fromkeys(key for run in store.runs() for key in run["request"]["keys"])
+        requested = dict.fromkeys(key for run in store.runs() for key in run["request"]["keys"])
         keys = {cell.key: json.loads(cell.dataset) for cell in store.cells()}
-        return [keys[record.key] | json.loads(record.notes[0]) for record in store.records(asked)]
+        return [keys[record.key] | json.loads(record.notes[0]) for record in store.records(requested)]
 
 
 def store_path(settings: Settings, name: str) -> Path:
-    """The file of a study's store."""
     return settings.raw / name / "store.sqlite"
 
 
@@ -135,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
-    """Records of the data sets with enough splits: the requested number, or what three sets in four have so far.
+    """Return the records of data sets with enough splits: ``wanted``, or as many as three sets in four have so far.
 
     Examples
     --------
@@ -156,40 +136,103 @@ def with_enough(records: Sequence[Row], wanted: int) -> list[Row]:
 
 @lru_cache(maxsize=4)
 def dataset(name: str) -> Dataset:
-    """A data set that is available locally; nothing is downloaded."""
+    """Load a data set that is available locally."""
     return load_dataset(name, download=False)
 
 
-def division(name: str, split: int, protocol: str = "sound") -> Division:
-    """The benchmark's own division of a data set: the same splits as in its tables.
-
-    Examples
-    --------
-    >>> division("embedded:monk3", 0).sizes
-    (277, 139, 138)
-    """
+def division(name: str, split: int) -> Division:
+    """Divide a data set by the sound protocol, with the same splits as in the tables."""
     data = dataset(name)
-    return divide(data, Cell("beyond", name, data.checksum, split, "linear", protocol))
+    return divide(data, Cell("beyond", name, data.checksum, split, "linear", "sound"))
 
 
-def at_hand(suites: Sequence[str], max_values: int, only: Sequence[str] | None = None) -> list[str]:
-    """Names of the locally available data sets up to the given size, smallest first, without repeated titles."""
-    sizes: dict[str, tuple[int, str]] = {}
-    for name in (name for suite in suites for name in available(suite)):
-        if title(name) not in sizes and (not only or title(name) in only):
-            X = dataset(name).X
-            if X.size <= max_values:
-                sizes[title(name)] = X.size, name
-    return [name for _, name in sorted(sizes.values())]
+def pmlb_sets(max_values: int, only: Sequence[str] | None = None, fewest_rows: int = 0) -> list[str]:
+    """Return the names of the available PMLB sets within these limits, smallest first."""
+    names = [name for name in available("pmlb94") if not only or title(name) in only]
+    sizes = sorted((dataset(name).X.size, name) for name in names if len(dataset(name).y) >= fewest_rows)
+    return [name for size, name in sizes if size <= max_values]
 
 
 # --- numbers
 
 
 def mean_error(values: Sequence[float] | Array) -> tuple[float, float]:
-    """The mean and its standard error, which is NaN for a single value."""
+    """Return the mean and its standard error, which is NaN for a single value."""
     values = np.asarray(values, dtype=float)
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def summarise(records: Sequence[Row], base: str, methods: Sequence[str], test_over_train: float = 1 / 3) -> list[Row]:
+    """Return a row for each (set, method), over the splits on which both the method and the base ran.
+
+    Records have ``set``, ``split``, ``method``, ``accuracy`` and ``seconds``; ``test_over_train`` is for Nadeau &
+    Bengio's test. Rows have accuracies and gains over the base in percent, their standard errors over the splits, and
+    p-values that are not corrected for multiple tests.
+
+    Examples
+    --------
+    >>> lines = [{"set": "a", "split": s, "method": m, "accuracy": v, "seconds": 1.0}
+    ...          for s, pair in enumerate([(0.8, 0.9), (0.7, 0.81)]) for m, v in zip("xy", pair)]
+    >>> [(row["method"], round(row["gain"], 6)) for row in summarise(lines, "x", "xy")]
+    [('x', 0.0), ('y', 10.5)]
+    """
+    found: dict[str, dict[str, dict[int, Row]]] = {}
+    for record in records:
+        found.setdefault(record["set"], {}).setdefault(record["method"], {})[record["split"]] = record
+    rows = []
+    for name, by_method in sorted(found.items()):
+        if not set(methods) <= set(by_method):
+            continue
+        for method in methods:
+            shared = sorted(set(by_method[method]) & set(by_method[base]))
+            if not shared:
+                continue
+            mine, own = (100 * np.array([by_method[m][s]["accuracy"] for s in shared]) for m in (method, base))
+            mean, error = mean_error(mine)
+            gain, gain_error = mean_error(mine - own)
+            p = 1.0
+            if len(shared) > 1 and method != base:
+                p = float(corrected_test(mine, own, test_over_train=test_over_train))
+            seconds = float(np.median([by_method[method][s].get("seconds", np.nan) for s in shared]))
+            rows.append(
+                {
+                    "set": name, "method": method, "splits": len(shared), "accuracy": mean, "se": error,
+                    "gain": gain, "gain_se": gain_error, "p": p, "seconds": seconds,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def overall(rows: Sequence[Row], base: str) -> list[Row]:
+    """Summarise the data sets: one row for each method, in order of first occurrence.
+
+    ``mean``, ``low`` and ``high`` are the mean gain over ``base`` and its interval over the sets; ``better`` and
+    ``worse`` count significant differences (Nadeau & Bengio's test, Holm over the sets), ``up`` and ``down`` those of
+    a point or more.
+    """
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    sets = sorted({row["set"] for row in rows})
+    at = {(row["set"], row["method"]): row for row in rows}
+    accuracies = np.array([[at[name, method]["accuracy"] for method in methods] for name in sets])
+    ranks = average_ranks(accuracies)
+    result = []
+    for place, method in enumerate(methods):
+        mine = [at[name, method] for name in sets]
+        gains = np.array([row["gain"] for row in mine])
+        adjusted = holm(np.array([row["p"] for row in mine]))
+        mean, low, high = mean_interval(gains)
+        result.append(
+            {
+                "method": method, "sets": len(sets), "accuracy": float(accuracies[:, place].mean()), "mean": mean,
+                "low": low, "high": high, "rank": float(ranks[place]),
+                "better": int(((adjusted < 0.05) & (gains > 0)).sum()),
+                "worse": int(((adjusted < 0.05) & (gains < 0)).sum()),
+                "up": int((gains >= 1 - 1e-9).sum()), "down": int((gains <= -1 + 1e-9).sum()),
+                "wilcoxon": wilcoxon(accuracies[:, place], accuracies[:, methods.index(base)]),
+                "seconds": float(np.median([row["seconds"] for row in mine])),
+            }
+        )  # fmt: skip
+    return result
 
 
 # --- tables and pages
@@ -219,8 +262,8 @@ def _number(text: str) -> Any:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table of cells that may contain markup."""
-    return markdown_rows([[str(cell).replace("|", r"\|") for cell in row] for row in (header, *rows)], WIDE)
+    """Return a Markdown table of cells that may contain markup, of any width."""
+    return markdown_rows([[str(cell).replace("|", r"\|") for cell in row] for row in (header, *rows)], sys.maxsize)
 
 
 def signed(value: float, error: float | None = None, digits: int = 2) -> str:
@@ -238,7 +281,6 @@ def signed(value: float, error: float | None = None, digits: int = 2) -> str:
 
 
 def of_sets(count: float, total: float) -> str:
-    """``3 of 20``."""
     return f"{int(count)} of {int(total)}"
 
 
@@ -250,24 +292,54 @@ def save_chart(chart: Any, path: Path) -> None:
     path.write_text(slim(draw(specification(chart.configure(background="white", font="sans-serif")))) + "\n")
 
 
-def interval_chart(rows: Sequence[Row], *, label: str, title: str, zero: bool = True) -> Any:
-    """A dot and an interval (``mean``, ``low``, ``high``) for each row, in the rows' order."""
+def interval_chart(rows: Sequence[Row], title: str) -> Any:
+    """Draw a dot and an interval (``label``, ``mean``, ``low``, ``high``) for each row, in order."""
     import altair as alt
 
-    values = [{"label": row[label], "mean": row["mean"], "low": row["low"], "high": row["high"]} for row in rows]
+    values = [{name: row[name] for name in ("label", "mean", "low", "high")} for row in rows]
     base = alt.Chart(alt.Data(values=values)).encode(
-        y=alt.Y("label:N", sort=[row[label] for row in rows], title=None, axis=alt.Axis(labelLimit=260))
+        y=alt.Y("label:N", sort=[row["label"] for row in rows], title=None, axis=alt.Axis(labelLimit=260))
     )
     bars = base.mark_rule(color="#0072B2", strokeWidth=2).encode(x=alt.X("low:Q", title=title), x2="high:Q")
     dots = base.mark_point(filled=True, color="#0072B2", size=50, opacity=1).encode(x="mean:Q")
     line = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(strokeDash=[3, 3], color="#888").encode(x="x:Q")
-    layers = ([line] if zero else []) + [bars, dots]
-    return alt.layer(*layers).properties(width=360, height=alt.Step(18))
+    return alt.layer(line, bars, dots).properties(width=360, height=alt.Step(18))
 
 
-def made_by(name: str, extra: str = "") -> str:
-    """The last line of a page: how it was made, and from what."""
+def made_by(name: str) -> str:
+    """Return the last line of a page: how it was made, and from what."""
     return (
-        f"\n---\n\nMade by `python -m reproduction.studies {name}{extra}` from "
+        f"\n---\n\nMade by `python -m reproduction.studies {name}` from "
         f"[beyond/{name}.csv](beyond/{name}.csv); `--page` regenerates the page from that table.\n"
     )
+
+
+def overall_table(found: Sequence[Row], labels: dict[str, str], base: str) -> str:
+    """Return the Markdown of :func:`overall`."""
+    header = [
+        "method", "mean accuracy", f"mean gain over {labels.get(base, base)} (95 % interval)", "a point better / worse",
+        "significantly better / worse", "mean rank", "Wilcoxon p", "median seconds",
+    ]  # fmt: skip
+    lines: list[list[Any]] = []
+    for row in found:
+        own = row["method"] == base
+        lines.append([
+            labels.get(row["method"], row["method"]), f"{row['accuracy']:.2f}",
+            "-" if own else f"{signed(row['mean'])} ({signed(row['low'])} to {signed(row['high'])})",
+            "-" if own else f"{row['up']:.0f} / {row['down']:.0f}",
+            "-" if own else f"{row['better']:.0f} / {row['worse']:.0f}",
+            f"{row['rank']:.2f}", "-" if own else p_value(row["wilcoxon"]), f"{row['seconds']:.2f}",
+        ])  # fmt: skip
+    return markdown(header, lines)
+
+
+def per_set_table(rows: Sequence[Row], methods: Sequence[str], labels: dict[str, str], base: str) -> str:
+    """Return the accuracy of the base with its standard error and the gains of the others, for each data set."""
+    at = {(row["set"], row["method"]): row for row in rows}
+    others = [method for method in methods if method != base]
+    lines = []
+    for name in sorted({row["set"] for row in rows}):
+        own = at[name, base]
+        gains = [signed(at[name, method]["gain"], at[name, method]["gain_se"], 1) for method in others]
+        lines.append([name, f"{own['accuracy']:.1f} ± {own['se']:.1f}", *gains])
+    return markdown(["data set", labels.get(base, base), *(labels.get(m, m) for m in others)], lines)

@@ -1,7 +1,7 @@
-"""Seven kinds of dirt in the training rows: squashing, close-k and their rivals on forty sets, scored on clean rows.
+"""Seven kinds of contaminated training rows: squashing, close-k and their rivals on forty sets, scored on clean rows.
 
-Sets, dirt, methods and settings were fixed before the run; the one thing that had been tuned, the bounds of
-``SquashingScaler``, was tuned on half of these sets, for logistic regression.
+Sets, contaminations, methods and settings were fixed before the run. Only the bounds of ``SquashingScaler`` had been
+tuned, on half of these sets, for logistic regression.
 """
 
 from __future__ import annotations
@@ -25,22 +25,11 @@ from closecall import CloseKClassifierCV, SquashingScaler
 from closecall.preprocessing import robust_scale
 from reproduction.protocol.simulate import outliers
 
-from .common import (
-    Array,
-    Experiment,
-    Row,
-    Settings,
-    dataset,
-    lines_of,
-    made_by,
-    markdown,
-    resume,
-    with_enough,
-    write_csv,
-)
+from . import common
+from .common import Array, Experiment, Row, Settings, dataset, lines_of, markdown
 
-#: Two-class PMLB sets of 120 to 2,300 rows and at most 60 columns; of copies the first by name; without those that hold
-#: nothing a linear model can find (GAMETES, parity, mux6).
+#: Two-class PMLB sets of 120 to 2,300 rows and at most 60 columns, without duplicates and without sets in which linear
+#: models cannot find anything (GAMETES, parity, mux6).
 SETS = (
     "analcatdata_boxing1", "analcatdata_boxing2", "analcatdata_lawsuit", "australian", "backache", "biomed",
     "breast-cancer", "breast-w", "bupa", "cleve", "colic", "corral", "diabetes", "flare", "german", "glass2",
@@ -48,14 +37,14 @@ SETS = (
     "monk1", "monk2", "monk3", "prnn_crabs", "prnn_synth", "profb", "saheart", "sonar", "spect", "spectf",
     "threeOf9", "tic-tac-toe", "titanic", "tokyo1", "wdbc", "xd6",
 )  # fmt: skip
-#: Sets of logic, on which trees win by their form.
+#: Sets of logical rules, which suit trees.
 LOGIC = ("monk1", "monk2", "monk3", "threeOf9", "xd6", "tic-tac-toe", "mofn-3-7-10", "corral")
 TEST = 0.25
 
 Dirt = Callable[[Array, Array, np.random.Generator], tuple[Array, Array]]
 
 
-# --- what is done to the training rows, X (rows, columns) and y (rows,) of -1 and 1
+# --- contaminations of the training rows, X (rows, columns) and y (rows,) of -1 and 1
 
 
 def _far(X: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -63,7 +52,7 @@ def _far(X: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _column(X: Array, y: Array, rng: np.random.Generator, shift: bool) -> tuple[Array, Array]:
-    """Spoil a twentieth of the cells of one column: shift them by 10 to 30 deviations, or multiply by a thousand."""
+    """Shift a twentieth of the cells of one column by 10 to 30 deviations, or multiply them by a thousand."""
     X, j, wild = X.copy(), rng.integers(X.shape[1]), rng.random(len(X)) < 0.05
     moved = X[:, j] + rng.uniform(10, 30, len(X)) * rng.choice([-1, 1], len(X)) * X[:, j].std()
     X[wild, j] = moved[wild] if shift else 1000 * X[wild, j]
@@ -95,7 +84,7 @@ KINDS: dict[str, Dirt] = {
 
 
 class Clipped(FunctionTransformer):  # type: ignore[misc]
-    """Columns cut off at three robust deviations."""
+    """Clips columns at three robust deviations."""
 
     def fit(self, X: Array, y: Any = None) -> Clipped:
         self.center_, self.scale_ = robust_scale(X)
@@ -158,12 +147,12 @@ METHODS: dict[str, Callable[[], Any]] = {
     FOREST: lambda: RandomForestClassifier(random_state=0),
     "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
 }
-#: What line 1 of the claim is about.
+#: The page compares squashed close-k with the best of these.
 RIVALS = ("clipped LR", "cleanlab, LR", "IsolationForest, LR")
 
 
 def scores(key: Row) -> Row:
-    """Percent of the clean test rows that each method gets right, for every kind of dirt in the training rows."""
+    """Return each method's accuracy in percent on clean test rows, for every contamination of the training rows."""
     data = dataset(f"pmlb:{key['set']}")
     X, y = np.asarray(data.X, dtype=float), data.signs()
     X = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
@@ -184,21 +173,21 @@ def run(settings: Settings) -> None:
         {"set": name, "split": split} for split in range(settings.splits) for name in SETS
         if not settings.sets or name in settings.sets
     ]  # fmt: skip
-    resume(settings, "dirt", keys, scores)
+    common.resume(settings, "dirt", keys, scores)
 
 
 # --- the table and the page
 
 
 def interval(values: Array) -> tuple[float, float, float]:
-    """Mean over sets and its 95 % interval."""
+    """Return the mean over sets and its 95 % interval."""
     half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 
 
 def table(settings: Settings) -> list[Row]:
-    """A row for each kind and method, over the sets; the results of each set go into a separate table."""
-    lines = with_enough(lines_of(settings, "dirt"), settings.splits)
+    """Return a row for each kind and method over the sets; also write a table of every set."""
+    lines = common.with_enough(lines_of(settings, "dirt"), settings.splits)
     rows = []
     for kind in KINDS:
         for method in METHODS:
@@ -212,14 +201,14 @@ def table(settings: Settings) -> list[Row]:
         mine = wide.setdefault((row["set"], row["kind"]), {name: row[name] for name in ("set", "kind", "splits")})
         mine[row["method"]] = row["accuracy"]
     path = settings.out / "beyond" / "dirt-sets.csv"
-    write_csv(path, list(wide.values()))
+    common.write_csv(path, list(wide.values()))
     (path.parent / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()
     return summary(rows)
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """Means over the sets, with 95 % intervals: over LogisticRegressionCV, over squashed LR, and over a forest."""
+    """Return mean gains with 95 % intervals over LogisticRegressionCV, over squashed LR, and over a forest."""
     values, plain, found = _values(rows), _values(rows, LOGIC), []
     for kind in KINDS:
         for method in METHODS:
@@ -302,7 +291,7 @@ which costs them points on clean rows.
 - The contamination is random. Errors in real tables have causes, which may depend on the label.
 - [Results for each set](beyond/dirt-sets.csv.gz).
 
-{made_by("dirt")}"""
+{common.made_by("dirt")}"""
 
 
 EXPERIMENT = Experiment("dirt", run, table, page)

@@ -1,8 +1,8 @@
-"""How often a guard leaves its baseline when there is nothing to gain, and what gain it then reports.
+"""How often a guard replaces its baseline when there is nothing to gain, and what gain it reports.
 
-Labels are noise: in every case they have no relation to the columns. Challengers are premade rules (the sign of a
-column, which learns nothing and has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows
-are independent, or depend on each other through groups, time, copies, or two kinds of groups at once.
+Labels are noise, unrelated to the columns. Challengers are fixed rules (the sign of a column, which learns nothing and
+has a true gain of exactly 0), classifiers that learn, thresholds, and close-k. Rows are independent, or dependent
+through groups, time, copies, or two kinds of groups at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCH = 50
 COMPARED = (
     "gain", "standard_error", "degrees_of_freedom", "units", "unit", "chance", "over_constant", "over_constant_needed",
 )  # fmt: skip
-#: So weak a guard lets every gain pass, and the comparison then has all its numbers.
+#: With a guard this weak every gain passes, and the comparison has all its numbers.
 WEAKEST = 1e-6
 REPEATED = RepeatedStratifiedKFold(n_splits=5, n_repeats=5, random_state=0)
 SHUFFLED = StratifiedShuffleSplit(20, random_state=0)
@@ -46,7 +46,7 @@ Runs = list[list[list[Any]]]
 
 
 class Rule(ClassifierMixin, BaseEstimator):
-    """Predicts the sign of a column, whatever it is trained on."""
+    """Predicts the sign of a column, without any training."""
 
     def __init__(self, column: int = 0) -> None:
         self.column = column
@@ -59,7 +59,7 @@ class Rule(ClassifierMixin, BaseEstimator):
         return self.classes_[(X[:, self.column] > 0).astype(int)]
 
 
-# --- data without any relation of labels and columns
+# --- data whose labels are unrelated to the columns
 
 
 def plain(rng: np.random.Generator, columns: int, rows: int = 400) -> Data:
@@ -77,7 +77,7 @@ def uneven(rng: np.random.Generator, columns: int) -> Data:
 
 
 def grouped(rng: np.random.Generator, columns: int, sizes: Array | None = None) -> Data:
-    """Groups whose members are alike in every column and in their labels."""
+    """Return groups whose members have similar columns and labels."""
     sizes = np.full(20, 20) if sizes is None else sizes
     member = np.repeat(np.arange(len(sizes)), sizes)
     X = rng.normal(size=(len(sizes), columns))[member] + 0.3 * rng.normal(size=(len(member), columns))
@@ -90,39 +90,39 @@ def lopsided(rng: np.random.Generator, columns: int) -> Data:
 
 
 def series(rng: np.random.Generator, columns: int, rows: int = 400, memory: float = 0.9) -> Data:
-    """Autocorrelated columns and an autocorrelated label, of which the first sixth has both classes."""
+    """Return autocorrelated columns and an autocorrelated label with both classes in the first sixth."""
     steps = rng.normal(size=(rows + 200, columns + 1))
     for row in range(1, len(steps)):
         steps[row] = memory * steps[row - 1] + np.sqrt(1 - memory**2) * steps[row]
     y = (steps[200:, 0] > 0).astype(int)
-    if rows == 400 and len(np.unique(y[: rows // 6])) < 2:  # nothing could be trained on the past
+    if rows == 400 and len(np.unique(y[: rows // 6])) < 2:  # the first training part needs both
         return series(rng, columns)
     return steps[200:, 1:], y, {}
 
 
 def copied(rng: np.random.Generator, columns: int) -> Data:
-    """A hundred rows, each four times."""
+    """Return a hundred rows, four times each."""
     X, y, _ = plain(rng, columns, 100)
     order = rng.permutation(np.tile(np.arange(100), 4))
     return X[order], y[order], {}
 
 
 def panel(rng: np.random.Generator, columns: int) -> Data:
-    """Twenty members, each observed twenty times in a row: an autocorrelated series of its own around its own mean."""
+    """Return twenty members observed twenty times each: autocorrelated series around a mean of their own."""
     pieces = [series(rng, columns, 20) for _ in range(20)]
     X = np.concatenate([piece[0] + rng.normal(size=columns) for piece in pieces])
     return X, np.concatenate([piece[1] for piece in pieces]), {"groups": np.repeat(np.arange(20), 20)}
 
 
 def crossed(rng: np.random.Generator, columns: int) -> Data:
-    """Twenty users by twenty items, or members by times with common shocks: both have effects and are groups."""
+    """Return twenty users by twenty items, both of which have effects and are groups."""
     user, item = np.divmod(np.arange(400), 20)
     both = rng.normal(size=(20, columns + 1))[user] + rng.normal(size=(20, columns + 1))[item]
     both += 0.5 * rng.normal(size=both.shape)
     return both[:, 1:], (both[:, 0] > 0).astype(int), {"groups": np.column_stack([user, item])}
 
 
-# --- who decides
+# --- guarded classifiers
 
 
 def rules(count: int, cv: Any = None, scoring: Any = None) -> Any:
@@ -146,7 +146,7 @@ def close_k(cv: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """The data, the method that decides, and both in words."""
+    """The data and the guarded classifier, with their descriptions."""
 
     rows: str
     decides: str
@@ -192,7 +192,7 @@ CASES = _cases()
 
 
 def run_one(key: Row) -> Row:
-    """The guard's comparisons in a batch of runs: gain, standard error, degrees of freedom and units."""
+    """Return the guard's comparisons in a batch of runs."""
     case, found = CASES[key["case"]], []
     for seed in range(BATCH * key["batch"], BATCH * (key["batch"] + 1)):
         rng = np.random.default_rng([seed, zlib.crc32(key["case"].encode())])
@@ -210,7 +210,7 @@ def run_one(key: Row) -> Row:
 
 
 def judged(judge: GuardedClassifierCV, X: Array, y: Array, params: dict[str, Any]) -> Comparison:
-    """What a referee of rules reports. Rules learn nothing: their outcomes are known without a single fit."""
+    """Return the comparison that a referee of rules reports; rules learn nothing, so no fit is needed."""
     groups, weights = params.get("groups"), params.get("sample_weight", np.ones(len(y)))
     right = ((X > 0) == (y[:, None] == y.max())).T
     divisions = []
@@ -230,25 +230,25 @@ def run(settings: Settings) -> None:
 
 
 def runs_of(settings: Settings) -> dict[str, Runs]:
-    """The comparisons of every run, by case."""
+    """Return the comparisons of every run, by case."""
     lines = lines_of(settings, "level")
     found = {name: [steps for line in lines if line["case"] == name for steps in line["steps"]] for name in CASES}
     return {name: runs for name, runs in found.items() if runs}
 
 
 def passed(runs: Runs, guard: float) -> list[bool]:
-    """Whether each run leaves its baseline under a guard."""
+    """Return for each run whether a guard accepts a challenger."""
     return [any(left(step, guard) for step in steps) for steps in runs]
 
 
 def left(step: Sequence[Any], guard: float) -> bool:
-    """Whether a stored comparison leaves the baseline under a guard."""
+    """Return whether a guard accepts the challenger of a stored comparison."""
     *gain, over, needed = step
     return compare("", "", Gain(*gain), guard).taken and not over <= needed
 
 
 def table(settings: Settings) -> list[Row]:
-    """One row for each case that was run, with the default guard."""
+    """Return a row for each case that was run, with the default guard."""
     found = list[Row]()
     for name, runs in runs_of(settings).items():
         case = CASES[name]

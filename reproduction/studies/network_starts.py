@@ -17,7 +17,7 @@ from reproduction.run.campaign import Campaign, read_campaign
 from reproduction.run.cell import divide, new_starts
 from reproduction.run.scores import Archive, Scores, title
 
-from .common import Array, Experiment, Row, Settings, at_hand, dataset, lines_of, read_csv, resume, write_csv
+from .common import Array, Experiment, Row, Settings, dataset, lines_of, pmlb_sets, read_csv, resume, write_csv
 from .network_starts_page import AGREEMENT, LONG, LONG_SETS, MAX_VALUES, METHODS, NEW, ONE, PAIRS, RELEASED, STEPS, page
 from .released import train_released
 
@@ -41,7 +41,7 @@ def run_one(key: Row) -> Row:
 
 
 def run(settings: Settings) -> None:
-    names = at_hand(["pmlb94"], min(MAX_VALUES, settings.max_values), settings.sets)
+    names = pmlb_sets(min(MAX_VALUES, settings.max_values), settings.sets)
     # Of all sizes, not the smallest alone: every fourth.
     ways = [(STEPS, names), (LONG, names[3::4][:LONG_SETS])]
     keys = [

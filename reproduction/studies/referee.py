@@ -23,23 +23,8 @@ from reproduction.protocol.grid import ALPHAS
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.scores import title
 
-from .common import (
-    Array,
-    Experiment,
-    Row,
-    Settings,
-    at_hand,
-    dataset,
-    division,
-    interval_chart,
-    lines_of,
-    made_by,
-    of_sets,
-    resume,
-    save_chart,
-    with_enough,
-)
-from .compare import FEWEST_ROWS, overall, overall_table, per_set_table, summarise
+from . import common
+from .common import FEWEST_ROWS, Array, Experiment, Row, Settings, lines_of, of_sets, overall, resume
 from .generated import generated
 from .level import COMPARED, WEAKEST, left
 
@@ -48,7 +33,7 @@ NOISE = 200
 #: Rows and columns of the noise.
 SHAPE = 200, 10
 BASE, CHOICE = "baseline", "guarded"
-#: Other guards that are counted from the same fits; the name says how many standard errors.
+#: Other guards, evaluated with the same fits; the name gives the number of standard errors.
 OTHERS = {"guarded_1.5": 1.5, "guarded_2": 2.0}
 GUARDS = {CHOICE: GUARD, **OTHERS}
 LABELS = {
@@ -60,7 +45,7 @@ METHODS = tuple(LABELS)
 
 
 class AllRows:
-    """A single split that trains and tests on every row: for forests, which are judged out of bag."""
+    """A single split that trains and tests on every row, for forests, which are scored out of bag."""
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> list[tuple[Array, Array]]:
         rows = np.arange(len(X))
@@ -71,7 +56,7 @@ class AllRows:
 
 
 def out_of_bag(forest: Any, X: Any, y: Any) -> float:
-    """Accuracy on the rows that each tree has not seen: a forest is tuned without fitting it again for each fold."""
+    """Return the accuracy on the rows that each tree has not seen, which needs no further fits."""
     return float(forest.oob_score_)
 
 
@@ -93,37 +78,27 @@ def boosting() -> Any:
     )  # fmt: skip
 
 
-#: The baseline first; trees have four settings each, and everything is tuned inside the folds.
+#: The baseline comes first; everything is tuned inside the folds, trees among four settings each.
 MEMBERS: dict[str, Callable[[], Any]] = {
     BASE: logistic, "close_k": CloseKClassifierCV, "forest": forest, "boosting": boosting,
 }  # fmt: skip
 
 
 def spread(names: list[str], count: int = SETS) -> list[str]:
-    """The given number of names, evenly spread over their order.
-
-    Examples
-    --------
-    >>> spread(list("abcdefghi"), 3)
-    ['a', 'e', 'i']
-    """
+    """Return the given number of names, evenly spread over their order."""
     places = np.unique(np.linspace(0, len(names) - 1, min(count, len(names))).round().astype(int))
     return [names[place] for place in places]
 
 
-def noise(seed: int) -> tuple[Array, Array]:
-    rng = np.random.default_rng([seed, *SHAPE])
-    return rng.normal(size=SHAPE), rng.permutation(np.arange(SHAPE[0]) % 2)
-
-
 def table_of(key: Row) -> tuple[Array, Array, Array, Array]:
-    """Training rows, their labels, test rows and theirs: a PMLB set, a generated table, or noise (no test rows)."""
+    """Return training rows and labels, test rows and labels of a PMLB set, a generated table, or noise (no tests)."""
     if "noise" in key:
-        X, y = noise(key["noise"])
+        rng = np.random.default_rng([key["noise"], *SHAPE])
+        X, y = rng.normal(size=SHAPE), rng.permutation(np.arange(SHAPE[0]) % 2)
         return X, y, X[:0], y[:0]
     if "generated" in key:
         return generated(key["generated"])
-    parts = division(key["name"], key["split"])
+    parts = common.division(key["name"], key["split"])
     return np.concatenate(parts.X[:2]), np.concatenate(parts.y[:2]), parts.X[2], parts.y[2]
 
 
@@ -132,14 +107,14 @@ def run_one(key: Row) -> Row:
 
 
 def outcomes(method: str, X: Array, y: Array, unseen: Array, truth: Array) -> Row:
-    """One contender: its test accuracy, and on which rows it is right in the referee's folds and in its fresh folds.
+    """Return a contender's test accuracy, and the rows it predicts correctly in the referee's folds and fresh folds.
 
-    No guard is applied: the table applies any guard to the stored outcomes.
+    The table applies the guards to these outcomes.
     """
     model, right = MEMBERS[method](), np.zeros((2, len(y)), dtype=bool)
     began = time.process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
+        warnings.simplefilter("ignore")  # scikit-learn's warnings about convergence
         for fresh in (0, 1):
             for train, test in fold_pairs(None, X, y, None, fresh=bool(fresh)):
                 right[fresh, test] = model.fit(X[train], y[train]).predict(X[test]) == y[test]
@@ -152,7 +127,7 @@ def outcomes(method: str, X: Array, y: Array, unseen: Array, truth: Array) -> Ro
 
 
 def run(settings: Settings) -> None:
-    names = [n for n in at_hand(["pmlb94"], settings.max_values, settings.sets) if len(dataset(n).y) >= FEWEST_ROWS]
+    names = common.pmlb_sets(settings.max_values, settings.sets, FEWEST_ROWS)
     tables = [{"name": name, "split": split} for split in range(settings.splits) for name in spread(names)]
     resume(settings, "referee", of_members(tables), run_one)
     if not settings.sets:
@@ -160,12 +135,12 @@ def run(settings: Settings) -> None:
 
 
 def of_members(tables: list[Row]) -> list[Row]:
-    """The keys of all contenders on these tables."""
+    """Return the keys of all contenders on these tables."""
     return [table | {"method": method} for table in tables for method in MEMBERS]
 
 
 def tables_of(settings: Settings, store: str) -> list[Row]:
-    """Every table on which all contenders ran: its key, their results by method, the best challenger, and its gain."""
+    """Return every table on which all contenders ran: its key, their results, the best challenger and its gain."""
     found: dict[str, Row] = {}
     for line in lines_of(settings, store):
         key = {name: line[name] for name in ("name", "split", "generated", "noise") if name in line}
@@ -175,7 +150,7 @@ def tables_of(settings: Settings, store: str) -> list[Row]:
 
 
 def judged(row: Row) -> tuple[str, list[Any]]:
-    """The challenger that a referee would choose, and the comparison that it reports, from the stored outcomes."""
+    """Return the challenger that a referee would choose, and its comparison, from the stored outcomes."""
     X, y = table_of(row)[:2]
     bits = [np.frombuffer(bytes.fromhex(row["of"][name]["right"]), np.uint8) for name in MEMBERS]
     right = np.array([np.unpackbits(each)[: 2 * len(y)].reshape(2, -1) for each in bits], dtype=bool)
@@ -191,7 +166,7 @@ def judged(row: Row) -> tuple[str, list[Any]]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """One row for each (set, method), and one for each guard on noise."""
+    """Return a row for each (set, method), and one for each guard on noise."""
     records = list[Row]()
     for row in tables_of(settings, "referee"):
         place, of = {"set": title(row["name"]), "split": row["split"]}, row["of"]
@@ -200,7 +175,7 @@ def table(settings: Settings) -> list[Row]:
             chosen = row["challenger"] if left(row["step"], guard) else BASE
             seconds = sum(line["judging"] for line in of.values())
             records.append(place | {"method": name, "accuracy": of[chosen]["accuracy"], "seconds": seconds})
-    rows = summarise(with_enough(records, settings.splits), BASE, METHODS)
+    rows = common.summarise(common.with_enough(records, settings.splits), BASE, METHODS)
     noise = [row["step"] for row in tables_of(settings, "referee-noise")]
     blank = dict.fromkeys(rows[0], "") if rows else {}
     taken = {name: [left(step, guard) for step in noise] for name, guard in GUARDS.items()}
@@ -216,7 +191,7 @@ def page(rows: list[Row], figure: Path) -> str:
     rows = [row for row in rows if row["set"] != "noise"]
     found = overall(rows, BASE)
     shown = [row | {"label": LABELS[row["method"]]} for row in found if row["method"] != BASE]
-    save_chart(interval_chart(shown, label="label", title="mean gain over LogisticRegressionCV (points)"), figure)
+    common.save_chart(common.interval_chart(shown, "mean gain over LogisticRegressionCV (points)"), figure)
     at = {row["method"]: row for row in found}
     single = [row for row in found if row["method"] not in (CHOICE, *OTHERS)]
     choice, best = at[CHOICE], max(single, key=lambda row: row["accuracy"])
@@ -240,16 +215,16 @@ def page(rows: list[Row], figure: Path) -> str:
             )
             + "\n",
             f"![Gains](beyond/{figure.name})\n",
-            overall_table(found, LABELS, BASE),
+            common.overall_table(found, LABELS, BASE),
             "\n## Set by set\n",
-            per_set_table(rows, METHODS, LABELS, BASE),
+            common.per_set_table(rows, METHODS, LABELS, BASE),
             "\n## How it was measured\n",
             "The study uses `GuardedClassifierCV` with LogisticRegressionCV as the baseline, three tuned challengers "
             f"and default settings, on {found[0]['sets']:.0f} PMLB sets of all sizes, with at least "
             f"{int(min(row['splits'] for row in rows))} splits of 75/25. The searches are tuned inside the "
             f"folds: the baseline chooses among {len(ALPHAS)} penalties, the forest (out of bag) and "
             "boosting among four settings each, and close-k has its defaults.\n",
-            made_by("referee"),
+            common.made_by("referee"),
         ]
     )
 

@@ -1,8 +1,8 @@
 """How strong a guard should be: the largest mean gain with at most one set in a hundred a point worse.
 
-Measured for the search and the referee, on generated tables, clean and dirty, and on half of the PMLB sets (those whose
-name has a SHA-256 that begins with an even byte), with separate splits. The other half is left to the pages on what the
-guards are worth. The same table shows how much noise passes a guard, in the worst case of the study of the level.
+Measured for the search and the referee on generated tables, clean and contaminated, and on half of the PMLB sets (those
+whose name has a SHA-256 that begins with an even byte), with splits of their own. The pages on the value of the guards
+use the other half. The table also shows how often a guard accepts pure noise, in the worst case of the level study.
 """
 
 from __future__ import annotations
@@ -18,34 +18,22 @@ from closecall import CloseKClassifierCV
 from reproduction.run.scores import title
 
 from . import referee
-from .common import (
-    Experiment,
-    Row,
-    Settings,
-    at_hand,
-    dataset,
-    lines_of,
-    made_by,
-    markdown,
-    resume,
-    signed,
-)
-from .compare import FEWEST_ROWS
+from .common import FEWEST_ROWS, Experiment, Row, Settings, lines_of, made_by, markdown, pmlb_sets, resume, signed
 from .generated import TROUBLES
 from .level import CASES, COMPARED, WEAKEST, Case, Runs, left, passed, runs_of
 from .referee import BASE, of_members, table_of
 
-#: All are counted from the same fits.
+#: All are evaluated with the same fits.
 GUARDS = (0.25, 0.5, 0.75, 1.0, 1.28, 1.5, 1.75, 2.0, 2.5)
-#: Splits of the PMLB sets begin here: others than those of the pages.
+#: The first split of the PMLB sets; the pages use smaller numbers.
 FIRST = 100
 GENERATED = 120
-#: Sets that may lose a point, and the share of noise that may pass.
+#: The largest shares of sets that lose a point, and of noise that passes.
 WORSE, PASSES = 0.01, 0.06
-#: Points within which mean gains are the same; the strongest of such guards is chosen.
+#: Mean gains within so many points count as equal; the strongest of these guards is chosen.
 SAME = 0.05
 WHO = {"search": "CloseKClassifierCV", "referee": "GuardedClassifierCV"}
-#: The cases of the study of noise that a guard is chosen on.
+#: The cases of the level study on which a guard is chosen.
 DECIDES: dict[str, Callable[[Case], bool]] = {
     "search": lambda case: case.decides == "close-k",
     "referee": lambda case: case.decides not in ("close-k", "threshold") and "scoring" not in case.rows,
@@ -53,7 +41,7 @@ DECIDES: dict[str, Callable[[Case], bool]] = {
 
 
 def even(name: str) -> bool:
-    """Whether a set is in the half used to choose the guard.
+    """Return whether a set is in the half used to choose the guard.
 
     Examples
     --------
@@ -64,7 +52,7 @@ def even(name: str) -> bool:
 
 
 def run_search(key: Row) -> Row:
-    """What the best challenger of the search gains over its baseline on the test rows, and what the guard compared."""
+    """Return the gain of the search's best challenger over its baseline on test rows, and the guard's comparison."""
     X, y, unseen, truth = table_of(key)
     values = []
     with warnings.catch_warnings():
@@ -77,7 +65,7 @@ def run_search(key: Row) -> Row:
 
 
 def keys(settings: Settings) -> list[Row]:
-    names = [n for n in at_hand(["pmlb94"], settings.max_values) if len(dataset(n).y) >= FEWEST_ROWS and even(title(n))]
+    names = [name for name in pmlb_sets(settings.max_values, None, FEWEST_ROWS) if even(title(name))]
     found: list[Row] = [{"generated": seed} for seed in range(GENERATED)]
     return found + [{"name": name, "split": FIRST + split} for split in range(settings.splits) for name in names]
 
@@ -91,7 +79,7 @@ def run(settings: Settings) -> None:
 
 
 def gains_of(settings: Settings, who: str) -> list[Row]:
-    """Every table: its key, what leaving the baseline gains on the test rows, and the gain that the guard judges."""
+    """Return for every table its key, the challenger's gain on test rows, and the guard's comparison."""
     if who == "search":
         lines = lines_of(settings, "strength-search")
         return [line | {"won": line["gain"]} for line in lines]
@@ -101,7 +89,7 @@ def gains_of(settings: Settings, who: str) -> list[Row]:
 
 
 def table(settings: Settings) -> list[Row]:
-    """One row for each guard of the search and of the referee; ``chosen`` is the one that the rule chooses."""
+    """Return a row for each guard of the search and the referee; ``chosen`` marks those that the rule chooses."""
     drawn, found = runs_of(settings), list[Row]()
     for who in WHO:
         mine = gains_of(settings, who)

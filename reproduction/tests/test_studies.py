@@ -17,13 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from closecall.model_selection import GuardedClassifierCV
 from closecall.paired import Gain
 from gate.fault_helpers import inline
-from reproduction.studies import (
-    common,
-    compare,
-    level,
-    referee,
-    strength,
-)
+from reproduction.studies import common, level, referee, strength
 from reproduction.studies.__main__ import NAMES, experiment, main
 
 
@@ -74,7 +68,7 @@ def lines_of(values: dict[str, list[float]], name: str = "a") -> list[dict[str, 
 def test_gains_are_paired_by_split() -> None:
     """A method that ran on fewer splits is compared on those, and the p is Nadeau and Bengio's."""
     first, second = [0.8, 0.6, 0.7, 0.9], [0.85, 0.62, 0.71]
-    rows = compare.summarise(lines_of({"x": first, "y": second}), "x", ["x", "y"], test_over_train=0.5)
+    rows = common.summarise(lines_of({"x": first, "y": second}), "x", ["x", "y"], test_over_train=0.5)
     row = rows[1]
     gains = 100 * (np.array(second) - first[:3])
     assert row["splits"] == 3
@@ -90,7 +84,7 @@ def test_overall_counts_points_and_ranks() -> None:
         *lines_of({"x": [0.5, 0.5], "y": [0.48, 0.48]}, "b"),
         *lines_of({"x": [0.5, 0.5], "y": [0.505, 0.505]}, "c"),
     ]
-    found = compare.overall(compare.summarise(lines, "x", ["x", "y"]), "x")[1]
+    found = common.overall(common.summarise(lines, "x", ["x", "y"]), "x")[1]
     assert (found["up"], found["down"], found["sets"]) == (1, 1, 3)
     assert found["mean"] == pytest.approx(0.5 / 3)
     assert found["low"] <= found["mean"] <= found["high"]
@@ -198,10 +192,9 @@ def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
 
 def test_every_experiment_has_a_name() -> None:
     assert [experiment(name).name for name in NAMES] == list(NAMES)
-    assert level.EXPERIMENT.page_name == "beyond-level.md"
 
 
-@pytest.mark.parametrize("module", [common, compare, strength])
+@pytest.mark.parametrize("module", [common, strength])
 def test_examples_in_docstrings(module: Any) -> None:
     found = doctest.testmod(module)
     assert found.attempted > 0

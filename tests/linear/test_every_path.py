@@ -21,7 +21,7 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem, values_and_gradients
 from closecall.solvers import compiled
 from closecall.solvers.kernels import make_mass
-from closecall.solvers.steps import Rows, _Walk
+from closecall.solvers.steps import Descent, Rows
 from closecall.solvers.sweep import prepare
 
 from ..family_twins import MEMBERS
@@ -96,7 +96,7 @@ def stepping(ready: Any, item: Problem, c: np.ndarray) -> np.ndarray:
     """The gradient that a step of the batched solver takes, without the penalty."""
     k, m = AGGREGATES[item.aggregate].counts(item.k, item.m, ready.masses[0].total)
     rows = Rows(*(np.array([part]) for part in (item.loss, item.aggregate, 0, k, m, item.alpha, 1)))
-    walk = _Walk(ready.design, rows, ready.masses, c[None], 3, 8, 8)
+    walk = Descent(ready.design, rows, ready.masses, c[None], 3, 8, 8)
     walk.k = np.array([k])
     return walk.gradients()[0]
 

@@ -17,10 +17,9 @@ from ..objective import Problem
 from ..schedules import first_final_step
 from ..solvers.design import Design
 from ..solvers.kernels import Mass, weigh
-from ..solvers.steps import WINDOW, is_steep, share_of_gram, step_curvature, within_reach
+from ..solvers.steps import WINDOW, close_window, is_steep, share_of_gram, step_curvature, within_reach
 
 _BLOCK = 1 << 18  # scores alive at once: they stay in cache
-_SMALL = 0.01  # margins below this count as small: what the moves are measured against at w = 0
 
 
 def losses_and_pull(kind: str, loss: Loss, scores: Array, codes: Array) -> tuple[Array, Array]:
@@ -125,9 +124,9 @@ class Steps:
             path, count = path + self._lengths(move), count + 1
             if count < WINDOW:
                 continue
-            eta = np.where(self._lengths(C - mark) < 0.5 * path, 0.5 * eta, eta)  # the selection alternates
-            size = np.maximum(self._lengths(C), _SMALL * np.sqrt(self.totals[rows]))
-            settled = path <= WINDOW * tol * size
+            lengths = self._lengths(C - mark), path, self._lengths(C)
+            back_and_forth, settled = close_window(*lengths, self.totals[rows], tol)
+            eta = np.where(back_and_forth, 0.5 * eta, eta)
             final[rows[settled]], used[rows[settled]] = C[settled], step
             rows, C, eta = rows[~settled], C[~settled], eta[~settled]
             path, count, mark = np.zeros(len(rows)), 0, C

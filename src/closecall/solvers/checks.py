@@ -1,4 +1,4 @@
-"""What :func:`closecall.solvers.solve` accepts; every message says what was given and what to do."""
+"""Checks of the arguments of :func:`closecall.solvers.solve`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from .._names import Array
 from ..aggregates import check_mass
 from ..objective import Problem
 
-#: Beyond this, squares and their sums leave the float range.
-LARGEST = 1e100
-
 
 def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> list[Problem]:
-    """The problems as a list; ``counts`` are options that must be whole and positive."""
+    """Return the problems as a list; ``counts`` are options that must be whole and positive."""
     problems = list(problems)
     wrong = [problem for problem in problems if not isinstance(problem, Problem)]
     if not problems or wrong:
@@ -31,7 +28,7 @@ def check_problems(problems: Sequence[Problem], tol: float, **counts: int) -> li
 
 
 def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int) -> tuple[Array, Array]:
-    """Masses (folds, samples) and the fold of each problem."""
+    """Return the masses (folds, samples) and the fold of each problem."""
     if folds is None:
         folds = np.ones((1, len(y)))
     folds = np.atleast_2d(np.asarray(folds, dtype=np.float64))
@@ -51,7 +48,7 @@ def check_folds(folds: Any, fold_of: Any, weight: Array, y: Array, problems: int
 
 
 def check_dtype(dtype: Any, X: Any) -> Any:
-    """The requested type of the sweep."""
+    """Return the requested type of the steps."""
     if dtype is None:
         return np.float32 if X.dtype == np.float32 else np.float64
     if np.dtype(dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -60,41 +57,24 @@ def check_dtype(dtype: Any, X: Any) -> Any:
 
 
 def check_range(dtype: Any, X: Any, masses: Array) -> Any:
-    """The type of the sweep: float64 where float32 would overflow; and no number whose square leaves the range."""
+    """Return the type, or float64 where float32 would overflow; numbers whose squares may overflow are refused."""
     values = X.data if sparse.issparse(X) else X
     size = max(float(values.max(initial=0)), -float(values.min(initial=0)))
-    if size > LARGEST:
-        raise ValueError(
-            f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below {LARGEST:g}"
-        )
+    if size > 1e100:
+        raise ValueError(f"X contains values up to {size:.1e}; scale the features (StandardScaler) to below 1e+100")
     positive = _positive(masses)
-    if positive.max() > LARGEST or positive.min() < 1 / LARGEST:
-        raise ValueError(
-            f"sample_weight contains positive weights outside {1 / LARGEST:g} .. {LARGEST:g}; rescale them"
-        )
+    if positive.max() > 1e100 or positive.min() < 1e-100:
+        raise ValueError("sample_weight contains positive weights outside 1e-100 .. 1e+100; rescale them")
     return dtype if single_fits(size, masses, X.shape) else np.float64
 
 
 def single_fits(size: float, masses: Array, shape: tuple[int, ...]) -> bool:
-    """Whether float32 holds the weights, the features' squares, and a sum of their products over all of X.
-
-    Parameters
-    ----------
-    size : float
-        The largest absolute feature.
-    masses : array of any shape
-    shape : tuple (samples, features)
-
-    Examples
-    --------
-    >>> single_fits(1e10, np.ones(4), (4, 2)), single_fits(1e14, np.full(4, 1e13), (4, 2))
-    (True, False)
-    """
+    """Whether float32 can hold the weights, squares of features up to ``size``, and sums of their products over X."""
     positive = _positive(masses)
     heaviest, lightest = float(positive.max(initial=1)), float(positive.min(initial=1))
     if max(size, heaviest, 1 / lightest) > 1e15:  # sums of squares leave float32's range
         return False
-    # Centred and rotated, a row is at most 2 * sqrt(features) * size long; the constant column has the size 1.
+    # The length of a centred and rotated row is at most 2 * sqrt(features) * size; the constant column has size 1.
     longest = 4 * (shape[1] + 1) * max(size, 1.0) ** 2
     return shape[0] * heaviest * longest < float(np.finfo(np.float32).max)
 

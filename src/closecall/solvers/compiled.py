@@ -1,7 +1,7 @@
 """The compiled version of the hot functions in :mod:`.kernels`, used if built and applicable, with the same results.
 
-`pull.c` is built when the package is installed, if there is a C compiler; without one everything runs on NumPy, several
-times slower. It supports the logistic and hinge losses on dense rows. The call releases the GIL.
+`pull.c` is compiled when the package is installed, if there is a C compiler; otherwise everything runs on NumPy,
+several times slower. It supports the logistic and hinge losses on dense rows, and releases the GIL.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .._names import Array
 from .design import Design
 from .kernels import Mass, pull_of, pull_top
 
+#: The numbers of losses and pulls in pull.c.
 LOSSES = {"logistic": 0, "hinge": 1}
 KINDS = {"pull_all": 0, "pull_close": 1, "pull_largest": 2, "pull_top": 3}
 
@@ -26,8 +27,7 @@ def _load() -> ctypes.CDLL | None:
     except OSError:
         return None
     pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    for name in ("pull_f32", "pull_f64"):
-        function = getattr(library, name)
+    for function in (library.pull_f32, library.pull_f64):
         function.restype = whole
         function.argtypes = [pointer, whole, whole, *[pointer] * 11, whole, pointer, pointer]
     return library
@@ -37,7 +37,7 @@ LIBRARY = _load()
 
 
 def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Array, masses: list[Mass]) -> Array:
-    """Which of the rows the compiled kernel supports, (rows,); the masses are one for each fold."""
+    """Which of the rows the compiled kernel supports, (rows,), with one mass for each fold."""
     if LIBRARY is None or not isinstance(design.signed, np.ndarray):
         return np.zeros(len(losses), dtype=bool)
     plain = np.array([mass.unit for mass in masses])[folds]  # `top` with general masses has a rule of its own
@@ -46,32 +46,42 @@ def serves(design: Design, losses: Array, aggregates: Array, m: Array, folds: Ar
     return known & (m == 0) & (plain | (numbers[1] != KINDS[pull_top.__name__]))
 
 
+def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
+    """Losses, aggregates and folds (3, rows) as the codes used in C; -1 if unsupported.
+
+    Examples
+    --------
+    >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
+    [[0, -1], [1, 3], [0, 0]]
+    """
+    kinds = [KINDS.get(pull_of(name).__name__, -1) for name in aggregates.tolist()]
+    return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)
+
+
 class Puller:
-    """What C needs to know of a dense design and the masses of its folds, for blocks of at most ``rows`` rows."""
+    """A dense design and the masses of its folds, ready for C and for blocks of at most ``rows`` rows."""
 
     def __init__(self, design: Design, masses: list[Mass], rows: int) -> None:
         self.design, dtype = design, design.signed.dtype
         self.margins = np.empty((rows, design.samples), dtype=dtype)
-        self.scratch = np.empty((4, design.samples), dtype=dtype)
-        self.room = np.empty(2 * design.samples if any(not mass.unit for mass in masses) else 0)
-        self.totals = np.array([mass.total for mass in masses])
-        factors = [mass.values if not mass.unit or mass.outside is not None else None for mass in masses]
         general = [None if mass.unit else mass.values.astype(np.float64) for mass in masses]
-        self.kept = factors, general  # C sees their addresses only
-        self.factors, self.general = (
+        room = np.empty(2 * design.samples if any(mass is not None for mass in general) else 0)
+        self.kept = [mass.factors for mass in masses], general  # C gets only their addresses
+        factors, weights = (
             np.array([0 if array is None else array.ctypes.data for array in arrays], dtype=np.uintp)
             for arrays in self.kept
         )
+        totals, scratch = np.array([mass.total for mass in masses]), np.empty((4, design.samples), dtype=dtype)
+        self.fixed = totals, factors, weights, scratch, room
+        self.addresses = [array.ctypes.data for array in self.fixed]  # looking them up costs more than a small step
         self.function = getattr(LIBRARY, "pull_f32" if dtype == np.float32 else "pull_f64")
-        fixed = (self.totals, self.factors, self.general, self.scratch, self.room)
-        self.addresses = [array.ctypes.data for array in fixed]  # asking for them costs more than a small step
 
     def pull(self, values: Array, codes: Array, k: Array, hints: Array) -> None:
-        """Turn minus margins into pulls, in place.
+        """Turn minus margins (rows, samples) into pulls, in place.
 
-        Values are (rows, samples), :func:`codes` (3, rows), k (rows,) positive masses, at most the fold's. Hints
-        (rows, 3) are the position of each row's k-th key at the last step, its drift, and the width to search around
-        it (negative: unknown); updated in place.
+        ``codes`` (3, rows) are those of :func:`codes`; k (rows,) are positive masses, at most the fold's. Hints (rows,
+        3) are the last position of each row's k-th key, its drift, and the width to search around it (negative:
+        unknown); they are updated in place.
         """
         codes, k, left = np.ascontiguousarray(codes), np.ascontiguousarray(k), np.empty(len(k), dtype=np.int64)
         self.function(*self.arguments(values, codes, k, hints, left, None))
@@ -79,7 +89,7 @@ class Puller:
     def arguments(
         self, values: Array, codes: Array, k: Array, hints: Array, left: Array, gradients: Array | None
     ) -> list[Any]:
-        """The arguments of the C function: addresses, valid as long as these contiguous arrays live.
+        """The arguments of the C function: addresses, valid while these contiguous arrays live.
 
         Without gradients, or if the design's rows are not contiguous, only the pulls are computed.
         """
@@ -95,7 +105,7 @@ class Puller:
 
 
 class BoundPull:
-    """Repeated gradients of one set of rows: everything passed to C stays in place.
+    """Repeated gradients of one set of rows: all arguments of the C function stay in place.
 
     Codes and hints are those of :meth:`Puller.pull`; the hints are contiguous and updated by every call.
     """
@@ -108,25 +118,10 @@ class BoundPull:
         self.arguments = puller.arguments(self.values, self.codes, self.k, hints, self.left, self.found)
 
     def gradients(self, C: Array, k: Array) -> Array:
-        """Gradients (rows, coordinates) at C (rows, coordinates) of the design's type, without the penalty.
-
-        They are overwritten by the next call.
-        """
+        """Gradients (rows, coordinates) at C without the penalty, both of the design's type; overwritten next time."""
         np.matmul(C, self.design.across, out=self.values)
         self.k[:] = k
         left = self.function(*self.arguments)
-        if left:  # C summed the gradients of few examples; the other rows' pulls are the first of the values
+        if left:  # C has summed the gradients of few examples; the pulls of the other rows are first in the values
             self.found[self.left[:left]] = self.values[:left] @ self.design.signed
         return self.found
-
-
-def codes(losses: Array, aggregates: Array, folds: Array) -> Array:
-    """Losses, aggregates and folds (3, rows) as the codes used in C; -1 if unsupported.
-
-    Examples
-    --------
-    >>> codes(np.array(["logistic", "ramp"]), np.array(["close_decay", "top"]), np.array([0, 0])).tolist()
-    [[0, -1], [1, 3], [0, 0]]
-    """
-    kinds = [KINDS.get(pull_of(name).__name__, -1) for name in aggregates.tolist()]
-    return np.array([[LOSSES.get(loss, -1) for loss in losses.tolist()], kinds, folds], dtype=np.int32)

@@ -191,8 +191,8 @@ class _State:
     def evaluate(self, C: Array, rows: Array | slice = slice(None)) -> tuple[Array, Array, Array, Array]:
         """The minimised function at C for these rows, its gradient, the objective and the slack."""
         shares, width, alpha = self.shares[rows], self.width[rows], self.alpha[rows]
-        sums, gradient, mass = np.zeros((3, len(C))), np.empty_like(C), self.mass
-        weights = 1 if mass.unit and mass.outside is None else mass.values
+        sums, gradient = np.zeros((3, len(C))), np.empty_like(C)
+        weights = 1 if self.mass.factors is None else self.mass.factors
         for part in self._blocks(len(C)):
             negative = self.design.negative_margins(C[part])
             if self.multiplied:

@@ -18,52 +18,25 @@ from scipy.sparse.linalg import lsqr
 
 from .._names import Array
 
-#: Above this many rows *and* columns an eigenbasis costs more than it saves; scale the columns instead.
+#: Above this many rows *and* columns an eigenbasis costs more than it saves, and columns are scaled instead.
 EIGEN_LIMIT = 2048
-#: Products of a few problems are twice as fast with each coordinate contiguous; gathering examples wants each example
-#: contiguous. Up to this many entries both layouts are kept, beyond only the first.
-TWICE_LIMIT = 1 << 22
-#: A direction smaller than this is one that no example sees: its square leaves the float range.
-SMALLEST = 1e-150
 
 
 @dataclass(frozen=True)
 class Design:
-    """A training set ready for stepping.
+    """A training set in coordinates for stepping."""
 
-    Parameters
-    ----------
-    signed : array or CSR matrix (samples, coordinates)
-        Rows ``-y * z``: multiplied by coordinates they give minus the margins, multiplied by slopes a gradient.
-    spectrum : array (coordinates,)
-        A diagonal that bounds the mass-weighted Gram matrix of the rows.
-    penalized : array (coordinates,)
-        1 where alpha applies, 0 for a free intercept.
-    masses : array (folds, samples)
-        Sample weights of each fold.
-    basis : array (columns, coordinates) or None
-        Coordinates -> coefficients; None if the coordinates are the columns themselves.
-    mean : array (features,) or None
-        The means subtracted from X.
-    intercept : {"none", "free", "penalized"}
-    columns : array (coordinates without the intercept,) or None
-        The columns of X behind the coordinates, if some columns are empty; those have coefficient 0.
-    features : int
-        How many columns X has; only used with ``columns``.
-    raised : float
-        The factor by which the squared norms of the coordinates were scaled to bound the Gram matrix.
-    """
-
+    #: (samples, coordinates): rows ``-y * z``. Times coordinates they give minus the margins, times slopes a gradient.
     signed: Any
-    spectrum: Array
-    penalized: Array
-    masses: Array
-    basis: Array | None
-    mean: Array | None
-    intercept: str
-    columns: Array | None = None
-    features: int = 0
-    raised: float = 1.0
+    spectrum: Array  #: (coordinates,): a diagonal that bounds the mass-weighted Gram matrix of the rows
+    penalized: Array  #: (coordinates,): 1 where alpha applies, 0 for a free intercept
+    masses: Array  #: (folds, samples)
+    basis: Array | None  #: (columns, coordinates): coordinates -> coefficients; None if they are the same
+    mean: Array | None  #: (features,): the means subtracted from X
+    intercept: str  #: "none", "free" or "penalized"
+    columns: Array | None = None  #: the columns of X that are not empty, if some are; the others have coefficient 0
+    features: int = 0  #: the number of columns of X; only used with ``columns``
+    raised: float = 1.0  #: the factor by which the squared norms of the columns were scaled to bound the Gram matrix
 
     @cached_property
     def across(self) -> Any:
@@ -80,7 +53,7 @@ class Design:
 
     @property
     def rounding(self) -> float:
-        """The possible error of a bound computed in these coordinates, relative to the objective."""
+        """The possible relative error of a bound computed in these coordinates."""
         return float(np.finfo(self.signed.dtype).eps)
 
     def negative_margins(self, coordinates: Array) -> Array:
@@ -94,7 +67,7 @@ class Design:
         if not sparse.issparse(self.signed):
             return pull @ self.signed
         used = np.flatnonzero(pull.any(axis=0)) if len(pull) == 1 else np.arange(pull.shape[1])
-        if len(used) < 0.3 * pull.shape[1]:  # few examples pull: sum over them alone
+        if len(used) < 0.3 * pull.shape[1]:  # few examples pull: sum only over them
             return np.asarray((self.signed[used].T @ pull[:, used].T).T)
         return np.asarray((self.across @ pull.T).T)
 
@@ -113,7 +86,7 @@ class Design:
         return columns, intercepts - (columns @ self.mean if self.mean is not None else 0.0)
 
     def to_coordinates(self, coef: Array, intercept: Array) -> Array:
-        """Coordinates of given parameters; directions absent from the data are dropped."""
+        """Coordinates of given parameters; directions in which all examples are zero are dropped."""
         free = self.intercept == "free"
         coef = coef if self.columns is None else coef[:, self.columns]
         inner = np.column_stack([coef, intercept]) if self.intercept == "penalized" else coef
@@ -126,7 +99,7 @@ class Design:
 def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize: bool, dtype: Any) -> Design:
     """Build the design of X (samples, features) with labels y and fold masses (folds, samples)."""
     kind = "none" if not fit_intercept else "penalized" if penalize else "free"
-    bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds the one of every fold
+    bound = masses.max(axis=0)  # a Gram matrix weighted by this bounds those of all folds
     if sparse.issparse(X) or min(X.shape) > EIGEN_LIMIT:
         return _scaled_design(X, y, masses, bound, kind, dtype)
     mean = _mean(X, bound) if kind == "free" else None
@@ -145,12 +118,14 @@ def make_design(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penaliz
 
 
 def _empty(samples: int, coordinates: int, dtype: Any) -> Array:
-    order: Literal["C", "F"] = "C" if samples * coordinates <= TWICE_LIMIT else "F"
+    # Products of a few problems are twice as fast with each coordinate contiguous, gathering examples with each example
+    # contiguous. Up to 4 million entries both layouts are kept (see Design.across), beyond that only the first.
+    order: Literal["C", "F"] = "C" if samples * coordinates <= 1 << 22 else "F"
     return np.empty((samples, coordinates), dtype=dtype, order=order)
 
 
 def row_blocks(shape: tuple[int, ...], entries: int = 1 << 17) -> list[slice]:
-    """Slices of rows with about so many entries; the default, 1 MB in float64, stays in cache."""
+    """Slices of rows with at most this many entries; the default, 1 MB in float64, stays in cache."""
     size = max(1, entries // max(1, shape[1]))
     return [slice(start, min(start + size, shape[0])) for start in range(0, shape[0], size)]
 
@@ -180,16 +155,16 @@ def _weighted_blocks(X: Array, mass: Array, mean: Array | None, kind: str) -> It
 def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[Array, Array]:
     """Eigenvalues and eigenvectors of the weighted Gram matrix.
 
-    Squaring X loses every direction 1e8 times smaller than the largest, so a Gram matrix that looks ill-conditioned is
-    not trusted: then a blocked QR (four times slower for long X) keeps the small ones accurate.
+    Squaring X loses every direction 1e8 times smaller than the largest. If the Gram matrix looks ill-conditioned, a
+    blocked QR (four times slower for long X) keeps the small ones accurate.
     """
-    width = X.shape[1] + (kind == "penalized")
+    width, smallest = X.shape[1] + (kind == "penalized"), 1e-150  # the square of anything smaller underflows
     if len(X) > width:
         gram = np.zeros((width, width))
         for block in _weighted_blocks(X, mass, mean, kind):
-            gram += block.T @ block  # one symmetric product
+            gram += block.T @ block
         values, vectors = np.linalg.eigh(finite(gram))
-        if values[0] > max(1e-10 * values[-1], SMALLEST**2):
+        if values[0] > max(1e-10 * values[-1], smallest**2):
             return values, vectors
     triangle = np.empty((0, width))
     for block in _weighted_blocks(X, mass, mean, kind):
@@ -198,14 +173,14 @@ def _eigenbasis(X: Array, mass: Array, mean: Array | None, kind: str) -> tuple[A
             triangle = np.asarray(np.linalg.qr(finite(triangle), mode="r"))
     singular, transposed = np.linalg.svd(finite(triangle), full_matrices=False)[1:]
     floor = np.finfo(np.float64).eps * max(X.shape) * (singular[0] if singular.size else 0)
-    seen = singular > max(floor, SMALLEST)  # constant and repeated columns leave directions that no example sees
+    seen = singular > max(floor, smallest)  # constant and repeated columns leave directions without examples
     if kind == "none" and not seen.any():  # every example is zero: keep one direction to penalise
         return np.ones(1), np.eye(width, 1)
     return singular[seen] ** 2, transposed[seen].T
 
 
 def finite(array: Array) -> Array:
-    """The array itself; an error if it has overflowed, because LAPACK may then never return."""
+    """Return the array, or raise an error if it has overflowed, because LAPACK might then never return."""
     if not np.isfinite(array).all():
         raise FloatingPointError(
             "products of features and weights leave the float range; scale the features (StandardScaler) or the weights"
@@ -214,11 +189,11 @@ def finite(array: Array) -> Array:
 
 
 def _scaled_design(X: Any, y: Array, masses: Array, bound: Array, kind: str, dtype: Any) -> Design:
-    """Coordinates are the columns; their squared norms, scaled up until they bound the Gram matrix, the spectrum."""
+    """A design whose coordinates are the columns; their squared norms are scaled up to bound the Gram matrix."""
     ones, columns, features = np.ones((X.shape[0], 1)), None, X.shape[1]
     if sparse.issparse(X):
         used = np.flatnonzero(np.bincount(X.indices, minlength=features))
-        if len(used) < 0.9 * features:  # columns that no example has are left out
+        if len(used) < 0.9 * features:  # leave out empty columns
             X, columns = X[:, used], used
         Z = sparse.csr_matrix(X if kind == "none" else sparse.hstack([X, ones]), dtype=dtype)
         signed = sparse.csr_matrix(sparse.diags(-y.astype(dtype)) @ Z)
@@ -251,7 +226,7 @@ def _scaling(signed: Any, squares: Array, mass: Array) -> float:
 
 
 def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
-    """Minimum-norm least squares of some folds on y = +-1, (folds, coordinates)."""
+    """The minimum-norm least-squares solutions of some folds for y = +-1, (folds, coordinates)."""
     starts = np.zeros((len(folds), design.rank))
     whole = len(design.masses) == 1 and design.basis is not None
     for fold, mass in enumerate(design.masses[list(folds)]):
@@ -259,10 +234,8 @@ def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
         if whole:
             starts[fold] = target / design.spectrum  # the Gram matrix is this diagonal
         elif design.basis is None or design.rank > EIGEN_LIMIT:
-            root = np.sqrt(mass)
-            weighted = (
-                sparse.diags(root) @ design.signed if sparse.issparse(design.signed) else root[:, None] * design.signed
-            )
+            root, signed = np.sqrt(mass), design.signed
+            weighted = sparse.diags(root) @ signed if sparse.issparse(signed) else root[:, None] * signed
             starts[fold] = lsqr(weighted, -root, atol=1e-8, btol=1e-8, iter_lim=500)[0]
         else:
             gram = (design.signed.T * mass.astype(design.signed.dtype)) @ design.signed
@@ -271,15 +244,14 @@ def least_squares_start(design: Design, folds: Sequence[int]) -> Array:
 
 
 def merge_duplicates(X: Any, y: Array, masses: Array) -> tuple[Any, Array, Array]:
-    """Merge identical (x, y) rows into one with the summed mass, if that at least halves the rows.
+    """Merge identical (x, y) rows and sum their masses, if that at least halves the rows.
 
     Identical rows must tie, but a blocked product may give them different last bits; merged, they cannot differ.
-    Rows are compared by a hash of their bytes first, then exactly.
     """
     if sparse.issparse(X) or X.shape[0] < 3 or X.shape[1] == 0:
         return X, y, masses
     if len(X) > 20000 and len(np.unique(_hashes(X[:4096, :64])[0])) > 0.8 * 4096:
-        return X, y, masses  # continuous data: do not hash millions of rows to learn that
+        return X, y, masses  # the data are continuous: hashing millions of rows would find nothing
     hashes, table = _hashes(np.column_stack([X, y]))
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     if 2 * len(first) > len(X) or not np.array_equal(table[first[group]], table):

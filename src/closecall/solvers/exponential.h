@@ -1,10 +1,10 @@
-/* What the kernels share: clones of a function for several processors, and exp. */
+/* Shared by the kernels: clones of a function for several processors, and exp. */
 #ifndef EXPONENTIAL_H
 #define EXPONENTIAL_H
 #include <stdint.h>
 #include <string.h>
 
-/* Only glibc chooses among clones when the library is loaded; musl does not. */
+/* glibc selects a clone when the library is loaded; musl does not. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__)
 #define CHOSEN_CLONES
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -22,8 +22,8 @@
 #define EXPORT
 #endif
 
-/* exp by exp(x) = 2^n exp(r), |r| <= log(2) / 2: the Taylor polynomial to the type's precision, n added to the exponent.
- * Adding 1.5 * 2^mantissa rounds to a whole number and leaves it in the low bits. Written out so that it vectorises. */
+/* exp(x) = 2^n exp(r) with |r| <= log(2) / 2: the Taylor polynomial to the type's precision, with n added to the exponent.
+ * Adding 1.5 * 2^mantissa rounds to a whole number and leaves it in the low bits. Unlike libm's, it vectorises. */
 INLINE float exp_f32(float x) {
     x = x < -87.0f ? -87.0f : x;
     x = x > 87.0f ? 87.0f : x;

@@ -1,8 +1,8 @@
-"""The hot functions: from margins to the pull of each example, one block of problems at a time.
+"""The hot functions: from minus the margins to gradients, one block of problems at a time.
 
-A block is a few rows (problems) of one loss, one kind of aggregate and one fold, small enough to stay in cache.
-Everything works on *minus* the margins, in place if possible. Measured on one AVX-512 core in float32: `np.exp` 0.5 ns
-an element, `np.partition` 1.6 (one place for all rows), `np.sort` 3, `scipy.special.expit` 8.
+A block is a few rows (problems) of one loss, one kind of aggregate and one fold, small enough to stay in cache. Arrays
+are overwritten where possible. Measured on one AVX-512 core in float32, per element: `np.exp` 0.5 ns, `np.partition`
+1.6 (one place for all rows), `np.sort` 3, `scipy.special.expit` 8.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ import numpy as np
 
 from .._names import Array
 from ..aggregates import Aggregate, get_aggregate
-from ..losses import Loss, get_loss
+from ..losses import get_loss
 from .design import Design
 
-#: Rows up to this length are sorted completely, which serves rows of different k in one call.
-SORT_LIMIT = 640
 #: Where k is at most 1 / GATHER of the examples, gathering them beats a product with all rows.
 GATHER = 40
-#: Minus margin from which a logistic key grows in proportion; pull.c has the same.
+#: Minus margin beyond which a logistic key grows in proportion to it; pull.c has the same number.
 STEEP = 60.0
 
 
 @dataclass(frozen=True)
 class Mass:
-    """A fold's sample weights: all ones, zeros and ones, or general."""
+    """The sample weights of a fold: all ones, zeros and ones, or general."""
 
     values: Array
     unit: bool
     outside: Array | None  # boolean, only for zeros and ones
     total: float
+
+    @property
+    def factors(self) -> Array | None:
+        """The masses, or None if all are one."""
+        return None if self.unit and self.outside is None else self.values
 
 
 def make_mass(values: Array, dtype: type) -> Mass:
@@ -45,11 +48,12 @@ def make_mass(values: Array, dtype: type) -> Mass:
 # --- activations: minus margins -> (closeness key, raw), and raw -> minus slope. Buffers may be overwritten.
 
 Finish = Callable[[Array], Array]
+Key = Callable[[Array], tuple[Array, Array]]
 
 
 def _logistic_key(negative: Array) -> tuple[Array, Array]:
     # With p = sigmoid(m), abs(l - log 2) orders examples like max(2p, 1/(2p)): no logarithm is needed. Beyond STEEP the
-    # exponential continues as a straight line; otherwise it would overflow and tie outliers with each other.
+    # exponential continues as a straight line; otherwise it would overflow, and outliers would tie.
     beyond = np.maximum(negative - STEEP, 0)
     half = np.exp(np.minimum(negative, STEEP, out=negative), out=negative)
     if beyond.any():
@@ -66,39 +70,37 @@ def _logistic_finish(twice: Array) -> Array:
     return twice
 
 
-def _hinge_key(negative: Array) -> tuple[Array, Array]:
-    keys = np.maximum(negative, -1)
-    return np.abs(keys, out=keys), negative
-
-
-def _hinge_finish(negative: Array) -> Array:
-    return (negative > -1).astype(negative.dtype)
-
-
-def _generic(loss: Loss) -> tuple[Callable[[Array], tuple[Array, Array]], Finish]:
-    def key(negative: Array) -> tuple[Array, Array]:
-        return np.abs(loss.value(-negative) - loss.threshold).astype(negative.dtype), negative
-
-    return key, lambda negative: -loss.slope(-negative)
-
-
-def closeness(loss: str) -> tuple[Callable[[Array], tuple[Array, Array]], Finish]:
-    """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
-    known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, _hinge_finish)}
-    return known.get(loss) or _generic(get_loss(loss))
-
-
-def minus_slope(loss: str, negative: Array) -> Array:
-    """Minus the slope of the loss, possibly in place."""
-    known = {"logistic": _minus_logistic_slope, "hinge": _hinge_finish}
-    return known[loss](negative) if loss in known else -get_loss(loss).slope(-negative)
-
-
 def _minus_logistic_slope(negative: Array) -> Array:
     np.negative(negative, out=negative)
     np.exp(negative, out=negative)
     negative += 1
     return np.reciprocal(negative, out=negative)
+
+
+def _hinge_key(negative: Array) -> tuple[Array, Array]:
+    keys = np.maximum(negative, -1)
+    return np.abs(keys, out=keys), negative
+
+
+def _minus_hinge_slope(negative: Array) -> Array:
+    return (negative > -1).astype(negative.dtype)
+
+
+def closeness(loss: str) -> tuple[Key, Finish]:
+    """For a loss: minus margins -> (key that grows with abs(l - T), raw), and raw -> minus slope."""
+    known = {"logistic": (_logistic_key, _logistic_finish), "hinge": (_hinge_key, _minus_hinge_slope)}
+    item = get_loss(loss)
+
+    def key(negative: Array) -> tuple[Array, Array]:
+        return np.abs(item.value(-negative) - item.threshold).astype(negative.dtype), negative
+
+    return known.get(loss) or (key, lambda negative: -item.slope(-negative))
+
+
+def minus_slope(loss: str, negative: Array) -> Array:
+    """Minus the slope of the loss, possibly in place."""
+    known = {"logistic": _minus_logistic_slope, "hinge": _minus_hinge_slope}
+    return known[loss](negative) if loss in known else -get_loss(loss).slope(-negative)
 
 
 # --- selection
@@ -107,7 +109,7 @@ def _minus_logistic_slope(negative: Array) -> Array:
 def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
     """The ``places``-th smallest key of each row (0-based), (problems, 1), and whether the next one ties with it."""
     rows, samples = np.arange(len(keys)), keys.shape[1]
-    if samples <= SORT_LIMIT:
+    if samples <= 640:  # below, a complete sort is faster: it serves rows of different k in one call
         ordered = np.sort(keys, axis=1)
         edges = ordered[rows, places]
         return edges[:, None], ordered[rows, np.minimum(places + 1, samples - 1)] == edges
@@ -140,15 +142,8 @@ def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
 def select(keys: Array, k: Array, mass: Mass) -> Array:
     """Weights of the mass k with the smallest keys; ties share (boolean where every weight is 0 or 1).
 
-    The fast version of :func:`closecall.aggregates.take_smallest`.
-
-    Parameters
-    ----------
-    keys : array (problems, samples)
-        Overwritten outside a fold.
-    k : array (problems,)
-        Positive masses.
-    mass : Mass
+    The fast version of :func:`closecall.aggregates.take_smallest`. Keys (problems, samples) are overwritten outside a
+    fold; k (problems,) is positive.
     """
     if not mass.unit:
         edges = _weighted_edges(keys, mass.values, k)
@@ -169,8 +164,17 @@ def select(keys: Array, k: Array, mass: Mass) -> Array:
     number = np.count_nonzero(tied, axis=1)
     share = (k[uneven] - (np.count_nonzero(inside[uneven], axis=1) - number)) / number
     weights[uneven] = np.where(tied, share[:, None], weights[uneven])
-    if mass.outside is not None:  # a row whose k is all of the fold may tie at infinity
+    if mass.outside is not None:  # a row whose k is the whole fold may tie at infinity
         weights[:, mass.outside] = 0
+    return weights
+
+
+def _ranked_weights(keys: Array, k: Array, m: Array, mass: Mass) -> Array:
+    """Weights of the ranks m to k by the smallest keys."""
+    weights, some = select(keys, k, mass), np.flatnonzero(m > 0)
+    if some.size:
+        weights = weights.astype(keys.dtype)
+        weights[some] -= select(keys[some], m[some], mass)
     return weights
 
 
@@ -186,12 +190,7 @@ def _top_weights(keys: Array, k: Array, mass: Mass) -> Array:
     edges = _weighted_edges(keys, mass.values, k)
     end = np.maximum(((keys <= edges) * mass.values).sum(axis=1, dtype=np.float64), 1.0)
     end = np.minimum(end, mass.total)
-    start = end - 1.0
-    weights = select(keys, end, mass)
-    some = np.flatnonzero(start > 1e-9)
-    if some.size:
-        weights[some] -= select(keys[some], start[some], mass)
-    return weights
+    return _ranked_weights(keys, end, np.where(end - 1.0 > 1e-9, end - 1.0, 0.0), mass)
 
 
 def _plain_weights(aggregate: Aggregate, losses: Array, threshold: float, k: Array, m: Array, mass: Mass) -> Array:
@@ -213,10 +212,9 @@ def weigh(aggregate: str, losses: Array, threshold: float, k: Array, m: Array, m
         return select(np.abs(losses - threshold), k, mass)
     if pull is pull_top:
         return _top_weights(-losses, k, mass)
-    if pull is not pull_largest:
-        return _plain_weights(get_aggregate(aggregate), losses, threshold, k, m, mass)
-    weights = select(-losses, k, mass)
-    return weights if (m == 0).all() else weights.astype(losses.dtype) - select(-losses, m, mass)
+    if pull is pull_largest:
+        return _ranked_weights(-losses, k, m, mass)
+    return _plain_weights(get_aggregate(aggregate), losses, threshold, k, m, mass)
 
 
 # --- kinds: (design, loss, minus margins, k, m, mass) -> gradient (problems, coordinates)
@@ -225,10 +223,7 @@ Pull = Callable[[Design, str, Array, Array, Array, Mass], Array]
 
 
 def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array) -> Array:
-    """Gradient of the weighted losses.
-
-    If few examples are selected, they are gathered; otherwise it is one product with all rows.
-    """
+    """The gradient of the weighted losses: few selected examples are gathered, otherwise all rows are multiplied."""
     samples, count = raw.shape[1], int(k[0])
     few = weights.dtype == np.bool_ and count * GATHER <= samples and isinstance(design.signed, np.ndarray)
     if not few or (k != count).any():
@@ -241,7 +236,7 @@ def _apply(design: Design, weights: Array, raw: Array, finish: Finish, k: Array)
 def pull_all(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``average``: every example pulls by its own slope."""
     pull = minus_slope(loss, negative)
-    return design.gradient(pull if mass.unit and mass.outside is None else pull * mass.values)
+    return design.gradient(pull if mass.factors is None else pull * mass.factors)
 
 
 def pull_close(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
@@ -253,11 +248,7 @@ def pull_close(design: Design, loss: str, negative: Array, k: Array, m: Array, m
 
 def pull_largest(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
     """``atk``, ``maximal``, ``ranked_range``, ``trimmed``: the losses ranked m+1..k."""
-    weights = select(_rank_keys(loss, negative), k, mass)
-    some = np.flatnonzero(m > 0)
-    if some.size:
-        weights = weights.astype(negative.dtype)
-        weights[some] -= select(_rank_keys(loss, negative[some]), m[some], mass)
+    weights = _ranked_weights(_rank_keys(loss, negative), k, m, mass)
     return _apply(design, weights, negative, lambda raw: minus_slope(loss, raw), k)
 
 
@@ -270,14 +261,16 @@ def pull_top(design: Design, loss: str, negative: Array, k: Array, m: Array, mas
 def _rank_keys(loss: str, negative: Array) -> Array:
     """Keys that grow as the loss falls: margins where the loss decreases in them, otherwise negated losses.
 
-    Where the loss is flat, examples tie but pull nothing.
+    Where the loss is flat, examples tie but have no pull.
     """
     margins, known = -negative, get_loss(loss)
     return margins if known.falls is not None else np.negative(known.value(margins)).astype(negative.dtype)
 
 
-def plain_pull(name: str) -> Pull:
-    """The pull of an aggregate without a fast form, by its own weights."""
+def pull_of(name: str) -> Pull:
+    """The pull of an aggregate: its entry in :data:`PULLS`, or one that uses the weights of its definition."""
+    if name in PULLS:
+        return PULLS[name]
     aggregate = get_aggregate(name)
 
     def pull(design: Design, loss: str, negative: Array, k: Array, m: Array, mass: Mass) -> Array:
@@ -286,16 +279,11 @@ def plain_pull(name: str) -> Pull:
         slopes = np.where(weights > 0, known.slope(margins), 0)
         return design.gradient((-weights * slopes).astype(negative.dtype))
 
-    pull.__name__ = f"plain_pull of {name}"  # distinguishes blocks
+    pull.__name__ = f"pull of {name}"  # distinguishes blocks
     return pull
 
 
-def pull_of(name: str) -> Pull:
-    """How an aggregate pulls: its entry in :data:`PULLS`, or by its definition."""
-    return PULLS.get(name) or plain_pull(name)
-
-
-#: How each aggregate pulls; one that is not here pulls by its definition.
+#: The pulls of aggregates that have a fast one.
 PULLS: dict[str, Pull] = {
     "average": pull_all,
     "maximal": pull_largest,

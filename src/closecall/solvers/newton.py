@@ -28,28 +28,15 @@ Found = tuple[Array, Array, Array, Array]  # coordinates, passes used, snapshots
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a minimisation.
+    """The limits of a minimisation."""
 
-    Parameters
-    ----------
-    passes : int
-        The maximum number of passes of each problem.
-    tol : float
-        A problem stops when its gap (hinge; a hundredth of ``tol`` by L-BFGS), its Newton decrement (logistic) or each
-        of its last three decreases is below ``tol ** 2`` of its objective.
-    block_rows : int
-        How many problems L-BFGS evaluates together.
-    snapshot : int, optional
-        Also return the coordinates after this many passes.
-    beat : callable
-        Called after every pass with its number.
-    """
-
-    passes: int
+    passes: int  #: the maximum for each problem
+    #: A problem stops when its gap (hinge; with L-BFGS a hundredth of ``tol``), its Newton decrement (logistic) or each
+    #: of its last three decreases is below ``tol ** 2`` of its objective.
     tol: float
-    block_rows: int = 1
-    snapshot: int | None = None
-    beat: Callable[[int], None] = lambda number: None
+    block_rows: int = 1  #: how many problems L-BFGS evaluates together
+    snapshot: int | None = None  #: also return the coordinates after this many passes
+    beat: Callable[[int], None] = lambda number: None  #: called after every pass with its number
 
 
 class Book:

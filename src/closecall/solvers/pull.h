@@ -1,6 +1,6 @@
-/* From margins to gradients, by what select.h finds: included by pull.c once for each type. */
+/* From margins to gradients, with the selection of select.h: included by pull.c once for each type. */
 
-/* Which of n values lie between two others: their places. */
+/* The places of the values in [from, to], and their number. */
 INLINE int64_t NAME(gather)(const REAL *values, int64_t n, REAL from, REAL to, int32_t *places) {
     int64_t number = 0, begin = 0;
     for (; begin + CHUNK <= n; begin += CHUNK) {
@@ -21,13 +21,13 @@ INLINE int64_t NAME(gather)(const REAL *values, int64_t n, REAL from, REAL to, i
 }
 
 typedef struct {
-    REAL *keys, *slopes, *room;    /* of n each */
-    double *near_mass, *room_mass; /* of n each if any masses are given */
-    int32_t *places;               /* of n */
+    REAL *keys, *slopes, *room;    /* n each */
+    double *near_mass, *room_mass; /* n each if any masses are given */
+    int32_t *places;               /* n */
 } NAME(Scratch);
 
-/* The pulls of a row's chosen examples by a look at those alone that can be among them: their number; -1 if its hint
- * does not hold. Places and pulls are in the scratch. */
+/* Compute the pulls of a row's chosen examples only from those that the hint allows. Returns their number, or -1 if the
+ * hint does not hold; places and pulls are in the scratch. */
 INLINE int64_t NAME(near)(const REAL *v, int64_t n, int loss, int kind, double k, const REAL *factor,
                           const double *mass, NAME(Scratch) s, double *hint) {
     int powers = kind == CLOSE && loss == LOGISTIC, found = 0;
@@ -65,7 +65,7 @@ INLINE int64_t NAME(near)(const REAL *v, int64_t n, int loss, int kind, double k
     return chosen;
 }
 
-/* The same for the k-th largest loss alone. */
+/* The same for only the k-th largest loss. */
 INLINE int64_t NAME(kth)(const REAL *v, int64_t n, int loss, double k, const REAL *factor, const double *mass,
                          double total, NAME(Scratch) s, double *hint) {
     REAL most = loss == HINGE ? 1 : LARGE;
@@ -80,28 +80,20 @@ INLINE int64_t NAME(kth)(const REAL *v, int64_t n, int loss, double k, const REA
     return chosen;
 }
 
-/* The hinge is flat from margin 1 on: all those examples tie at key 1, and none of them pulls. If the k-th key is theirs,
- * nothing has to be searched. */
+/* The hinge is flat beyond margin 1: all examples there tie at key 1, and none of them pulls. If the k-th key is among
+ * these ties, no search is needed. */
 INLINE int NAME(flat)(const REAL *v, REAL *to, int64_t n, int kind, double k, double *hint) {
     REAL most = kind == CLOSE ? 1 : INFINITY;
-    int64_t below = 0, edge = 0;
-    for (int64_t begin = 0; begin < n; begin += COUNTED) {
-        int size = n - begin < COUNTED ? (int)(n - begin) : COUNTED;
-        int32_t first = 0, second = 0;
-        for (int i = 0; i < size; i++) {
-            REAL x = v[begin + i];
-            first += (x > -1) & (x < most), second += (x <= -1) | (x == most);
-        }
-        below += first, edge += second;
-    }
-    if ((double)below >= k || (double)(below + edge) < k) return 0;
+    int32_t below = 0, edge = 0;
+    for (int64_t i = 0; i < n; i++) below += (v[i] > -1) & (v[i] < most), edge += (v[i] <= -1) | (v[i] == most);
+    if ((double)below >= k || (double)below + (double)edge < k) return 0;
     NAME(learn)(hint, 1, hint[2], n / 64 + 7, n);
     REAL share = (REAL)((k - (double)below) / (double)edge);
     for (int64_t i = 0; i < n; i++) to[i] = v[i] > -1 ? (v[i] < most ? 1 : v[i] == most ? share : 0) : 0;
     return 1;
 }
 
-/* The pulls of all examples, into `to`, which may be v. */
+/* Write the pulls of all examples to `to`, which may be v. */
 INLINE void NAME(all)(REAL *v, REAL *to, int64_t n, int loss, int kind, double k, const REAL *factor,
                       const double *mass, double total, NAME(Scratch) s, double *hint) {
     REAL *keys = s.keys;
@@ -124,7 +116,7 @@ INLINE void NAME(all)(REAL *v, REAL *to, int64_t n, int loss, int kind, double k
         for (int64_t i = 0; i < n; i++) to[i] *= factor[i];
 }
 
-/* The sum of pulls * rows of the design, four at a time. */
+/* The sum of pulls * rows of the design, four rows at a time. */
 INLINE void NAME(sum)(const REAL *design, int64_t rank, const REAL *pulls, const int32_t *places, int64_t number,
                       REAL *gradient) {
     int64_t i = 0;
@@ -139,11 +131,11 @@ INLINE void NAME(sum)(const REAL *design, int64_t rank, const REAL *pulls, const
         for (int64_t j = 0; j < rank; j++) gradient[j] += pulls[i] * design[places[i] * rank + j];
 }
 
-/* rows x n minus margins become gradients. Row i trains on fold folds[i]: totals are the folds' masses; factors[fold] is
- * NULL (all ones) or n masses as REAL, masses[fold] NULL (zeros and ones) or the same as doubles. scratch: 4 n REAL,
- * room_mass: 2 n doubles if any masses are given. hints: rows x 3. Where few examples pull, and there is a design
- * (n x rank), the row's gradient is summed here. The other rows' pulls are left to a product: they move up to the first
- * places of values, and `left` says which rows they are of; how many is returned. */
+/* Turn minus margins (rows x n) into gradients. Row i trains on fold folds[i]. For each fold, totals has its mass; factors
+ * has NULL (all ones) or n masses as REAL; masses has NULL (zeros and ones) or n masses as double. scratch: 4 n REAL;
+ * room_mass: 2 n doubles if any masses are given; hints: rows x 3. If at most an eighth of the examples pull, and the
+ * design (n x rank) is given, the gradient of the row is summed here. The pulls of the other rows are left to a product:
+ * they move to the front of values, and `left` has their rows. Returns the number of these rows. */
 EXPORT CLONES int64_t NAME(pull)(REAL *values, int64_t rows, int64_t n, const int32_t *losses, const int32_t *kinds,
                                  const int32_t *folds, const double *k, const double *totals,
                                  const REAL *const *factors, const double *const *masses, REAL *scratch,
@@ -165,17 +157,17 @@ EXPORT CLONES int64_t NAME(pull)(REAL *values, int64_t rows, int64_t n, const in
             continue;
         }
         if (kind == TOP && loss == HINGE && !factor && hint[2] >= 0 && hint[0] >= 1) {
-            int64_t short_of = 0; /* of margin 1: if they are fewer than k, the k-th is where the hinge is flat */
-            for (int64_t i = 0; i < n; i++) short_of += v[i] > -1;
-            chosen = (double)short_of < k[row] ? 0 : -1;
+            int32_t sloped = 0; /* examples below margin 1: if there are fewer than k, the k-th has no slope */
+            for (int64_t i = 0; i < n; i++) sloped += v[i] > -1;
+            chosen = (double)sloped < k[row] ? 0 : -1;
         }
         if (kind == TOP && chosen < 0) {
             chosen = NAME(kth)(v, n, loss, k[row], factor, mass, total, s, hint);
         } else if (kind == CLOSE && hint[2] >= 0 && 3 * k[row] <= total && n >= 128) {
             chosen = NAME(near)(v, n, loss, kind, k[row], factor, mass, s, hint);
-            hint[2] = chosen < 0 ? -1 : hint[2]; /* it did not hold */
+            hint[2] = chosen < 0 ? -1 : hint[2];
         }
-        if (chosen >= 0 && design && chosen * FEW <= n) {
+        if (chosen >= 0 && design && chosen * 8 <= n) {
             NAME(sum)(design, rank, s.slopes, s.places, chosen, gradients + row * rank);
             continue;
         }

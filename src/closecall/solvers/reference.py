@@ -1,12 +1,8 @@
 """The slow, obvious solver: one problem at a time, in float64; the specification for the batched solver.
 
 Every line follows the definitions: the aggregate's weights by sorting (:mod:`closecall.aggregates`), k by Algorithm 1
-(:mod:`closecall.schedules`), the convex average by SciPy's L-BFGS-B, and everything else by majorising steps
-
-    w <- w - eta * (c * kappa * X'X + alpha)^-1 * gradient
-
-with c the curvature bound of the loss and kappa the share of X'X that k examples carry. eta is halved whenever the
-last ten steps went back and forth. Nothing is shared, batched, rotated or approximated.
+(:mod:`closecall.schedules`), the convex average by SciPy's L-BFGS-B, and everything else by the majorising steps of
+:mod:`closecall.solvers.steps`. Nothing is shared, batched, rotated or approximated.
 """
 
 from __future__ import annotations
@@ -22,12 +18,12 @@ from .._names import Array
 from ..losses import Loss
 from ..objective import Problem, aggregate_value, check_data, values_and_gradients
 from ..schedules import first_final_step, last_convex_step
-from .steps import SMALL_MARGIN, WINDOW, is_steep, share_of_gram, step_curvature, within_reach
+from .steps import WINDOW, close_window, is_steep, share_of_gram, step_curvature, within_reach
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One problem's solution: parameters, objective at the final k, misclassified mass, steps used."""
+    """The solution of one problem: parameters, objective at the final k, misclassified mass, steps used."""
 
     coef: Array
     intercept: float
@@ -49,7 +45,7 @@ def solve_one(
     penalize_intercept: bool = False,
     sample_weight: Any = None,
 ) -> Solution:
-    """Solve one problem, plainly.
+    """Solve one problem.
 
     Parameters
     ----------
@@ -93,7 +89,7 @@ def solve_one(
 
 
 def _convex(Z: Array, y: Array, mass: Array, loss: Loss, penalty: Array, w: Array) -> Array:
-    """The average problem's minimum; a kinked loss is rounded ever more narrowly."""
+    """The minimum of the average problem; a kink is rounded over shrinking widths."""
     widths = [1.0, 0.1, 0.01, 1e-3, 1e-4] if not np.isfinite(loss.curvature) else [0.0]
     for width in widths:
 
@@ -106,13 +102,8 @@ def _convex(Z: Array, y: Array, mass: Array, loss: Loss, penalty: Array, w: Arra
                 values, slopes = loss.value(margins), loss.slope(margins)
             return float(mass @ values) + 0.5 * float(penalty @ w**2), Z.T @ (mass * slopes * y) + penalty * w
 
-        w = minimize(
-            value_and_gradient,
-            w,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14},
-        ).x
+        options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-14}
+        w = minimize(value_and_gradient, w, jac=True, method="L-BFGS-B", options=options).x
     return w
 
 
@@ -137,7 +128,7 @@ def _descend(
             - problem.alpha * w
             + penalty * w
         )
-        # Minimum norm where no example sees a direction and alpha is 0.
+        # The minimum norm, in case alpha is 0 and all examples are zero in some direction.
         move = -eta * np.linalg.lstsq(majoriser, gradient, rcond=1e-13)[0]
         if is_steep(loss.name):
             move = move * within_reach(length(move), length(w), total)
@@ -146,10 +137,10 @@ def _descend(
         if aggregate.decays and step < first_final_step(steps):
             path, window, mark = 0.0, 0, w.copy()
         if window == WINDOW:
-            net, size = length(w - mark), max(length(w), SMALL_MARGIN * np.sqrt(total))
-            if net < 0.5 * path:
+            back_and_forth, settled = close_window(length(w - mark), path, length(w), total, tol)
+            if back_and_forth:
                 eta *= 0.5
-            if path <= WINDOW * tol * size:
+            if settled:
                 return w, step, True
             path, window, mark = 0.0, 0, w.copy()
     return w, steps, False

@@ -1,12 +1,12 @@
-/* The k-th smallest key, exactly: included by pull.c once for each type: REAL, NAME(x), LARGE, EPSILON. */
+/* The exact k-th smallest key: included by pull.c once for each type (REAL, NAME(x), LARGE, EPSILON). */
 
 typedef struct {
     REAL edge;    /* the smallest key at which the mass reaches k */
-    double below; /* mass of the keys under it */
-    double tied;  /* mass of the keys equal to it */
+    double below; /* the mass of smaller keys */
+    double tied;  /* the mass of equal keys */
 } NAME(Cut);
 
-/* Weighted quickselect: `keys` and, unless NULL, `mass` are permuted. `reached` is the mass known to lie below. */
+/* Weighted quickselect: `keys` and, unless NULL, `mass` are permuted. `reached` is the mass of keys known to be smaller. */
 static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reached, double k) {
     uint64_t random = 0x9E3779B97F4A7C15u;
     int64_t begin = 0, end = n;
@@ -16,7 +16,7 @@ static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reache
         REAL pivot = keys[begin + (int64_t)((random >> 33) % (uint64_t)(end - begin))];
         int64_t low = begin, high = end;
         double below = 0, tied = 0;
-        for (int64_t i = begin; i < high;) { /* three ways: ties must not make it quadratic */
+        for (int64_t i = begin; i < high;) { /* three ways, or ties would make it quadratic */
             REAL key = keys[i];
             double m = mass ? mass[i] : 1.0;
             if (key < pivot) {
@@ -42,11 +42,11 @@ static NAME(Cut) NAME(search)(REAL *keys, double *mass, int64_t n, double reache
             begin = high;
         }
     }
-    return cut; /* k is more than all the mass, by rounding: the largest key */
+    return cut; /* by rounding, k exceeds the total mass: the largest key */
 }
 
-/* The scale on which the edge of a close logistic problem is followed: the margin on the right side of the boundary whose
- * key it is, and from FAR on, where there is none, the margin on the wrong side. Keys themselves crowd below 2. */
+/* The scale on which the edge of a close logistic problem is tracked, because keys crowd below 2: the margin of a correct
+ * example with this key or, beyond FAR, where there is none, the margin of a wrong one. */
 INLINE double NAME(scale_of)(double key) {
     return key < 2 ? fmin(-log(2 / fmax(key, 1) - 1), FAR) : FAR + log((2 * key - 1) / 3);
 }
@@ -55,10 +55,10 @@ INLINE double NAME(key_at)(double x) {
     return x < FAR ? 2 / (1 + exp(-fmax(x, 0))) : 0.5 + 1.5 * exp(x - FAR);
 }
 
-/* The minus margins whose keys can be at most `high`, on the scale above for a close logistic problem. A little more than those:
- * keys and bounds are rounded, and no key of what is left out may come out as `high` or less. */
+/* The range of minus margins whose keys can be at most `high` (on the scale above for a close logistic problem). It is
+ * slightly too wide: keys and bounds are rounded, and no key outside it may be rounded to `high` or less. */
 INLINE void NAME(reach)(double high, int loss, int kind, REAL *from, REAL *to) {
-    if (kind != CLOSE || loss != LOGISTIC) high = (double)(REAL)high; /* as it is compared with keys */
+    if (kind != CLOSE || loss != LOGISTIC) high = (double)(REAL)high; /* keys are REAL */
     double low = kind == KEYS || high >= 1 ? -INFINITY : -high, top = high;
     if (kind == CLOSE && loss == LOGISTIC) {
         double most = NAME(key_at)(high) * (1 + 64 * (double)EPSILON);
@@ -69,31 +69,25 @@ INLINE void NAME(reach)(double high, int loss, int kind, REAL *from, REAL *to) {
     *from = (REAL)low, *to = (REAL)top;
 }
 
-/* Bring two bounds of the k-th key nearer to each other while many are between them: to count is cheaper than to search.
- * `values` are minus margins, or themselves KEYS. Is the k-th key between the bounds? */
+/* Narrow the bracket of the k-th key while many keys are inside: counting is cheaper than searching. `values` are minus
+ * margins, or the keys themselves (KEYS). Returns whether the k-th key is inside. */
 INLINE int NAME(narrow)(const REAL *values, int64_t n, int loss, int kind, double k, int64_t enough, double *low,
                         double *high) {
     double a = *low, b = *high;
     int64_t under = 0, upto = n;
     for (int round = 0; round < 7 && upto - under > enough; round++) {
         double wide = *high - *low, place = (k - (double)under) / (double)(upto - under);
-        if (round % 2) { /* where the k-th key would be if those between were spread evenly, and a little around it */
+        if (round % 2) { /* around the place of the k-th key if the keys inside were evenly spaced */
             a = fmax(*low + wide * (place - 0.0625), *low), b = fmin(*low + wide * (place + 0.0625), *high);
-        } else if (round) { /* thirds, since they need not be */
+        } else if (round) { /* they may not be: thirds */
             a = *low + wide / 3, b = *high - wide / 3;
         }
         REAL from_a, to_a, from_b, to_b;
         NAME(reach)(a, loss, kind, &from_a, &to_a), NAME(reach)(b, loss, kind, &from_b, &to_b);
-        int64_t less = 0, most = 0;
-        for (int64_t begin = 0; begin < n; begin += COUNTED) {
-            int size = n - begin < COUNTED ? (int)(n - begin) : COUNTED;
-            const REAL *v = values + begin;
-            int32_t first = 0, second = 0;
-            for (int i = 0; i < size; i++) {
-                first += (v[i] >= from_a) & (v[i] <= to_a);
-                second += (v[i] >= from_b) & (v[i] <= to_b);
-            }
-            less += first, most += second;
+        int32_t less = 0, most = 0; /* places are 32 bits wide too, and narrow counters vectorise better */
+        for (int64_t i = 0; i < n; i++) {
+            less += (values[i] >= from_a) & (values[i] <= to_a);
+            most += (values[i] >= from_b) & (values[i] <= to_b);
         }
         if (round == 0 && ((double)less >= k || (double)most < k)) return 0;
         if ((double)less >= k) {
@@ -107,7 +101,7 @@ INLINE int NAME(narrow)(const REAL *values, int64_t n, int loss, int kind, doubl
     return 1;
 }
 
-/* The keys below `low` are counted, those up to `high` searched. Is the key at which the mass reaches k there? */
+/* Count the keys below `low` and search those up to `high`. Returns whether the mass reaches k there. */
 INLINE int NAME(between)(const REAL *keys, const double *mass, int64_t n, double k, int64_t enough, double *from,
                          double *to, REAL *room, double *room_mass, int64_t *number, NAME(Cut) *cut) {
     if (!mass && !NAME(narrow)(keys, n, 0, KEYS, k, enough, from, to)) return 0;
@@ -140,11 +134,11 @@ INLINE int NAME(between)(const REAL *keys, const double *mass, int64_t n, double
     return cut->below + cut->tied >= k;
 }
 
-/* What the next step is given: where the edge was, its drift, and how far around the sum of both to search. */
+/* Update the hint for the next step: the edge, its drift, and how far around their sum to search. */
 INLINE void NAME(learn)(double *hint, double edge, double width, int64_t inside, int64_t n) {
     if (hint[2] < 0) {
         hint[1] = 0, hint[2] = 0.02 * fabs(edge);
-    } else { /* aim at few keys inside, but look further than the last guess was off */
+    } else { /* aim for few keys inside, but search twice as far as the last prediction was off */
         double scale = (double)(n / 64 + 8) / (double)(inside + 1), missed = fabs(edge - hint[0] - hint[1]);
         hint[1] = edge - hint[0];
         hint[2] = fmax(2 * missed, width * (scale > 2 ? 2 : scale < 0.5 ? 0.5 : scale));
@@ -152,8 +146,8 @@ INLINE void NAME(learn)(double *hint, double edge, double width, int64_t inside,
     hint[0] = edge;
 }
 
-/* Where the mass of the smallest keys reaches k. hint: the edge of the last time, its drift, and how far around the sum
- * of both to look (negative: nothing is known); on scale_of the keys if `powers`. */
+/* Find the key at which the mass of the smallest keys reaches k. The hint is that of learn, with a negative width if
+ * nothing is known, and on scale_of the keys if `powers`. */
 INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, double total, double k, int powers,
                            REAL *room, double *room_mass, double *hint) {
     NAME(Cut) cut;
@@ -166,7 +160,7 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
         found = NAME(between)(keys, mass, n, target, n / 64 + 8, &low, &high, room, room_mass, &inside, &cut);
         width = (powers ? NAME(scale_of)(high) - NAME(scale_of)(low) : high - low) / 2;
     }
-    if (!found && n >= 2048) { /* a sample says where to look, three standard deviations either way */
+    if (!found && n >= 2048) { /* search where a sample expects it, within three standard deviations */
         int64_t size = 512, step = n / size;
         double share = target / total, slip = 3 * sqrt(share * (1 - share) / (double)size);
         for (int64_t i = 0; i < size; i++) room[i] = keys[i * step];
@@ -185,7 +179,7 @@ INLINE NAME(Cut) NAME(cut)(const REAL *keys, const double *mass, int64_t n, doub
     return cut;
 }
 
-/* Keys that order the examples, smallest first, and the slopes in place of the minus margins. */
+/* Compute the keys that rank the examples, smallest first, and overwrite the minus margins with minus the slopes. */
 INLINE void NAME(keys_of)(REAL *v, REAL *keys, int64_t n, int loss, int kind) {
     if (kind == CLOSE && loss == LOGISTIC) {
         for (int64_t i = 0; i < n; i++) {

@@ -1,17 +1,17 @@
-"""Majorising steps: everything that is not a convex average, a block of problems at a time.
+"""Majorising steps for all problems that are not convex averages, a block of them at a time.
 
 One step is ``w <- w - eta * (c * kappa * X'X + alpha)^-1 gradient``, a division in the design's coordinates. c bounds
-the loss's curvature and kappa how much of ``X'X`` k examples can carry: for k examples in r dimensions about ``(sqrt(k)
-+ sqrt(r))^2 / n`` of it (Marchenko & Pastur), at most all. eta starts at 1; when a window of steps goes back and forth
-instead of forward (its net move is under half its path), the selection is chattering and eta is halved. A problem
-leaves when a window's mean step moves the margins by less than ``tol`` of their size; its certificate decides whether
-it has converged.
+the curvature of the loss and kappa is the share of ``X'X`` that k examples carry: in r dimensions about ``(sqrt(k) +
+sqrt(r))^2 / n`` (Marchenko & Pastur), at most 1. eta starts at 1; when a window of steps goes back and forth (its net
+move is less than half its path), the selection alternates and eta is halved. A problem leaves when the mean step of a
+window moves the margins by less than ``tol`` of their size; its certificate decides whether it has converged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,18 +23,13 @@ from . import compiled
 from .design import Design
 from .kernels import Mass, pull_of
 
-#: Steps after which a row's progress is judged.
+#: Steps after which the progress of a row is judged.
 WINDOW = 10
-#: Margins smaller than this (root mean square) are measured against it: the best of some problems is w = 0.
-SMALL_MARGIN = 0.01
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Problems as parallel arrays, sorted to keep equal work together.
-
-    ``k``, ``m`` and ``alpha`` are floats with k and m resolved to masses; ``first`` is the step a row starts at.
-    """
+    """Problems as parallel arrays, with k and m as masses and the ``first`` step of each row."""
 
     loss: Array
     aggregate: Array
@@ -69,21 +64,15 @@ def step_curvature(loss: str) -> float:
 
 
 def is_steep(loss: str) -> bool:
-    """Whether the slope is unbounded, in which case a few examples can make steps grow without limit.
-
-    Examples
-    --------
-    >>> is_steep("squared_hinge"), is_steep("logistic")
-    (True, False)
-    """
+    """Whether the slope is unbounded, in which case a few examples could make steps grow without limit."""
     return bool(np.abs(get_loss(loss).slope(np.array([-1e6]))[0]) > 1e3)
 
 
 def within_reach(length: Array | float, size: Array | float, total: Array | float) -> Array:
-    """Factors for steps that change the margins by more than their size, or by more than 1 (root mean square).
+    """Factors that limit the change of the margins in a step to their size, or to 1 if that is larger (both rms).
 
-    kappa is what k examples usually carry, not what they can: k outliers carry more, and where their slopes are
-    unbounded, each step would go further than the last. If limited, such steps go back and forth, and eta is halved.
+    kappa is the share that k examples usually carry. k outliers carry more, and if their slopes are unbounded, each
+    step would be longer than the last. Limited steps go back and forth instead, and eta is halved.
 
     Examples
     --------
@@ -94,8 +83,17 @@ def within_reach(length: Array | float, size: Array | float, total: Array | floa
     return np.where(length > reach, reach / np.maximum(length, reach), 1.0)
 
 
+def close_window(net: Any, path: Any, size: Any, total: Any, tol: float) -> tuple[Any, Any]:
+    """Whether the steps of a window went back and forth, and whether they were small enough to stop.
+
+    The lengths are the net move, the path and the coordinates. Margins below 0.01 (root mean square) count as 0.01,
+    because the solution of some problems is w = 0.
+    """
+    return net < 0.5 * path, path <= WINDOW * tol * np.maximum(size, 0.01 * np.sqrt(total))
+
+
 def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]:
-    """k of every row over the steps up to the last third, (steps + 1, rows), (1, rows) if none decays; and which do."""
+    """k of each row for the steps up to the last third, (steps, rows), and which rows decay; one step if none does."""
     decays = np.array([get_aggregate(name).decays for name in rows.aggregate], dtype=bool)
     last = first_final_step(steps) if decays.any() else 0
     table = np.broadcast_to(rows.k, (last + 1, len(rows))).copy()
@@ -107,9 +105,9 @@ def schedule_table(rows: Rows, totals: Array, steps: int) -> tuple[Array, Array]
 
 
 def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = False) -> list[tuple[slice | Array, int]]:
-    """Rows that are evaluated together, at most ``block_rows``; and the first of each.
+    """Blocks of at most ``block_rows`` of the chosen rows, and the first row of each.
 
-    Neighbours are a slice, which avoids copies. Unless ``mixed``, a block has one fold, loss and kind of pull.
+    Neighbours are a slice, which avoids copies. Unless ``mixed``, a block has one fold, loss and pull.
     """
     blocks: list[tuple[slice | Array, int]] = []
     if not chosen.size:
@@ -126,50 +124,16 @@ def make_blocks(rows: Rows, block_rows: int, chosen: Array, *, mixed: bool = Fal
     return blocks
 
 
-def descend(
-    design: Design,
-    rows: Rows,
-    masses: list[Mass],
-    start: Array,
-    *,
-    steps: int,
-    tol: float,
-    block_rows: int,
-    wide_rows: int,
-    extra: int = 0,
-    beat: Callable[[int, int], None] | None = None,
-) -> tuple[Array, Array]:
-    """Run every row until it converges or has taken ``steps + extra`` steps, the extra ones at the final k.
+class Descent:
+    """The active rows as parallel arrays, and the history of their windows.
 
-    NumPy evaluates ``block_rows`` together, the compiled kernel ``wide_rows``. ``beat`` receives the largest step
-    and the number of active rows after each. Returns coordinates (rows, coordinates) and the last steps (rows,).
+    NumPy evaluates ``block_rows`` rows together, the compiled kernel ``wide_rows``; start is (rows, coordinates).
     """
-    limit = steps + extra
-    final, used = start.copy(), np.full(len(rows), limit)
-    walk = _Walk(design, rows, masses, start, steps, block_rows, wide_rows)
-    while walk.active.size:
-        for pause in range(walk.pause(limit), -1, -1):
-            walk.advance()
-            if beat is not None:
-                beat(int(walk.step.max()), walk.active.size)
-            if pause:
-                walk.step += 1
-        done = walk.judge(tol) | (walk.step >= limit)
-        if done.any():
-            leaving = walk.active[done]
-            final[leaving], used[leaving] = walk.C[done], walk.step[done]
-            walk.keep(np.flatnonzero(~done))
-        walk.step += 1
-    return final, used
-
-
-class _Walk:
-    """The active rows, as parallel arrays, and the history of their windows."""
 
     def __init__(
         self, design: Design, rows: Rows, masses: list[Mass], start: Array, steps: int, block_rows: int, wide_rows: int
     ) -> None:
-        self.design, self.masses, self.rows = design, masses, rows
+        self.design, self.masses, self.rows, self.steps = design, masses, rows, steps
         self.block_rows, self.wide_rows = block_rows, wide_rows
         self.table, self.decays = schedule_table(rows, np.array([mass.total for mass in masses]), steps)
         self.last = len(self.table) - 1
@@ -186,17 +150,38 @@ class _Walk:
             self.puller = compiled.Puller(design, masses, min(wide_rows, int(self.fast.sum())))
         self.arrange()
 
+    def run(self, tol: float, extra: int, beat: Callable[[int, int], None] | None = None) -> tuple[Array, Array]:
+        """Run every row until it converges or has taken all steps, with ``extra`` ones at the final k.
+
+        After each step, ``beat`` receives the largest step and the number of active rows. Returns coordinates (rows,
+        coordinates) and the last steps (rows,).
+        """
+        limit = self.steps + extra
+        final, used = self.C.copy(), np.full(len(self.rows), limit)
+        while self.active.size:
+            for pause in range(self.pause(limit), -1, -1):
+                self.advance()
+                if beat is not None:
+                    beat(int(self.step.max()), self.active.size)
+                if pause:
+                    self.step += 1
+            done = self.judge(tol) | (self.step >= limit)
+            if done.any():
+                leaving = self.active[done]
+                final[leaving], used[leaving] = self.C[done], self.step[done]
+                self.keep(np.flatnonzero(~done))
+            self.step += 1
+        return final, used
+
     def arrange(self) -> None:
-        """Sort the rows into blocks and precompute what stays valid until rows leave."""
+        """Arrange the rows in blocks and compute everything that stays valid until rows leave."""
         fixed = ~self.decays | (self.step >= self.last)
         self.falling = not fixed.all()  # before the last third k changes at every step
         self.blocks = make_blocks(self.rows, self.block_rows, np.flatnonzero(~self.fast))
         wide = make_blocks(self.rows, self.wide_rows, np.flatnonzero(self.fast), mixed=True)
         self.wide_blocks = [
             (part, compiled.BoundPull(self.puller, self.codes[:, part], self.hints[part])) for part, _ in wide
-        ]  # the hints are a view of ours where the rows are neighbours
-        lone = len(self.wide_blocks) == 1 and not self.blocks
-        self.alone = self.wide_blocks[0][1] if lone else None  # all rows are one block: nothing is copied
+        ]  # where rows are neighbours, their hints are a view
         self.steep = np.flatnonzero(np.isin(self.rows.loss, self.steep_losses))
         self.shrink = self.rows.alpha[:, None] * self.design.penalized
         names = self.rows.aggregate
@@ -204,22 +189,20 @@ class _Walk:
         self.update_k_and_majoriser()
 
     def update_k_and_majoriser(self) -> None:
-        """Set k for this step, with the matching majoriser."""
         k, m = self.table[np.minimum(self.step, self.last), self.active], self.rows.m
-        found = np.empty_like(k)  # the sum of the weights of each row
+        found = np.empty_like(k)  # the sum of each row's weights
         for aggregate, same in self.groups:
             found[same] = aggregate.carried(k[same], m[same])
         carried = self.curvature * share_of_gram(found, self.design.rank, self.total)
         self.k, self.divisor = k, carried[:, None] * self.design.spectrum + self.shrink
 
     def pause(self, limit: int) -> int:
-        """How many steps can be taken before a window opens or closes, or a row has to leave."""
+        """How many steps can be taken before a window opens or closes, or a row must leave."""
         judged = ~self.decays | (self.step >= self.last)
         windows, openings = WINDOW - 1 - self.count[judged], self.last - 1 - self.step[~judged]
         return int(np.concatenate([windows, openings, [limit - self.step.max()]]).clip(0).min())
 
     def advance(self) -> None:
-        """One majorising step of every row."""
         if self.falling:
             if (self.decays & (self.step == self.last)).any():
                 self.arrange()
@@ -238,8 +221,6 @@ class _Walk:
     def gradients(self) -> Array:
         """Gradients of all rows, (rows, coordinates), without the penalty."""
         rounded = self.C.astype(self.design.signed.dtype, copy=False)
-        if self.alone is not None:
-            return self.alone.gradients(rounded, self.k).astype(np.float64, copy=False)
         gradient, rows = np.empty_like(self.C), self.rows
         for part, first in self.blocks:
             negative = self.design.negative_margins(rounded[part])
@@ -254,18 +235,17 @@ class _Walk:
     def judge(self, tol: float) -> Array:
         """Close full windows: halve the step size of oscillating rows, and return which rows have converged."""
         judged = self.count == WINDOW
-        if self.falling:  # before the last third nothing is judged, nothing leaves; the first window opens with it
+        if self.falling:  # before the last third, decay runs are not judged; their first window opens there
             judged &= ~self.decays | (self.step >= self.last)
             self._open(self.decays & (self.step == self.last - 1))
         if not judged.any():
             return judged
         spectrum = self.design.spectrum
         net = np.sqrt((self.C - self.mark) ** 2 @ spectrum)
-        size = np.maximum(np.sqrt(self.C**2 @ spectrum), SMALL_MARGIN * np.sqrt(self.total))
-        self.eta[judged & (net < 0.5 * self.path)] *= 0.5
-        settled = judged & (self.path <= WINDOW * tol * size)
+        back_and_forth, settled = close_window(net, self.path, np.sqrt(self.C**2 @ spectrum), self.total, tol)
+        self.eta[judged & back_and_forth] *= 0.5
         self._open(judged)
-        return settled
+        return judged & settled
 
     def _open(self, rows: Array) -> None:
         if rows.any():

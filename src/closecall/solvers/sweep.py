@@ -28,7 +28,7 @@ from .design import Design, least_squares_start, make_design, merge_duplicates
 from .kernels import Mass, make_mass
 from .many import FROM_ROWS
 from .newton import Limits
-from .steps import Rows, descend
+from .steps import Descent, Rows
 
 #: Entries of a design below which BLAS threads spend more time waiting than working.
 SMALL_DESIGN = 1 << 20
@@ -263,11 +263,8 @@ class _Batch:
         heard = partial(self._beat, "steps") if self.callback is not None or self.threads > 1 else None
 
         def task(part: Array) -> Any:
-            return descend(
-                self.design, rows.take(part), self.masses, C[part],
-                steps=self.steps, tol=self.tol, block_rows=self.block_rows, wide_rows=self.wide_rows, extra=self.extra,
-                beat=heard,
-            )  # fmt: skip
+            sizes = self.steps, self.block_rows, self.wide_rows
+            return Descent(self.design, rows.take(part), self.masses, C[part], *sizes).run(self.tol, self.extra, heard)
 
         for part, result in zip(parts, self.crew.map(task, parts), strict=True):
             C[part], used[part] = result

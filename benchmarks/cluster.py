@@ -163,7 +163,7 @@ def costs(lines: list[dict[str, str]]) -> str:
              f"{float(line['cpu']):.1f}", f"{float(line['wall']):.1f}", f"{each:.0f}", f"{home:.0f}",
              f"{float(line['peak']):.2f}", line["gap"])
         )  # fmt: skip
-    header = "where; workers; fit; rows; passes; tasks; CPU s; s; ns a row and pass; KB home a task; peak GB; gap"
+    header = "where; workers; fit; rows; passes; tasks; CPU s; s; ns per row and pass; KB sent per task; peak GB; gap"
     return table(header, rows)
 
 
@@ -180,7 +180,7 @@ def model(lines: list[dict[str, str]]) -> str:
              f"{home * 8e-4:.2f}", f"{passes * (each + home * 8e-4) / 60:.1f}")
         )  # fmt: skip
     header = (
-        "fit; from rows; passes; s a pass and worker; MB home a pass; s at 1 Gbit/s; s at 10 Gbit/s; minutes in all"
+        "fit; from rows; passes; s per pass and worker; MB sent per pass; s at 1 Gbit/s; s at 10 Gbit/s; total minutes"
     )
     return table(header, rows)
 

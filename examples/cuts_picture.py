@@ -2,7 +2,7 @@
 
     python examples/cuts_picture.py [docs/assets/cuts.svg]
 
-The data are generated here: two overlapping clouds, with a tenth of the rows far out on the wrong side.
+The data are generated here: two overlapping clouds, with a tenth of the rows far on the wrong side.
 """
 
 from __future__ import annotations

@@ -19,7 +19,11 @@ from reproduction.run.scores import PAIR, Scores, title
 
 from .words import said
 
-CRITERION_WORDS = {"significant": "p < 0.05", "points": "at least 2 points", "joint": "p < 0.05 and at least 2 points"}
+CRITERION_WORDS = {
+    "significant": "with p < 0.05",
+    "points": "by at least 2 points",
+    "joint": "with p < 0.05 and by at least 2 points",
+}
 
 
 def notes_on(scores: Scores) -> tuple[str, ...]:
@@ -66,7 +70,7 @@ def pair_table(scores: Scores, loss: str, criterion: str, published: PairTable |
             f"Values in brackets are those of the paper's {published.name.replace('table', 'Table ')}, which are "
             f"consistent with {denominators} data sets."
         )
-    table = _table(criterion, f"Wins by {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
+    table = _table(criterion, f"Wins {CRITERION_WORDS[criterion]}", scores, loss, {}, records, notes)
     rows = [(LABELS[method], *map(_beside, fractions[i], theirs[i])) for i, method in enumerate(METHODS)]
     header = ("beaten / by", *(LABELS[method] for method in METHODS))
     return Table(table.name, table.title, header, tuple(rows), table.records, table.notes)
@@ -143,12 +147,12 @@ _CLAIM = ("atk", "close_decay")
 def _claim(scores: Scores, loss: str) -> str:
     """Return the paper's claim about close decay and average top-k on these sets, and our result."""
     pair = scores.pairs(loss)[_CLAIM]
-    found: dict[str, list[str]] = {"better": [], "worse": [], "equal": []}
+    found: dict[str, list[str]] = {"better": [], "worse": [], "as good as atk": []}
     for name, gain, p in zip(map(title, scores.datasets), pair.gains, pair.p, strict=True):
         if p < stats.SIGNIFICANCE:
             found["better" if gain > 0 else "worse"].append(f"{name} by {100 * abs(gain):.1f} points")
         else:
-            found["equal"].append(name)
+            found["as good as atk"].append(name)
     words = [f"{outcome} on {len(names)} ({', '.join(names)})" for outcome, names in found.items() if names]
     return said("note.claim", words="; ".join(words))
 

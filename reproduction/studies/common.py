@@ -309,7 +309,7 @@ def interval_chart(rows: Sequence[Row], title: str) -> Any:
 def made_by(name: str) -> str:
     """Return the last line of a page: how it was made, and from what."""
     return (
-        f"\n---\n\nMade by `python -m reproduction.studies {name}` from "
+        f"\n---\n\nThis page was made by `python -m reproduction.studies {name}` from "
         f"[beyond/{name}.csv](beyond/{name}.csv); `--page` regenerates the page from that table.\n"
     )
 

@@ -126,7 +126,7 @@ def page(rows: list[Row], figure: Path) -> str:
     ]  # fmt: skip
     chosen = " and ".join(f"{row['guard']:g} for `{WHO[row['who']]}`" for row in rows if row["chosen"])
     words = "; ".join(
-        f"{row['sets']:.0f} sets for {WHO[row['who']]}, or {row['tables']:.0f} tables over all splits, and "
+        f"{row['sets']:.0f} sets for {WHO[row['who']]} ({row['tables']:.0f} tables over all splits) and "
         f"{row['cases']:.0f} cases of noise with at least {row['runs']:.0f} runs each"
         for row in rows if row["chosen"]
     )  # fmt: skip
@@ -141,9 +141,9 @@ def page(rows: list[Row], figure: Path) -> str:
             f"{SAME:g} points of the largest, among guards that make at most {WORSE:.0%} of the sets a point worse and "
             f"let at most {PASSES:.0%} of noise pass.\n",
             markdown(header, lines),
-            f"\nThe sets ({words}) are {GENERATED} generated tables and the PMLB sets whose name has a SHA-256 hash "
-            "that begins with an even byte, with splits that no other page uses. Three out of four generated tables "
-            "have outliers or flipped labels in the training rows (*dirty*). The noise is the case of "
+            f"\nThe study uses {words}. The sets are {GENERATED} generated tables and the PMLB sets whose names have a "
+            "SHA-256 hash that begins with an even byte; their splits are used on no other page. Three out of four "
+            "generated tables have outliers or flipped labels in the training rows (*dirty*). The noise is the case of "
             "[guards on noise](beyond-level.md) that passes most often. Weaker guards gain more on dirty tables and "
             "lose a point more often on others.\n",
             made_by("strength"),

@@ -127,10 +127,17 @@ def _covered_name(row: Row) -> str:
 
 
 def _missing(sections: Sequence[Section]) -> Iterator[Block]:
-    # The coverage lists cells that have not been run yet; these notes are on other reasons.
-    notes = [note for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
+    # Cells that have not been run yet are listed with the coverage.
+    notes = [_reason(note) for note in notes_of(sections) if not note.endswith(("cells not run", "run it again."))]
     if notes:
         yield Fold(f"What is missing, and why ({len(notes)})", (Items(tuple(notes)),))
+
+
+def _reason(note: str) -> str:
+    """Return a note without advice on how to get a file, and without its first words if they are repeated."""
+    short = note.partition(" Fetch ")[0]
+    heading, _, rest = short.partition(": ")
+    return rest if heading.partition(",")[0].lower() in rest.lower() else short
 
 
 def _cost(campaign: Campaign) -> Iterator[Block]:

@@ -163,7 +163,7 @@ def _openml_ids(source: str, name: str) -> tuple[int | None, int]:
 
 def _need_download(download: bool, what: str, name: str, place: Path) -> None:
     if not download:
-        recipe = f"it (loading {name!r} with downloads on does so)"
+        recipe = f"it (for example, by loading {name!r} with downloads enabled)"
         raise not_at_hand(what, "downloading is off", recipe, place)
 
 

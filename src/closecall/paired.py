@@ -317,7 +317,7 @@ def over_tests(total: Array, squares: Array, times: Array) -> tuple[Array, Array
 
 
 def from_sums(gains: Array, masses: Array, squares: Array) -> Gain:
-    """Do the same as :func:`paired` with every row as a unit, if only sums over the rows are known.
+    """Return the same as :func:`paired` for independent rows of which only sums are known.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Times of fitting ``CloseKClassifierCV()`` beside LogisticRegressionCV, on all rows of four data sets.
+"""Fit times of ``CloseKClassifierCV()`` and LogisticRegressionCV on all rows of four data sets.
 
     python benchmarks/classifiers.py [--repeats 3]
     python benchmarks/classifiers.py --large [--only 100000] [--repeats 1]
@@ -7,8 +7,8 @@ Both search the same eleven strengths with five folds, on standardised features.
 directory (set CLOSECALL_DATA).
 
 With ``--large`` the data are generated: 100,000 and 1,000,000 rows of 20 columns in float32, 15,000 x 50,000 sparse and
-2,000 rows of 200 classes, each with as many test rows again, up to 100,000. Single fits (``CloseKClassifier()`` beside
-LogisticRegression) and searches, with their test errors.
+2,000 rows of 200 classes, each with as many test rows, up to 100,000. Single fits (``CloseKClassifier()`` and
+LogisticRegression) and searches are timed, with their test errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Table = tuple[Any, np.ndarray]
 
 
 def rows_of(number: int) -> Table:
-    """Two classes with noisy labels; one row in twenty is an outlier with the wrong label."""
+    """Return two classes with noisy labels; one row in twenty is an outlier with the wrong label."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(number, 20)).astype(np.float32)
     y = np.where(X @ rng.normal(size=20) + 2 * rng.normal(size=number) > 0, 1, -1)
@@ -44,7 +44,7 @@ def rows_of(number: int) -> Table:
 
 
 def text() -> Table:
-    """Sparse rows of a hundred words out of 50,000, frequent ones more often."""
+    """Return sparse rows of a hundred words out of 50,000, with unequal frequencies."""
     rng = np.random.default_rng(1)
     words = np.minimum(rng.pareto(0.7, size=(30_000, 100)) * 20, 49_999).astype(int)
     places = np.repeat(np.arange(30_000), 100), words.ravel()
@@ -54,7 +54,7 @@ def text() -> Table:
 
 
 def classes() -> Table:
-    """Two hundred overlapping clouds of twenty columns."""
+    """Return two hundred overlapping clouds in twenty columns."""
     rng = np.random.default_rng(2)
     y = np.arange(4000) % 200
     return 1.5 * rng.normal(size=(200, 20))[y] + rng.normal(size=(4000, 20)), y
@@ -66,7 +66,7 @@ LARGE: dict[str, Callable[[], Table]] = {
 
 
 def small() -> Iterator[tuple[str, Any, np.ndarray, int]]:
-    """Name, X, y and the number of training rows: all of them."""
+    """Yield name, X, y and the number of training rows, which is all of them."""
     for name in ("monk3", "phoneme", "spambase", "adult"):
         data = load_dataset(f"pmlb:{name}")
         yield name, StandardScaler().fit_transform(data.matrix_paper()), data.signs(), len(data.y)
@@ -79,13 +79,13 @@ def large(names: list[str]) -> Iterator[tuple[str, Any, np.ndarray, int]]:
 
 
 def main() -> None:
-    """Processor times, the best of a few, in turns: other work on the machine does not blur them."""
+    """Print the best of several processor times, measured in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--only", nargs="*", choices=list(LARGE), default=list(LARGE), help="of the large ones")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # scikit-learn's notices on convergence
+    warnings.simplefilter("ignore")  # scikit-learn's warnings about convergence
     print(f"{'data set':10} {'rows':>8} {'what':>7} {'ours':>9} {'theirs':>9} {'ratio':>6} {'error':>8} {'theirs':>8}")
     for name, X, y, train in large(given.only) if given.large else small():
         for what, models in (("fit", SINGLE), ("search", SEARCH)) if given.large else (("search", SEARCH),):
@@ -93,9 +93,8 @@ def main() -> None:
             ours, theirs = (min(times) for times in turns(fits, given.repeats).values())
             test = slice(train, None) if given.large else slice(None)
             wrong = " ".join(f"{100 * (1 - model.score(X[test], y[test])):6.2f} %" for model in models)
-            print(
-                f"{name:10} {train:8} {what:>7} {ours:7.2f} s {theirs:7.2f} s {ours / theirs:6.2f} {wrong}", flush=True
-            )
+            times = f"{ours:7.2f} s {theirs:7.2f} s {ours / theirs:6.2f}"
+            print(f"{name:10} {train:8} {what:>7} {times} {wrong}", flush=True)
 
 
 if __name__ == "__main__":

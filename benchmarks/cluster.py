@@ -1,14 +1,14 @@
-r"""What a fit over partitions costs: passes, tasks, seconds, bytes that come home and memory, by rows and workers.
+r"""The cost of a fit over partitions: passes, tasks, seconds, returned bytes and memory, by rows and workers.
 
     python benchmarks/cluster.py --rows 100000 1000000 --folder /tmp/rows --workers 1 2
     python benchmarks/cluster.py --rows 10000000 100000000 --folder /tmp/rows --how parquet --workers 1 --fit close-k \
         --scratch /tmp
     python benchmarks/cluster.py --page
 
-Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are of the processor, in all
-processes together, so that other work does not count; memory is the largest sum of what all processes hold (PSS),
-looked at four times a second, which the seconds leave out. Each fit replaces its line of docs/assets/cluster.csv;
---page fills the tables of docs/cluster.md from it.
+Rows of 20 float32 columns with outliers are written as Parquet once for each size. Seconds are processor time of all
+processes, so other load does not count; memory is the largest total of all processes (PSS), measured four times a
+second in time that is not counted. Each fit replaces its line of docs/assets/cluster.csv; --page fills the tables of
+docs/cluster.md from it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEADER = ("how", "workers", "fit", "rows", "passes", "tasks", "cpu", "wall", "by
 
 
 def draw(seed: Any, rows: int, outliers: float, far: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two overlapping classes; outliers lie ``far`` times as far out, on the wrong side."""
+    """Return rows of two overlapping classes; outliers are ``far`` times as far out, on the wrong side."""
     weights, rng = np.random.default_rng(0).normal(size=COLUMNS).astype(np.float32), np.random.default_rng(seed)
     X = rng.standard_normal((rows, COLUMNS), dtype=np.float32)
     y = (X @ weights + 2 * rng.logistic(size=rows) > 0.5).astype(np.int8)
@@ -46,7 +46,7 @@ def draw(seed: Any, rows: int, outliers: float, far: float = 3.0) -> tuple[np.nd
 
 
 def write(folder: Path, rows: int) -> Path:
-    """A folder of Parquet files with so many rows; what is there already is kept."""
+    """Write a folder of Parquet files with that many rows, except for existing files."""
     import pyarrow
     import pyarrow.parquet
 
@@ -70,7 +70,7 @@ def write(folder: Path, rows: int) -> Path:
 
 
 class Counted:
-    """A source that counts tasks and the bytes of what they send home."""
+    """A source that counts tasks and the bytes of their results."""
 
     def __init__(self, inner: Any) -> None:
         self.inner, self.partitions, self.tasks, self.bytes = inner, inner.partitions, 0, 0
@@ -85,7 +85,7 @@ class Counted:
 
 
 def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]:
-    """One fit, in numbers."""
+    """Measure one fit."""
     counted, began, wall = Counted(source), seconds(), time.perf_counter()
 
     def tell(event: Any) -> None:
@@ -94,7 +94,7 @@ def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]
 
     kind: Any = DaskCloseKClassifier if close else DaskAggregateLossClassifier
     with warnings.catch_warnings(), Peak() as memory:
-        warnings.simplefilter("ignore")  # what did not settle is seen by its gap
+        warnings.simplefilter("ignore")  # the gap shows a lack of convergence
         model = kind(max_gathered=0, callback=tell, alpha=alpha).fit_source(counted)
     cpu, wall = seconds() - began - memory.own, time.perf_counter() - wall
     return {
@@ -105,7 +105,7 @@ def measure(source: Any, close: bool, rows: int, alpha: float) -> dict[str, Any]
 
 
 def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: str, alpha: float) -> dict[str, Any]:
-    """One fit, streamed or on Dask workers."""
+    """Measure one fit, streamed or on Dask workers."""
     about = {"how": how, "workers": workers}
     if how == "parquet":
         source = ParquetSource(str(folder), "label", processes=workers, scratch=scratch)
@@ -121,7 +121,7 @@ def run(folder: Path, rows: int, how: str, workers: int, close: bool, scratch: s
 
 
 def keep(found: dict[str, Any]) -> None:
-    """Put a line into the file in place of the one of the same fit."""
+    """Replace the line of the same fit in the file."""
     path, same = DOCS / "assets" / "cluster.csv", ("how", "workers", "fit", "rows", "alpha")
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
     new = {name: str(found[name]) for name in HEADER}
@@ -146,14 +146,14 @@ def page() -> None:
 
 
 def table(header: str, rows: Iterable[Sequence[object]]) -> str:
-    """Lines of Markdown under a header of names separated by semicolons; numbers stand right, texts left."""
+    """Return a Markdown table with numbers aligned right; the header's names are separated by semicolons."""
     names, cells = header.split("; "), [[str(cell) for cell in row] for row in rows]
     right = ["---:" if cells[0][i][:1].isdigit() or cells[0][i] == "-" else "---" for i in range(len(names))]
     return "\n".join([f"| {' | '.join(names)} |", f"|{'|'.join(right)}|", *(f"| {' | '.join(row)} |" for row in cells)])
 
 
 def costs(lines: list[dict[str, str]]) -> str:
-    """A table of all fits."""
+    """Return a table of all fits."""
     where, rows = {"parquet": "Parquet, streamed", "dask": "Dask"}, []
     for line in lines:
         each = 1e9 * float(line["cpu"]) / int(line["rows"]) / int(line["passes"])
@@ -168,7 +168,7 @@ def costs(lines: list[dict[str, str]]) -> str:
 
 
 def model(lines: list[dict[str, str]]) -> str:
-    """A billion rows on a hundred workers, in proportion to the largest fit of each kind: a model, no measurement."""
+    """Return a prediction for a billion rows on a hundred workers, in proportion to the largest fit of each kind."""
     rows = []
     for fit in ("average", "close-k"):
         most = max((line for line in lines if line["fit"] == fit), key=lambda line: int(line["rows"]))

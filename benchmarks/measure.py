@@ -1,26 +1,23 @@
-"""What all benchmarks share: times taken in turns, and what this process and its descendants cost."""
+"""Shared code of the benchmarks: timings in turns, and the processor time and memory of a process with its children."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-# BLAS reads its number of threads when NumPy is imported, which comes after this.
+import psutil
+
+# BLAS reads its number of threads when NumPy is imported, which benchmarks do after this module.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-Work = Callable[[], object]
 
-
-def turns(
-    works: Mapping[str, Work], repeats: int, clock: Callable[[], float] = time.process_time, warm: bool = False
-) -> dict[str, list[float]]:
-    """Seconds of each, in turns, so that a busy moment hits all of them; of the processor unless said otherwise."""
+def turns(works: Mapping[str, Callable[[], object]], repeats: int, warm: bool = False) -> dict[str, list[float]]:
+    """Return processor seconds of each, measured in turns, so that other load on the machine affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values() if warm else ():
         work()
@@ -33,53 +30,31 @@ def turns(
 
 
 def show(title: str, times: Mapping[str, list[float]], unit: float = 1e3, name: str = "ms") -> None:
-    """The best and the median of each, and the median of the paired ratios to the first."""
+    """Print the best and the median of each, and the median of the paired ratios to the first."""
     first = next(iter(times.values()))
     print(f"\n{title}\n{'':34} {'best ' + name:>12} {'median ' + name:>12} {'ratio to first':>15}")
     for what, values in times.items():
         ratio = statistics.median(mine / theirs for mine, theirs in zip(values, first, strict=True))
-        print(
-            f"{what:34} {unit * min(values):12.3f} {unit * statistics.median(values):12.3f} {ratio:15.3f}", flush=True
-        )
+        best, median = unit * min(values), unit * statistics.median(values)
+        print(f"{what:34} {best:12.3f} {median:12.3f} {ratio:15.3f}", flush=True)
 
 
-def family() -> list[int]:
-    """This process and all that descend from it."""
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
-        except OSError:  # it has ended
-            continue
-    found = [os.getpid()]
-    for process in found:
-        found += parents.get(process, [])
-    return found
-
-
-def _summed(file: str, value: Callable[[str], int]) -> int:
-    total = 0
-    for process in family():
-        try:
-            total += value(Path(f"/proc/{process}/{file}").read_text())
-        except OSError:
-            continue
+def _summed(value: Callable[[psutil.Process], float]) -> float:
+    """Sum a value over this process and all its descendants."""
+    this, total = psutil.Process(), 0.0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):  # it has ended
+            total += value(process)
     return total
 
 
 def seconds() -> float:
-    """Processor time of the family, and of those members that have ended."""
-    ticks = _summed("stat", lambda text: sum(map(int, text.rpartition(")")[2].split()[11:15])))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def held() -> float:
-    """Gigabytes that the family holds now: what is shared counts once."""
-    return _summed("smaps_rollup", lambda text: int(re.search(r"^Pss:\s+(\d+)", text, re.M)[1])) / 2**20  # type: ignore[index]
+    """Return the processor time of this process and its descendants, including those that have ended."""
+    return _summed(lambda process: sum(process.cpu_times()[:4]))
 
 
 class Peak(threading.Thread):
-    """The largest sum of memory while it runs, and the processor time that it took to look."""
+    """The largest memory (PSS, in GB) of this process and its descendants, and the time spent measuring it."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -87,9 +62,9 @@ class Peak(threading.Thread):
 
     def run(self) -> None:
         ended = False
-        while not ended:  # the last look is at the end
+        while not ended:  # measures once more at the end
             ended = self.ended.wait(0.25)
-            self.most = max(self.most, held())
+            self.most = max(self.most, _summed(lambda process: process.memory_full_info().pss) / 2**30)
             self.own = time.thread_time()
 
     def __enter__(self) -> Peak:

@@ -1,8 +1,8 @@
-"""The paper's network: the compiled grid against torch in blocks, in processor time.
+"""The paper's network: the compiled grid compared with torch in blocks, in processor time.
 
     python benchmarks/network.py [--steps 30] [--rounds 5]
 
-Microseconds per problem and step of the paper's grid of one split, both losses; all ways take turns.
+Prints microseconds for each problem and step of the paper's grid of one split, with both losses.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How fast the batched solver is, against a plain torch loop and scikit-learn.
+"""The speed of the batched solver, compared with a plain torch loop and scikit-learn.
 
     CLOSECALL_DATA=... python benchmarks/solver.py [--sets monk3 phoneme spambase adult] [--million] [--rounds 3]
 
-The full grid of one split against one problem of each kind in a torch loop, and the averages against LogisticRegression
-and LinearSVC: milliseconds of the processor for a problem. With ``--million``: one close-decay fit of 1,000,000 x 28.
+Prints processor milliseconds for each problem: the full grid of one split and one problem of each kind in a torch loop,
+the averages and scikit-learn's LogisticRegression and LinearSVC. With ``--million``: one close-decay fit of
+1,000,000 x 28.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ STEPS = 1000
 
 
 def half(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The training part, scaled as the paper does."""
+    """Return the training part, scaled as in the paper."""
     data = load_dataset(name if name == "monk3" else f"pmlb:{name}", download=False)
     part = np.random.default_rng(0).permutation(len(data.y))[: len(data.y) // 2]
     return StandardScaler().fit_transform(data.X).astype(np.float32)[part], data.signs()[part]
 
 
 def torch_problem(X: np.ndarray, y: np.ndarray, item: Problem, rate: float = 1e-3) -> None:
-    """What people write: one problem, autograd, a sort at every step."""
+    """Solve one problem in the obvious way, with autograd and a sort at every step."""
     import torch
 
     torch.set_num_threads(1)
@@ -84,7 +85,7 @@ def ratios(name: str, rounds: int) -> None:
 
 
 def million(rounds: int, n: int = 1_000_000, d: int = 28) -> None:
-    """A noisy boundary that is not quite linear, and 2 % wrong labels."""
+    """Time a fit to a noisy boundary that is not quite linear, with 2 % wrong labels."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, d), dtype=np.float32)
     scores = X @ (rng.normal(size=d) / np.sqrt(d)).astype(np.float32) + 0.5 * np.abs(X[:, 0]) - 0.3
@@ -105,7 +106,7 @@ def main() -> None:
     parser.add_argument("--million", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # LinearSVC does not converge at large C, and says so
+    warnings.simplefilter("ignore")  # LinearSVC does not converge with a large C
     for name in () if given.million else given.sets:
         ratios(name, given.rounds)
     if given.million:

@@ -1,4 +1,4 @@
-"""What close-k costs in PyTorch, side by side in one run: the selection, and the memory's agreement.
+"""The cost of close-k in PyTorch, and how well mini-batches with a memory agree with the full batch.
 
 python benchmarks/torch_loss.py [--repeats 15] [--short]
 """
@@ -19,7 +19,7 @@ LOG2 = functional.LOG2
 
 
 def forward_and_backward(size: int, repeats: int) -> None:
-    """Value and gradient of ``size`` losses: torch's mean, topk written by hand, and ours, as ratios to the topk."""
+    """Time value and gradient of ``size`` losses: torch's mean, a hand-written topk, and our reducers."""
     generator = torch.Generator().manual_seed(0)
     losses = (-torch.log(torch.rand(size, generator=generator))).requires_grad_()
     mass = torch.rand(size, generator=generator) + 0.5
@@ -51,7 +51,7 @@ def forward_and_backward(size: int, repeats: int) -> None:
 
 
 def agreement(memory_size: int | None, learning_rate: float, batch: int, samples: int = 2048) -> float:
-    """Jaccard index between what mini-batches select and what the full data would, over three epochs."""
+    """Return the Jaccard index of the examples selected in mini-batches and from all data, over three epochs."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(samples, 10, generator=generator)
     targets = (inputs[:, 0] + 0.7 * torch.randn(samples, generator=generator) > 0).float()
@@ -77,7 +77,7 @@ def agreement(memory_size: int | None, learning_rate: float, batch: int, samples
 
 
 def memory_table() -> None:
-    """Agreement with the full-batch selection by memory size, batch size and step size."""
+    """Print the agreement with the full-batch selection by memory size, batch size and learning rate."""
     sizes = (None, 128, 512, 1024, 2048, 8192)
     print("\nagreement (Jaccard) with full-batch selection, 2048 examples, k = 10 %; columns: memory_size")
     print(f"{'batch':>6} {'lr':>5} " + " ".join(f"{'none' if size is None else size:>7}" for size in sizes))
@@ -88,10 +88,9 @@ def memory_table() -> None:
 
 
 def main() -> None:
-    """Run everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--short", action="store_true", help="the speed of the reducers alone")
+    parser.add_argument("--short", action="store_true", help="only the speed of the reducers")
     given = parser.parse_args()
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread, processor time")

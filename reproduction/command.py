@@ -264,14 +264,18 @@ def status(output: Out = RESULTS, as_json: Json = False) -> None:
     raise typer.Exit(FAILED if failures else COMPLETE)
 
 
+def _answer(record: dict[str, object], text: str, as_json: bool) -> None:
+    if as_json:
+        say(record)
+    else:
+        print(text)
+
+
 def report(output: Out = RESULTS, as_json: Json = False) -> None:
     """Write tables, figures and the report again from the store, without data or new runs."""
     with Store(output / "store.sqlite") as store:
         page = _write_report(store, output, as_json)
-    if as_json:
-        say({"kind": "report", "path": str(page)})
-    else:
-        print(shown(page))
+    _answer({"kind": "report", "path": str(page)}, shown(page), as_json)
 
 
 def export(
@@ -284,10 +288,8 @@ def export(
         paths = export_store(store, to)
         cells = len(store.done())
     size = sum(path.stat().st_size for path in paths)
-    if as_json:
-        say({"kind": "exported", "cells": cells, "files": list(map(str, paths)), "bytes": size})
-    else:
-        print(f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}")
+    text = f"{cells} cells in {len(paths)} files, {size / 1000:.0f} kB, in {shown(to)}"
+    _answer({"kind": "exported", "cells": cells, "files": list(map(str, paths)), "bytes": size}, text, as_json)
 
 
 def import_(
@@ -298,10 +300,8 @@ def import_(
     """Add exported cells to a store, so they are not run again; all of them or none."""
     with Store(output / "store.sqlite", write=True) as store:
         done = import_folder(folder, store)
-    if as_json:
-        say({"kind": "imported", "added": done.added, "known": done.known})
-    else:
-        print(f"{done.added} cells added, {done.known} were already there, in {shown(output)}")
+    text = f"{done.added} cells added, {done.known} were already there, in {shown(output)}"
+    _answer({"kind": "imported", "added": done.added, "known": done.known}, text, as_json)
 
 
 def publish(
@@ -325,7 +325,5 @@ def publish(
     for page in [*claimed_pages(to), *(readme or ())]:
         write_whole(page, fill(page, to))
     size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
-    if as_json:
-        say({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size})
-    else:
-        print(f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB")
+    text = f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB"
+    _answer({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size}, text, as_json)

@@ -1,4 +1,4 @@
-"""Tiny cells and the work on them, importable by worker processes; also a driver to be killed."""
+"""Tiny cells and work that worker processes can import, a driver to be killed, and invented scores."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def made_scores(
     names: Sequence[str], gain: float | Array, *, noise: float = 0.02, base: float = 0.8, protocol: str = "sound",
     holes: tuple[Hole, ...] = (), seed: int = 0, splits: int = 25,
 ) -> Scores:  # fmt: skip
-    """Accuracies of ``base`` with noise; close decay is ahead by ``gain``, for all data sets or one after the other."""
+    """Return accuracies of ``base`` with noise; close decay is ahead by ``gain`` (one number, or one for each set)."""
     rng, shape = np.random.default_rng(seed), (len(LOSSES), len(names), len(ALL_METHODS), splits)
     values = {name: base + noise * rng.standard_normal(shape) for name in (*PARTS, "k", "alpha")}
     values["test"][:, :, METHODS.index("close_decay")] += np.reshape(gain, (1, -1, 1))
@@ -38,7 +39,7 @@ def tasks(count: int, name: str = "toy") -> list[Task]:
 
 
 def toy_rows(cell: Cell) -> np.ndarray:
-    """Rows that depend on the cell alone."""
+    """Return rows that depend only on the cell."""
     rows = np.zeros(5, ROW)
     rows["method"], rows["loss"] = "average", "logistic"
     rows["test"] = rng_for(cell, "toy").integers(0, 100, 5)
@@ -46,7 +47,7 @@ def toy_rows(cell: Cell) -> np.ndarray:
 
 
 def note(folder: str, cell: Cell) -> int:
-    """Append a line to the log of executions; return how often this cell was begun."""
+    """Append a line to the log of executions; return how often this cell was started."""
     path = Path(folder) / "begun.log"
     with path.open("a") as log:
         log.write(cell.key + "\n")
@@ -54,7 +55,7 @@ def note(folder: str, cell: Cell) -> int:
 
 
 def work(cell: Cell) -> Record:
-    """Log the execution, take a moment, return rows; some data sets misbehave by name."""
+    """Log the execution, wait and return rows; data sets with certain names misbehave."""
     begun = note(os.environ["CLOSECALL_TEST_FOLDER"], cell)
     if cell.dataset == "raises":
         raise ValueError("constant columns only")
@@ -66,8 +67,17 @@ def work(cell: Cell) -> Record:
     return Record(cell.key, "done", toy_rows(cell), (50, 25, 25), 3, 0.01)
 
 
+def level_records(levels: Sequence[int], methods: Sequence[str] = METHODS, **values: float) -> list[dict[str, Any]]:
+    """Return records of Figure 5 for outliers at these levels, of which one more costs 0.01 points of accuracy."""
+    shared = {"protocol": "paper", "model": "linear", "contamination": "outliers", "majority": 60.0, "gain": 1.0}
+    return [
+        {**shared, "level": level, "loss": loss, "method": method, "accuracy": 90.0 - level / 100, **values}
+        for level in levels for loss in LOSSES for method in methods
+    ]  # fmt: skip
+
+
 def main(path: str, engine: str, count: str, workers: str = "2") -> None:
-    """Drive ``count`` cells into the store at ``path``, saying each event as JSON."""
+    """Drive ``count`` cells into the store at ``path`` and print each event as JSON."""
     with Store(path, write=True) as store:
         chosen = {"local": Local(int(workers)), "dask": Dask(workers=2)}[engine]
         for event in drive(tasks(int(count)), store, chosen, work, {"target": "test"}):
@@ -75,7 +85,7 @@ def main(path: str, engine: str, count: str, workers: str = "2") -> None:
 
 
 if __name__ == "__main__":
-    # Under its real name, so that the workers find the function that they are asked to run.
+    # The workers find the function only under its real name.
     from reproduction.tests import helpers
 
     helpers.main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Other papers' cells: run, resumed, exported, imported and published as the paper's own, beside independent judges."""
+"""Cells of other papers are run, resumed, exported, imported and published like the paper's own."""
 
 import csv
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_nobody_is_below_the_minimum_and_it_is_attained(tmp_path: Path) -> None:
     record = run_cell(Cell("he2", name, data.checksum, 0, "exact", "sound", 100))
     errors = {(row["loss"], row["method"]): 60 - int(row["train"]) for row in choose(record.rows, "sound")}
     assert errors["", EXACT] == errors["", BOUND] == min(errors.values()) > 0
-    # Random directions with their best cut, counted one by one: an upper bound that knows nothing of the search.
+    # Random directions with their best threshold give an upper bound that is independent of the search.
     X, y, rng = np.asarray(data.X, float), data.signs(), np.random.default_rng(1)
     scores = np.sort(X @ rng.normal(size=(3, 300)), axis=0)
     cuts = (scores[1:] + scores[:-1]) / 2
@@ -130,7 +130,7 @@ def record_of(right: int, size: int = 1000) -> Record:
 
 
 def test_a_sentence_for_every_cell_that_differs_and_for_no_other() -> None:
-    """Of monk3's six published figures those more than two standard errors from 20 %; phoneme's all are."""
+    """Those of monk3's six published figures that are more than two standard errors from 20 %, and all of phoneme's."""
     table = sorr_shown({"pmlb:monk3": [record_of(right) for right in (790, 800, 810, 800)],
                         "pmlb:phoneme": [record_of(500)] * 3}, 10)  # fmt: skip
     error = np.std([21, 20, 19, 20], ddof=1) / 2

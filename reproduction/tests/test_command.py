@@ -1,4 +1,4 @@
-"""The command: exit codes, messages, JSON, and a whole small run with its report."""
+"""The commands: exit codes, messages, JSON, and a complete small run with its report."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 @pytest.fixture(autouse=True, scope="module")
 def drawn_once() -> Iterator[None]:
-    """A chart that is asked for again is not drawn again: whether it looks as it should is tested elsewhere."""
+    """Draw identical charts only once; their appearance is tested elsewhere."""
     draw, known = charts.draw, {}
 
     def drawn(specification: dict[str, Any]) -> str:
@@ -56,7 +56,7 @@ def drawn_once() -> Iterator[None]:
 
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two draws of Figure 1."""
+    """Use two draws of Figure 1."""
     monkeypatch.setattr(figure1.solve_figure1, "__defaults__", (20, 2))
 
 
@@ -72,7 +72,7 @@ def test_a_small_run_from_nothing_to_the_report(call, tmp_path: Path) -> None:  
     assert "report:" in done.out
     page = (tmp_path / "out" / "report.html").read_text()
     assert "corral" in page
-    # Again: nothing is left, the tables are the same.
+    # A second run has nothing left to do and writes the same tables.
     before = (tmp_path / "out/overview/errors-sound-linear-hinge.csv").read_text()
     again = call("reproduce", *SMALL, *place, "--json")
     events = [json.loads(line) for line in again.out.splitlines()]
@@ -91,7 +91,7 @@ def test_a_small_run_from_nothing_to_the_report(call, tmp_path: Path) -> None:  
 
 
 def test_failed_cells_are_exit_code_1_and_are_tried_again(call, tmp_path: Path, light: None) -> None:  # type: ignore[no-untyped-def]
-    """A set too small for three parts fails in its cells; the other set goes on."""
+    """Cells of a set too small for three parts fail; those of the other set run."""
     small = tmp_path / "tiny.csv"
     small.write_text("x,target\n1,a\n2,b\n")
     arguments = ("--datasets", f"corral,{small}", "--splits", "1", "--max-iter", "5", "--workers", "1")
@@ -164,7 +164,7 @@ def test_the_embedded_suite_has_fewer_splits_unless_said(call, tmp_path: Path) -
 def test_report_runs_nothing_and_asks_each_question_once(  # type: ignore[no-untyped-def]
     call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light: None
 ) -> None:
-    """Figure 1 and the examples are solved by the run; the report unpacks a record once and compares a pair once."""
+    """The run solves Figure 1 and the examples; the report unpacks each record and compares each pair once."""
     place = ("--out", str(tmp_path / "out"))
     assert call("reproduce", "figure1", "examples", "overview", *SMALL, *place).code == 0
     tables = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.csv")}

@@ -1,4 +1,4 @@
-"""`Dataset`: its laws, its encodings against scikit-learn's, and what it refuses."""
+"""`Dataset`: laws, encodings compared with scikit-learn's, and rejected input."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,11 +13,9 @@ from reproduction.protocol.dataset import Dataset
 
 
 def make(seed: int = 0, rows: int = 40, missing: float = 0.2, **changes: Any) -> Dataset:
-    """Two numeric and two nominal columns (2 and 4 categories), some values missing."""
+    """Return two numeric and two nominal columns (2 and 4 categories) with some missing values."""
     rng = np.random.default_rng(seed)
-    X = np.column_stack(
-        [rng.standard_normal((rows, 2)), rng.integers(0, 2, rows), rng.integers(0, 4, rows)]
-    )  # fmt: skip
+    X = np.column_stack([rng.standard_normal((rows, 2)), rng.integers(0, 2, rows), rng.integers(0, 4, rows)])
     X[rng.random(X.shape) < missing] = np.nan
     X[:2] = [[0, 1, 0, 2], [1, 0, 1, 3]]
     y = np.concatenate([[0, 1], rng.integers(0, 2, rows - 2)])
@@ -71,7 +69,7 @@ def test_encode_of_unseen_and_all_missing() -> None:
         (None, ("a", "b", "c", "d"), ("p", "q")),
     )  # fmt: skip
     train, rest = data.encode([0, 1], [2, 3])
-    np.testing.assert_array_equal(train, [[0, 0], [0, 1]])  # nothing is known of n but a place-holder, nothing of m
+    np.testing.assert_array_equal(train, [[0, 0], [0, 1]])  # n has no known value, m has no column
     np.testing.assert_array_equal(rest, [[5, 0], [0, 0]])
     with pytest.raises(DataError, match="no training rows"):
         data.encode([], [0])

@@ -1,4 +1,4 @@
-"""The embedded sets against their definitions and, where the data are at hand, against PMLB's."""
+"""The embedded sets match their definitions and, if the data are available, PMLB's sets."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,7 +11,7 @@ from reproduction.protocol.dataset import Dataset
 from reproduction.protocol.embedded import EMBEDDED, embedded
 from reproduction.protocol.sources import load_dataset
 
-#: (rows, features, how many points of the definition appear), and the class sizes where nothing is drawn.
+#: (rows, features, distinct points), and the class sizes of sets without random draws.
 SIZES = {
     "corral": (160, 6, 64, (90, 70)),
     "mofn-3-7-10": (1324, 10, 1024, None),
@@ -29,12 +29,12 @@ SIZES = {
     "wdbc": (569, 30, 569, (357, 212)),
     "xd6": (973, 9, 512, None),
 }
-#: PMLB's set of the same construction, where all of it but a draw is given by the definition.
+#: Sets that are given by their definition, except for a random draw.
 RULES = [name for name in EMBEDDED if name not in ("twonorm", "ringnorm", "wdbc")]
 
 
 def rows_of(data: Dataset, labels: bool = True) -> Counter[tuple[float, ...]]:
-    """Rows as a multiset, every column as ranks of its values: codes may be spelled or scaled otherwise."""
+    """Return rows as a multiset, with ranks in place of values: PMLB may use other codes."""
     ranks = [np.unique(column, return_inverse=True)[1] for column in data.X.T]
     return Counter(map(tuple, np.column_stack([*ranks, data.y] if labels else ranks).tolist()))
 
@@ -83,7 +83,7 @@ def test_tic_tac_toe_boards_are_finished_games() -> None:
 
 
 def test_breimans_error_rates() -> None:
-    """The optimal rules err on 2.3 % (twonorm) and 1.3 % (ringnorm), the rates that Breiman gives."""
+    """The optimal rules have the error rates that Breiman states: 2.3 % (twonorm) and 1.3 % (ringnorm)."""
     data, mean = embedded("twonorm"), 2 / np.sqrt(20)
     wrong = np.mean((data.X.sum(axis=1) < 0) != (data.y == 1))
     assert wrong == pytest.approx(norm.cdf(-2), abs=3 * np.sqrt(0.023 / 2000))
@@ -101,13 +101,13 @@ def test_same_construction_as_pmlb(name: str, shared_data: Path) -> None:
     if not EMBEDDED[name].drawn:
         assert rows_of(ours) == rows_of(theirs)
         return
-    # The same points the same number of times up to the draw, which is of the same size in both.
+    # Apart from the draw, which has the same size in both, each point occurs equally often.
     ours_rows, theirs_rows = rows_of(ours), rows_of(theirs)
     assert set(rows_of(ours, labels=False)) == set(rows_of(theirs, labels=False))
     assert Counter(ours_rows.values()) == Counter(theirs_rows.values())
     full = ours_rows & theirs_rows
     assert full.total() >= len(set(rows_of(ours, labels=False)))
-    if name == "corral":  # what is drawn there does not touch the class
+    if name == "corral":  # its draw does not affect the class
         assert (np.bincount(ours.y) == np.bincount(theirs.y)).all()
 
 

@@ -1,4 +1,4 @@
-"""Export and import: nothing is lost that a table needs, nothing false comes in, nothing finished is run again."""
+"""Export and import: tables stay the same, invalid files are rejected, and finished cells are not run again."""
 
 import csv
 import gzip
@@ -39,7 +39,7 @@ def job_of(names: tuple[str, ...] = ("embedded:monk3", "embedded:corral"), split
 
 
 def record_of(cell: Cell, seed: int = 0) -> Record:
-    """A whole grid of invented counts; three of four rows share their validation count, so that the tie rule counts."""
+    """Return a grid of invented counts with many ties on the validation part."""
     rng = np.random.default_rng([seed, cell.split, len(cell.dataset), len(cell.protocol)])
     blocks = []
     for loss, method in PLACES:
@@ -71,7 +71,7 @@ def tables_of(path: Path, job: Job) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store and its export, made once; every test gets a copy."""
+    """Make a store and its export once; every test gets a copy."""
     folder = fill(tmp_path_factory.mktemp("made") / "first", job_of()).parent
     with Store(folder / "first" / "store.sqlite") as store:
         export_store(store, folder / "files")
@@ -170,7 +170,7 @@ def test_spelling_can_be_read_back(text: str) -> None:
 
 
 def edit(column: str, value: str) -> Callable[[str], str]:
-    """Change one column of the file's first cell."""
+    """Return a function that changes one column of the file's first cell."""
 
     def change(text: str) -> str:
         head, first, *rest = list(csv.reader(io.StringIO(text)))
@@ -211,7 +211,7 @@ def test_damaged_files_are_refused(exported: Path, tmp_path: Path) -> None:
 
 
 def test_a_false_list_of_runs_is_refused(exported: Path, tmp_path: Path) -> None:
-    """A path that leaves the folder, a wrong type, and brackets that would fill the memory."""
+    """Reject a path that leaves the folder, a wrong type, and brackets that would fill the memory."""
     content = json.loads((exported / RUNS).read_text())
     outside = json.dumps({**content, "files": {"../x.csv.gz": 1}})
     for text in (outside, "[]", "[" * 100_000):

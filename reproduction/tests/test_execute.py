@@ -1,4 +1,4 @@
-"""Engines and driver: killed workers, deadly cells, a driver killed ten times, two drivers on one store."""
+"""Engines and driver: killed workers, cells that kill workers, a killed driver, two drivers on one store."""
 
 import json
 import os
@@ -21,9 +21,9 @@ from tests import ROOT
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the workers log what they begin; they inherit the environment."""
+    """Return the folder where workers log the cells they start; they inherit the environment."""
     monkeypatch.setenv("CLOSECALL_TEST_FOLDER", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # whatever folder the tests are started from
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # the tests may start in any folder
     return tmp_path
 
 
@@ -86,12 +86,12 @@ def test_a_cell_that_always_kills_fails_and_the_rest_goes_on(folder: Path, engin
     assert failed.cell == tasks(4, "deadly")[1].cell
     assert f"its worker died {ATTEMPTS} times" in failed.detail
     deaths = begun(folder)[failed.cell.key]
-    # Dask runs a suspect once more alone, and may lose a worker before the cell has begun.
+    # Dask runs a suspect once more alone, and may lose a worker before the cell starts.
     assert deaths == ATTEMPTS if isinstance(engine, Local) else ATTEMPTS <= deaths <= 2 * ATTEMPTS
 
 
 def test_a_driver_killed_often_loses_and_repeats_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL at random moments of its work; in between no finished cell may vanish or be begun again."""
+    """After SIGKILL at random moments, no finished cell is lost or started again."""
     monkeypatch.setenv("CLOSECALL_TEST_SLEEP", "0.02")
     store, count, moments = folder / "s.sqlite", 60, random.Random(2024)
     command = [sys.executable, "-m", "reproduction.tests.helpers", str(store), "local", str(count), "1"]
@@ -100,7 +100,7 @@ def test_a_driver_killed_often_loses_and_repeats_nothing(folder: Path, monkeypat
         before, started = set(known), begun(folder)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
             assert driver.stdout is not None
-            # A random number of events, then a random moment of the next: however fast or loaded the machine is.
+            # A random number of events and a random delay, independent of the speed of the machine.
             for _ in range(moments.randint(1, 24)):
                 driver.stdout.readline()
             time.sleep(moments.uniform(0.0, 0.05))

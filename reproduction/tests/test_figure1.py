@@ -1,4 +1,4 @@
-"""Figure 1: the four synthetic sets on which average, maximal and average top-k fail and close-k does not."""
+"""Figure 1: on the four synthetic sets average, maximal and average top-k fail, and close-k does not."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from reproduction.protocol.synthetic import FIGURE1, figure1
 
 SEEDS = range(10)
 COUNTS = (5, 10, 20, 50, 100, 200, None)
-#: The penalty shrinks the slope of a one-dimensional score on [-1, 1]; close-k needs a steep one to look at few
-#: examples, so it is run with a weak penalty, the others with both. 0.01 was picked after seeing 0.001, 0.01, 0.1 and 1
-#: on these same seeds: 0.001 passes too, at 0.1 close decay is 2.5 errors above the optimum on `easy`, at 1 it is 20.
+#: The penalty shrinks the slope of a one-dimensional score on [-1, 1]; close-k needs a steep slope to select few
+#: examples and is run with a weak penalty, the others with both. 0.01 was chosen among 0.001, 0.01, 0.1 and 1 on these
+#: seeds: 0.001 passes too; with 0.1 close decay is 2.5 errors above the optimum on `easy`, with 1 it is 20.
 WEAK, STRONG = 0.01, 1.0
 
 
 def excess_errors(name: str, seed: int) -> dict[str, tuple[float, float]]:
-    """Errors above the exact optimum, and boundary, of each method with its best k."""
+    """Return the errors above the exact optimum and the boundary of each method with its best k."""
     X, y = figure1(name, seed)
     X = X[:, :1]
     best = minimum_errors(X, y)
@@ -57,7 +57,7 @@ def test_figure1(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_released_descent_is_plain_descent_with_momentum() -> None:
-    """Judged by losses, sorting and one example after the other; the draws are from the ambiguous set."""
+    """Compare with a plain loop over sorted losses, on draws of the ambiguous set."""
     drawn = [figure1("ambiguous", seed) for seed in (0, 1)]
     y, steps = drawn[0][1], 60
     found = {(r["draw"], r["method"]): r for r in _descend(np.stack([X[:, 0] for X, _ in drawn]), y, steps)}

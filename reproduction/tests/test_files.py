@@ -1,4 +1,4 @@
-"""Files: tables of every kind, damage of every kind, and writing that is whole or not there."""
+"""Files: tables of every kind, damaged files, and writing that is complete or has no effect."""
 
 import gzip
 import subprocess
@@ -23,6 +23,7 @@ SMALL = "a,b,target\n1,x,no\n2,y,yes\n3,x,no\n4,,yes\n"
 
 
 def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     raw = text.encode() if isinstance(text, str) else text
     path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
     return path
@@ -48,7 +49,7 @@ def test_a_file_of_every_kind(ending: str, tmp_path: Path) -> None:
 def test_target_by_name_missing_marks_and_spelling(tmp_path: Path) -> None:
     text = "\ufeffclass,n,flag,<b>\n2,NA,True,é\n10,1.5,False,?\n2,2,True,e\n10,3,False,é\n"
     data = load_dataset(write(tmp_path / "odd <i>name.csv", text), target="class")
-    assert data.classes == ("2", "10")  # by number, not by letter
+    assert data.classes == ("2", "10")  # in numerical order
     assert data.feature_names == ("n", "flag", "<b>")
     assert data.categories == (None, ("False", "True"), ("e", "é"))
     assert data.name == "odd <i>name"
@@ -59,7 +60,7 @@ def test_target_by_name_missing_marks_and_spelling(tmp_path: Path) -> None:
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)
 def test_a_file_is_the_same_to_the_protocols_and_to_compare(seed: int) -> None:
-    """``reproduce --datasets x.csv`` and ``compare x.csv``: the same target, columns, classes and matrix."""
+    """``reproduce --datasets x.csv`` and ``compare x.csv`` find the same target, columns, classes and matrix."""
     rng, n = np.random.default_rng(seed), 40
     columns: dict[str, object] = {
         "id": np.arange(n), "number": np.where(rng.random(n) < 0.2, "?", rng.normal(size=n).astype(str)),

@@ -1,4 +1,4 @@
-"""One cell -> one record: what each protocol may look at, the grid, the scores, the baselines."""
+"""One cell -> one record: the data that each protocol may use, the grid, the scores, the baselines."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def cell_of(data: Dataset, protocol: str, split: int = 0, **changes: object) -> 
 
 
 def numbered(rows: int = 40, positives: int = 10) -> Dataset:
-    """A set whose single informative column numbers its rows, so that every row of a part can be told."""
+    """Return a set whose only informative column numbers its rows, so that each row of a part can be identified."""
     X = np.column_stack([np.arange(rows, dtype=float), np.ones(rows)])
     y = (np.arange(rows) < positives).astype(int)
     return Dataset("numbered", "test", "1", X, y, ("a", "b"), ("number", "constant"), (None, None))
@@ -49,7 +49,7 @@ def test_paper_scales_over_the_whole_set_and_divides_at_random() -> None:
         np.testing.assert_array_equal(y, np.where(numbers < 10, 1, -1))
     other = divide(data, cell_of(data, "paper", split=1))
     assert rows_in(other.X[0], data, (column.mean(), column.std())) != parts[0]
-    # Random, not stratified: over the splits the positives of the training part vary.
+    # Without stratification, the number of positives in the training part varies.
     counts = {int((divide(data, cell_of(data, "paper", split=i)).y[0] > 0).sum()) for i in range(10)}
     assert len(counts) > 1
 
@@ -66,7 +66,7 @@ def test_sound_stratifies_and_scales_by_the_training_part() -> None:
 
 
 def test_sound_learns_nothing_from_the_other_parts() -> None:
-    """Changing validation and test values must not change the training matrix; under `paper` it does."""
+    """Changing validation and test values changes the training matrix under `paper`, but not under `sound`."""
     data = numbered()
     changed = {}
     for protocol in ("paper", "sound"):
@@ -87,7 +87,7 @@ def test_sound_learns_nothing_from_the_other_parts() -> None:
 
 
 def _is_in_training(data: Dataset, cell: Cell, row: int) -> bool:
-    """Mark one row by an extreme value and see where it lands; the division depends on labels alone."""
+    """Mark one row by an extreme value and find its part; the division depends only on the labels."""
     X = data.X.copy()
     X[row, 1] = 1e6
     return bool((np.abs(divide(replace(data, X=X), cell).X[0][:, 1]) > 1).any())
@@ -115,7 +115,7 @@ def test_contamination_adds_what_it_says(protocol: str) -> None:
     assert sum(more.sizes) == sum(plain.sizes) + 100
     negatives = [sum(int((y < 0).sum()) for y in division.y) for division in (plain, more)]
     assert negatives[1] == negatives[0] + 100
-    if protocol == "sound":  # each part by itself, in proportion
+    if protocol == "sound":  # each part in proportion
         added = [after - before for after, before in zip(more.sizes, plain.sizes, strict=True)]
         assert added == [50, 25, 25]
 
@@ -154,9 +154,9 @@ def test_a_cell_from_end_to_end(protocol: str) -> None:
     for part, size in zip(("train", "validation", "test"), record.sizes, strict=True):
         assert (record.rows[part] <= size).all()
     again = run_cell(cell)
-    for name in record.rows.dtype.names or ():  # field by field: two NaN are equal here
+    for name in record.rows.dtype.names or ():  # for each field, because NaN equals NaN here
         np.testing.assert_array_equal(again.rows[name], record.rows[name])
-    # On the training part no intercept beats the exact one, and both are of the same coefficients.
+    # With the same coefficients, no intercept has fewer training errors than the exact one.
     average = record.rows[record.rows["method"] == "average"]
     exact = record.rows[record.rows["method"] == "average_exact_intercept"]
     assert (exact["train"] >= average["train"]).all()
@@ -211,4 +211,4 @@ def test_a_network_cell() -> None:
     again = run_cell(cell)
     np.testing.assert_array_equal(again.rows["test"], record.rows["test"])
     mild = record.rows[(record.rows["method"] == "average") & (record.rows["alpha"] <= 1)]
-    assert mild["train"].max() > 0.8 * record.sizes[0]  # it learns: the classes are balanced
+    assert mild["train"].max() > 0.8 * record.sizes[0]  # the classes are balanced

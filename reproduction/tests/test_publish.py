@@ -1,4 +1,4 @@
-"""What is published is what the files say: coverage, agreement with the paper, headline, pages, numbers in pages."""
+"""Published pages match the files: coverage, agreement with the paper, headline, pages, numbers in pages."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from reproduction.pages.publish import MARK, write_pages
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.pairs import compare
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size
-from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES
+from reproduction.protocol.published import PAIR_TABLES
 from reproduction.protocol.stats import fraction_interval
 from reproduction.run.campaign import _best, costs, coverage, jobs_of, read_campaign
 from reproduction.run.compact import PLACES
@@ -24,7 +24,7 @@ from reproduction.run.jobs import Job
 from reproduction.run.record import Record
 from reproduction.run.scores import Hole, Scores
 from reproduction.run.store import Store
-from reproduction.tests.helpers import made_scores
+from reproduction.tests.helpers import level_records, made_scores
 
 PARTS = (50, 25, 25)
 NAMES = ("pmlb:monk3", "pmlb:adult", "pmlb:flare")
@@ -37,7 +37,7 @@ def job_of(target: str, names: tuple[str, ...], splits: int = 3, suite: str = "p
 
 
 def record_of(cell: Cell) -> Record:
-    """Close decay gets 5 of 25 more right than the others; counts vary with the split alone."""
+    """Return a record in which close decay has 5 of 25 more correct than the others; counts depend on the split."""
     rows = np.zeros(len(PLACES), ROW)
     rows["loss"], rows["method"] = zip(*PLACES, strict=True)
     rows["k"], rows["alpha"] = PARTS[0], 1.0
@@ -47,7 +47,7 @@ def record_of(cell: Cell) -> Record:
 
 
 def save(folder: Path, *runs: tuple[Job, list[Cell]]) -> Path:
-    """A store with those runs, exported to ``folder/cells``."""
+    """Export a store with these runs to ``folder/cells``."""
     with Store(folder / "store" / "store.sqlite", write=True) as store:
         for job, cells in runs:
             arguments = ["reproduce", job.target.name, "--out", str(folder)]
@@ -60,7 +60,7 @@ def save(folder: Path, *runs: tuple[Job, list[Cell]]) -> Path:
 
 def test_targets_share_cells_and_coverage_says_what_is_missing(tmp_path: Path) -> None:
     job = job_of("table1", NAMES)
-    part = job_of("table1", NAMES[1:2])  # a later run of one set, which is no reason to forget the others
+    part = job_of("table1", NAMES[1:2])  # a later run of one set must not hide the others
     left = [cell for cell in job.cells() if (cell.dataset, cell.split, cell.protocol) != ("pmlb:flare", 2, "sound")]
     campaign = read_campaign(save(tmp_path, (job, left), (part, [])) / "cells")
     jobs = jobs_of(campaign)
@@ -102,7 +102,6 @@ def test_the_way_of_running_with_the_most_cells_counts(tmp_path: Path) -> None:
 
 
 def made(names: tuple[str, ...], gain: float = 0.0) -> Scores:
-    """Close decay is ahead by ``gain``."""
     return made_scores(names, gain, protocol="paper")
 
 
@@ -152,11 +151,7 @@ def test_the_headline_counts_by_both_tests_and_opens_with_a_shortfall() -> None:
 
 
 def test_gains_in_figure_5_have_the_error_of_paired_differences() -> None:
-    shared = {"protocol": "paper", "model": "linear", "contamination": "outliers"}
-    records = [
-        {**shared, "loss": loss, "method": method, "level": level, "gain": level - 100.0, "gain_error": 0.25}
-        for loss in LOSSES for method in METHODS for level in (0, 64, 256)
-    ]  # fmt: skip
+    records = [{**row, "gain": row["level"] - 100.0} for row in level_records((0, 64, 256), gain_error=0.25)]
     table = simulation_gains("figure5", records)
     assert table.rows[0] == ("close, logistic, outliers", "256", "+156.0 ±0.2", "1 of 2")
     assert [row[0] for row in table.rows[2:]] == ["close, hinge, outliers", "close decay, hinge, outliers"]
@@ -165,7 +160,7 @@ def test_gains_in_figure_5_have_the_error_of_paired_differences() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pages of a campaign of three PMLB sets, one of them incomplete under sound, with a page written by hand."""
+    """Publish three PMLB sets, one of them incomplete under sound, with a hand-written page."""
     pytest.importorskip("altair", reason='pictures need: pip install "closecall[plots]"')
     folder = tmp_path_factory.mktemp("site")
     job = job_of("table1", NAMES)

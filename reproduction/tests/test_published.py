@@ -1,4 +1,4 @@
-"""The published tables: held against the paper's text where it is at hand, against checksums everywhere."""
+"""The published tables match the paper's source, if it is available, and checksums."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from reproduction.protocol.published import LOSSES, METHODS, MODELS, PAIR_TABLES
 LABELS = {"table1": "pmlb", "table2": "openml", "table4": "pmlb2", "table5": "openml2"}
 WORDS = {"close": "close", "close decay": "close_decay", "atk": "atk", "average": "average", "top": "top"}
 
-#: Sums of hundredths over each table's rows and columns, added up from the paper's source, not from the module.
+#: Sums of hundredths over each table's rows and columns, computed from the paper's source.
 ROW_SUMS = {
     "table1": [16, 3, 116, 124, 162, 24, 16, 21, 41, 210],
     "table2": [13, 8, 151, 142, 307, 12, 2, 16, 29, 199],
@@ -28,13 +28,13 @@ COLUMN_SUMS = {
 
 
 def both(name: str) -> np.ndarray:
-    """The whole 10 x 10 table as printed."""
+    """Return the whole 10 x 10 table as printed."""
     table = PAIR_TABLES[name]
     return np.block([[table.fractions(model, loss) for loss in LOSSES] for model in MODELS])
 
 
 def rows_of(source: str, label: str) -> list[list[str]]:
-    """The cells of the lines of one tabular that carry numbers, markup kept."""
+    """Return the cells of the lines of one tabular that contain numbers, with markup."""
     body = re.search(rf"\\label\{{table: {label}\}}.*?\\begin\{{tabular\}}(.*?)\\end\{{tabular\}}", source, re.DOTALL)
     assert body is not None, label
     lines = [line for line in body[1].splitlines() if re.search(r"\d\.\d\d", line)]

@@ -1,4 +1,4 @@
-"""What the report says: verdicts that follow from the numbers, a walk that ends where the solver ends, safe JSON."""
+"""The report: verdicts follow from the numbers, the animation ends where the solver does, and JSON is safe."""
 
 import base64
 import json
@@ -22,11 +22,11 @@ from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3
 from reproduction.protocol.simulate import SIMULATIONS
 from reproduction.protocol.synthetic import figure1
 from reproduction.run.scores import Scores
-from reproduction.tests.helpers import made_scores
+from reproduction.tests.helpers import level_records, made_scores
 
 
 def made(shift: float, count: int) -> Scores:
-    """Close decay ahead of average by ``shift`` plus noise far smaller, on every data set."""
+    """Return scores with close decay ahead of average by ``shift`` on every data set, with much smaller noise."""
     names = ("pmlb:monk3", *(f"pmlb:set{i}" for i in range(1, count)))
     return made_scores(names, shift, noise=0.002, base=0.7, seed=1)
 
@@ -48,7 +48,7 @@ def test_the_verdict_follows_the_results(shift: float, count: int, outcome: str)
 
 
 def test_a_headline_does_not_contradict_its_own_interval() -> None:
-    """Eleven small gains and one large loss: Wilcoxon is sure, mean and median are above zero, the interval is not."""
+    """With eleven small gains and one large loss, Wilcoxon's test is significant but the interval includes zero."""
     scores = made(0.006, 12)
     scores.values["test"][:, 3, METHODS.index("close_decay")] -= 0.065
     verdict = judge(scores, "hinge")
@@ -61,7 +61,7 @@ def test_a_headline_does_not_contradict_its_own_interval() -> None:
 
 @pytest.mark.parametrize(("sign", "outcome"), [(1, "lifted"), (-1, "pulled")])
 def test_a_gain_that_few_sets_carry_is_not_called_no_difference(sign: int, outcome: str) -> None:
-    """Four large gains, eight small losses: the interval of the mean is away from zero, Wilcoxon is not sure."""
+    """With four large gains and eight small losses, the interval excludes zero, but Wilcoxon's p is large."""
     scores = made(-0.002 * sign, 12)
     scores.values["test"][:, :4, METHODS.index("close_decay")] += 0.12 * sign
     verdict = judge(scores, "hinge")
@@ -101,7 +101,7 @@ def test_targets_on_the_same_results_are_summed_up_once_and_the_paper_is_quoted(
 
 
 def test_the_pages_walk_ends_where_the_solver_does_and_its_bits_are_the_close_calls() -> None:
-    """The slider's file beside Algorithm 1's reference solver, every third of 300 steps on the sets of Figure 1."""
+    """Compare the slider's file, every third of 300 steps on the sets of Figure 1, with the reference solver."""
     content = json.loads(read("walk.json", "reproduction.pages"))
     steps, alpha = content["steps"], content["alpha"]
     for name, each in content["sets"].items():
@@ -130,39 +130,26 @@ def test_what_reaches_a_script_element_cannot_leave_it() -> None:
 
 
 def test_a_single_split_has_no_standard_error_and_still_a_figure() -> None:
-    records = [
-        {
-            "contamination": "outliers", "level": level, "loss": "logistic", "method": method, "accuracy": 90.0,
-            "standard_error": float("nan"), "gain": 1.0, "gain_error": float("nan"), "majority": 60.0,
-            "protocol": "paper", "model": "linear",
-        }
-        for level in (0, 256)
-        for method in ("close", "close_decay", "average")
-    ]  # fmt: skip
+    records = level_records((0, 256), ("close", "close_decay", "average"), gain_error=float("nan"))
     assert "NaN" not in json.dumps(simulations(records).to_dict(), allow_nan=False)
     assert simulation_gains("figure5", records).rows[0][1:] == ("256", "+1.0", "1 of 1")
 
 
 def test_figure_5_names_every_level_and_every_line() -> None:
     records = [
-        {
-            "contamination": name, "level": level, "loss": loss, "method": method, "accuracy": 90.0 - level / 100,
-            "gain": 1.0, "gain_error": 0.1, "majority": 60.0, "protocol": "paper", "model": "linear",
-        }
-        for name in SIMULATIONS
-        for level in SIMULATIONS[name].levels
-        for loss in LOSSES
-        for method in METHODS
-    ]  # fmt: skip
+        {**record, "contamination": name}
+        for name, simulation in SIMULATIONS.items()
+        for record in level_records(simulation.levels, gain_error=0.1)
+    ]
     for row in simulations(records).to_dict()["vconcat"]:
         for panel in row["hconcat"]:
             line = panel["layer"][0]["encoding"]
-            assert line["x"]["type"] == "ordinal"  # a name under every level, none left out for another
+            assert line["x"]["type"] == "ordinal"  # every level has its label
             assert line["color"]["scale"]["domain"] == [*(LABELS[method] for method in METHODS), "larger class"]
             assert line["color"]["scale"] != line["strokeDash"]["scale"]
             looks = zip(*(line[channel]["scale"]["range"] for channel in ("color", "strokeDash")), strict=True)
             assert len({str(look) for look in looks}) == len(METHODS) + 1
     text = to_markdown(simulation_gains("figure5", records))
-    assert "close decay, logistic, outliers" in text  # whole: the table fits its page
+    assert "close decay, logistic, outliers" in text  # not cut off
     assert "with 256 outliers compared to none, are: atk 2.6 (logistic), average 2.6" in " ".join(text.split())
     assert "Top uses only the k-th largest loss" in " ".join(text.split())

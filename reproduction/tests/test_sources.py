@@ -1,4 +1,4 @@
-"""Names and sources: files written here, downloads replaced by functions of our own, no network."""
+"""Names and sources, with files written here and downloads replaced by functions: no network is used."""
 
 import errno
 import gzip
@@ -17,10 +17,9 @@ import pytest
 from closecall.table.read.dataset import DataError, NotAtHandError
 from reproduction.protocol import data_directory, load_dataset, remote, sources
 from reproduction.protocol.catalogue import OPENML100, PMLB94
+from reproduction.tests.test_files import SMALL, write
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
-
-SMALL = "a,b,target\n1,x,no\n2,y,yes\n3,x,no\n4,,yes\n"
 
 
 @pytest.fixture(autouse=True)
@@ -32,15 +31,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CLOSECALL_DATA", str(tmp_path))
 
 
-def write(path: Path, text: str | bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    raw = text.encode() if isinstance(text, str) else text
-    path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
-    return path
-
-
 def appendicitis(rows: int = 106, features: int = 7) -> bytes:
-    """A table of the size of PMLB's appendicitis, with other numbers in it."""
+    """Return a table of the size of PMLB's appendicitis, with other numbers."""
     lines = ["\t".join([*(f"x{j}" for j in range(features)), "target"])]
     lines += ["\t".join([*(str((i * j) % 7) for j in range(features)), str(i % 2)]) for i in range(rows)]
     return ("\n".join(lines) + "\n").encode()
@@ -48,9 +40,6 @@ def appendicitis(rows: int = 106, features: int = 7) -> bytes:
 
 def leftovers(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() or path.name.startswith(".part-")]
-
-
-# Names
 
 
 def test_unknown_names_get_advice() -> None:
@@ -68,10 +57,8 @@ def test_unknown_names_get_advice() -> None:
 
 def test_where_a_bare_name_is_looked_for() -> None:
     found = {name: sources.resolve(name)[0] for name in ("monk3", "spambase", "german-num", "madelon", "tic_tac_toe")}
-    assert found == dict(
-        zip(found, ["embedded", "pmlb", "fan8", "openml100", "pmlb"], strict=True)
-    )  # fmt: skip
-    assert sources.resolve("pmlb:tic_tac_toe") == ("pmlb", "tic-tac-toe")  # today's spelling means the set of 2017
+    assert list(found.values()) == ["embedded", "pmlb", "fan8", "openml100", "pmlb"]
+    assert sources.resolve("pmlb:tic_tac_toe") == ("pmlb", "tic-tac-toe")  # today's spelling is accepted
 
 
 def test_data_directory_by_argument_environment_and_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,9 +70,6 @@ def test_data_directory_by_argument_environment_and_default(monkeypatch: pytest.
     assert data_directory() == Path("/cache/closecall")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_directory() == Path.home() / ".cache" / "closecall"
-
-
-# PMLB
 
 
 def test_pmlb_reads_both_spellings_and_says_what_it_read(tmp_path: Path) -> None:
@@ -170,9 +154,6 @@ def test_offline_says_what_to_fetch_where_to_put_it_and_what_works(
         load_dataset("openml:44", download=False)
 
 
-# Writing
-
-
 def test_an_interrupted_write_is_never_read(tmp_path: Path) -> None:
     place = tmp_path / "pmlb" / "appendicitis" / "appendicitis.tsv.gz"
     code = (
@@ -180,7 +161,7 @@ def test_an_interrupted_write_is_never_read(tmp_path: Path) -> None:
         "with staged(pathlib.Path(sys.argv[1])) as part:\n    part.write_bytes(b'half'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(place)], check=False).returncode == 9
-    assert leftovers(tmp_path)  # the half is there, under a name that no data set has
+    assert leftovers(tmp_path)  # under a name that no data set has
     assert not sources.at_hand("pmlb:appendicitis")
     with pytest.raises(NotAtHandError):
         load_dataset("pmlb:appendicitis", download=False)
@@ -199,9 +180,6 @@ def test_full_and_unwritable_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(DataError, match="No space left on device"):
         load_dataset("pmlb:appendicitis")
-
-
-# OpenML
 
 
 def bunch() -> SimpleNamespace:
@@ -244,7 +222,7 @@ def test_openml100_layout_with_types_and_index(tmp_path: Path) -> None:
     write(directory / f"31_{name}.csv.gz", "a,b,target\n1,NA,good\n2,y,bad\n1,,good\n")
     for spelling in ("openml100:31", f"openml100:{name}", f"openml:{data_id}"):
         data = load_dataset(spelling, download=False)
-        assert (data.name, data.categories) == ("credit-g", (None, ("NA", "y")))  # only nothing is missing here
+        assert (data.name, data.categories) == ("credit-g", (None, ("NA", "y")))  # only an empty cell is missing
     write(directory / "feature_types.csv", "task_id,feature,type\n31,a,nominal\n3,z,nominal\n")
     assert load_dataset("openml100:31").categories[0] == ("1", "2")
     write(directory / "index.csv", "task_id,n\n31,3\n")
@@ -265,14 +243,11 @@ def test_fan8_has_to_be_of_the_right_size(tmp_path: Path) -> None:
     assert load_dataset("german-num").source == "fan8"
 
 
-# The network
-
-
 def test_http_get(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
-    monkeypatch.undo()  # this one test speaks to a server of its own on this machine
+    monkeypatch.undo()  # this test uses a local server of its own
     monkeypatch.setenv("no_proxy", "*")
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Networks with a start for every setting: cells of their own beside those of before, and the control."""
+"""Networks with a start for every setting: their cells, those with one start, and the control."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def cell(split: int = 0, recipe: int = 3, steps: int = 6) -> Cell:
 
 
 def test_keys_of_before_are_the_same() -> None:
-    """The literal was computed before there were new starts."""
+    """The literal was computed before networks had new starts."""
     old = Cell("pmlb94", "pmlb:monk3", "0" * 64, 3, "network", "paper", 200, recipe=2)
     assert old.key == "f8a664b209ccd0d3ff1b400b3364504c00bfbbaa190312905cf040196b0e121c"
     assert replace(old, recipe=3).key != old.key
@@ -60,7 +60,7 @@ def test_every_setting_is_trained_from_its_own_stream() -> None:
         )
         assert (row["method"], row["alpha"]) == (problem.aggregate, problem.alpha)
         assert row["test"] == (alone.scores(parts.X[2])[0] * parts.y[2] > 0).sum()
-    # Where all share one start, close decay with k = n is average; here it is another draw of it.
+    # With one start, close decay with k = n equals average; with new starts it is another draw of it.
     by = {(row["loss"], row["method"], row["k"], row["alpha"]): tuple(row[["train", "test"]]) for row in record.rows}
     same = run_cell(cell(recipe=2)).rows
     shared = {(row["loss"], row["method"], row["k"], row["alpha"]): tuple(row[["train", "test"]]) for row in same}
@@ -85,7 +85,7 @@ def test_the_control_has_as_many_networks_as_close_decay() -> None:
 
 
 def test_cells_travel_beside_those_of_before(tmp_path: Path) -> None:
-    """Both recipes in one store: exported to files of their own, read, imported, and gathered by recipe."""
+    """Cells of both recipes in one store are exported to separate files, imported, and gathered by recipe."""
     cells = [cell(split, recipe) for recipe in (2, 3) for split in (0, 1)]
     jobs = [
         Job(TARGETS["table3"], ("fan8",), RunOptions(2, 6, ("paper",), ("network",), recipe=recipe), (SIZE,), ())

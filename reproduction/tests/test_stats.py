@@ -1,4 +1,4 @@
-"""The statistics against worked examples of the literature, other implementations, and their own promises."""
+"""The statistics agree with worked examples and other implementations, and have the promised levels."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from reproduction.protocol.pairs import compare, win_fractions
 from reproduction.protocol.protocol import PROTOCOLS
 
 #: AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets: Table 6 of J. Demsar, "Statistical Comparisons of
-#: Classifiers over Multiple Data Sets", JMLR 7 (2006). On `voting` the table ranks 0.975 and 0.975 as 2 and 3 by
-#: digits that it does not print; the fourth decimal here restores that order.
+#: Classifiers over Multiple Data Sets", JMLR 7 (2006). On `voting` the table ranks 0.975 and 0.975 as 2 and 3; a
+#: fourth decimal gives that order here.
 DEMSAR = np.array(
     [
         [0.763, 0.768, 0.771, 0.798],
@@ -58,7 +58,7 @@ def test_demsar_wilcoxon() -> None:
     assert stats.wilcoxon(DEMSAR[:, 0], DEMSAR[:, 1]) == p
 
 
-@pytest.mark.filterwarnings("ignore:Sample size too small")  # what some versions of SciPy say of few data sets
+@pytest.mark.filterwarnings("ignore:Sample size too small")  # some versions of SciPy warn about few data sets
 @given(scores=arrays(float, (2, 9), elements=st.integers(0, 5).map(float)))
 def test_wilcoxon_is_scipys_with_ties_and_zeros(scores: np.ndarray) -> None:
     if (scores[0] != scores[1]).any():
@@ -177,7 +177,7 @@ def test_a_means_interval_agrees_with_scipys() -> None:
 
 @pytest.mark.parametrize("size", [2, 5, 9, 20, 30, 60])
 def test_a_means_interval_covers_what_it_says(size: int) -> None:
-    """Of normal values; four standard errors of 1000 draws, and one point for the bootstrap, which is never exact."""
+    """For normal values, within four standard errors of 1000 draws, and one more point for the bootstrap."""
     drawn = np.random.default_rng(size).normal(size=(1000, size))
     ends = np.array([stats.mean_interval(values)[1:] for values in drawn])
     covered = np.mean((ends[:, 0] <= 0) & (ends[:, 1] >= 0))
@@ -196,9 +196,9 @@ def test_bad_scores_are_refused() -> None:
 
 
 def test_the_sound_test_keeps_its_level_and_the_papers_does_not() -> None:
-    """Nearest class means on two blocks of features with one distribution: neither is better, every claim is false.
+    """Nearest class means on two blocks of features with the same distribution: every significant gain is an error.
 
-    300 data sets: a 5 % rate has a standard error of 1.3 points, so 9 % is three of them away.
+    With 300 data sets a rate of 5 % has a standard error of 1.3 points, so 9 % is three of them away.
     """
     rng, scores = np.random.default_rng(7), np.empty((300, 2, 25))
     for found in scores:

@@ -154,7 +154,7 @@ def test_plans() -> None:
     assert len(planned) == 2 * 2 * 2
     assert [task.cost for task in planned] == sorted((task.cost for task in planned), reverse=True)
     assert {task.cell.protocol for task in planned} == {"paper"}
-    # Tables 1 and 4 ask two questions of the same cells.
+    # Tables 1 and 4 use the same cells.
     again = cells_for(
         TARGETS["table4"], sizes, RunOptions(splits=2, protocols=("paper",), models=("linear", "network"))
     )

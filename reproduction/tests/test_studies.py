@@ -1,4 +1,4 @@
-"""The experiments beyond the tables: their numbers are right, nothing is run twice, pages follow from their tables."""
+"""The studies: their numbers are right, nothing is run twice, and pages follow from their tables."""
 
 import doctest
 import re
@@ -22,12 +22,12 @@ from reproduction.studies.__main__ import NAMES, experiment, main
 
 
 def tight(page: str) -> str:
-    """A page without the spaces that align its tables."""
+    """Return a page without the spaces that align its tables."""
     return re.sub(" +", " ", page)
 
 
 def stored(tmp_path: Path, name: str, lines: Sequence[dict[str, Any]]) -> common.Settings:
-    """Settings with a store in which a study finds these lines."""
+    """Return settings with a store that holds these lines of a study."""
     settings = common.Settings(tmp_path)
     assert common.resume(settings, name, lines, lambda key: {}, inline) == len(lines)
     return settings
@@ -66,7 +66,7 @@ def lines_of(values: dict[str, list[float]], name: str = "a") -> list[dict[str, 
 
 
 def test_gains_are_paired_by_split() -> None:
-    """A method that ran on fewer splits is compared on those, and the p is Nadeau and Bengio's."""
+    """A method is compared on the splits on which it ran, with Nadeau and Bengio's p."""
     first, second = [0.8, 0.6, 0.7, 0.9], [0.85, 0.62, 0.71]
     rows = common.summarise(lines_of({"x": first, "y": second}), "x", ["x", "y"], test_over_train=0.5)
     row = rows[1]
@@ -99,7 +99,7 @@ def test_from_the_command_line_to_the_table(tmp_path: Path) -> None:
 
 
 def test_pages_of_the_referees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is counted is what was judged: sets a point better and worse, the distance to the best, noise."""
+    """The page counts sets a point better and worse, the distance to the best contender, and noise."""
     gains = {"a": 0.05, "b": 0.002, "c": -0.03, "d": 0.02}
     default, line = referee.GUARDS[referee.CHOICE], {"accuracy": 0.8, "seconds": 0.1, "judging": 0.1}
     of = dict.fromkeys(referee.MEMBERS, line) | {"forest": line | {"accuracy": 0.82}}
@@ -152,7 +152,7 @@ def test_stored_outcomes_are_judged_as_the_referee_judges(tmp_path: Path, monkey
 
 
 def test_the_level_on_noise(tmp_path: Path) -> None:
-    """Of each case the share of runs that left the baseline, and the mean of what was reported."""
+    """Each case has the share of runs that left the baseline and the mean reported gain."""
     found = level.run_one({"case": "groups, 1 rules", "batch": 1})
     assert [len(steps) for steps in found["steps"]] == [1] * level.BATCH
     assert 0 < np.std([gain for ((gain, *_),) in found["steps"]]) < 0.5
@@ -170,7 +170,7 @@ def test_the_level_on_noise(tmp_path: Path) -> None:
 
 
 def test_the_strength_is_chosen_by_its_rule(tmp_path: Path) -> None:
-    """The largest mean gain of the guards that harm few sets and that little noise passes in any case."""
+    """The rule chooses the largest mean gain among guards that harm few sets and accept little noise."""
     guards = strength.GUARDS
     over, few = [1e6, 400, "rows", (), 0.2, 0.1], (guards[1] + guards[2]) / 2
     lines = [{"generated": 0, "gain": 9.0, "step": [guards[3] + 0.01, 1.0, *over]},  # passes the first four

@@ -1,4 +1,4 @@
-"""Suites: what they consist of, and which members are at hand."""
+"""Suites: their members, and which of them are available."""
 
 import gzip
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_what_is_there_is_found_in_both_spellings(tmp_path: Path) -> None:
 
 
 def test_todays_pmlb_has_the_others() -> None:
-    """The installed package knows every set that is not explained away, and at the size of 2017."""
+    """The installed package has every other set, with the size of 2017."""
     lists = pytest.importorskip("pmlb.dataset_lists", reason="install closecall[bench]")
     sizes = lists.df_summary.set_index("dataset")[["n_instances", "n_features"]].T.to_dict("list")
     here = {name for name, (rows, features, _) in PMLB94.items() if sizes.get(pmlb_today(name)) == [rows, features]}

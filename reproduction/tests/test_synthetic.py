@@ -1,4 +1,4 @@
-"""The paper's synthetic sets, and the three ways of making a set harder."""
+"""The paper's synthetic sets, and the three contaminations."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def expected_errors(name: str, boundary: float) -> float:
-    """Errors of "positive left of the boundary", in the mean over draws: each block's share on its wrong side."""
+    """Return the expected errors of predicting positives left of the boundary."""
     total = 0.0
     for label, count, low, high in FIGURE1[name]:
         left = float(low < boundary) if low == high else np.clip((boundary - low) / (high - low), 0, 1)
@@ -27,7 +27,7 @@ def test_figure1_best_boundary_is_zero(name: str) -> None:
     errors = np.array([expected_errors(name, boundary) for boundary in grid])
     assert grid[errors.argmin()] == pytest.approx(0, abs=1e-9)
     assert np.sort(errors)[1] > errors.min()
-    # Calling the right side positive, or everything one class, is no better either.
+    # Predicting positives on the right, or one class everywhere, is no better.
     n = sum(count for _, count, *_ in FIGURE1[name])
     assert (n - errors).min() > errors.min()
 
@@ -83,7 +83,7 @@ def test_outliers_lie_ten_steps_beyond_the_other_class(seed: int) -> None:
     harder, labels = outliers(X, y, 20, rng)
     for point, label in zip(harder[30:], labels[30:], strict=True):
         x1 = X[y == label]
-        x2 = (point + 9 * x1) / 10  # what the other point must have been, for every possible x1
+        x2 = (point + 9 * x1) / 10  # the other point, for every possible x1
         distances = np.abs(x2[:, None] - X[y == -label][None]).max(axis=2)
         assert distances.min() < 1e-9
 
@@ -97,7 +97,7 @@ def test_imbalance_and_ambiguity_copy_negatives(seed: int) -> None:
     assert {tuple(row) for row in harder[30:]} <= negatives
     harder, labels = ambiguity(X, y, len(negatives), rng)
     assert (labels[30:] == 1).all()
-    assert {tuple(row) for row in harder[30:]} == negatives  # each once, so that each pair is right once
+    assert {tuple(row) for row in harder[30:]} == negatives  # each once
 
 
 @pytest.mark.parametrize("name", SIMULATIONS)

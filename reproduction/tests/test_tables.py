@@ -1,4 +1,4 @@
-"""From records to tables, files and the page: right numbers, right places, holes stated, hostile names harmless."""
+"""From records to tables, files and the page: correct numbers, stated holes, and harmless hostile names."""
 
 import csv
 import html.parser
@@ -31,7 +31,7 @@ HOSTILE = "file:../<script>alert('&')</script>|`=cmd`.csv"
 
 
 def made(names: tuple[str, ...] = ("pmlb:monk3", "pmlb:adult", "pmlb:flare")) -> Scores:
-    """Scores in which close decay is ahead by 10 points on the first set and level on the others."""
+    """Return scores with close decay ahead by 10 points on the first set and level on the others."""
     holes = (Hole("openml100:3", "not at hand"), Hole(HOSTILE, "1 of 25 cells failed, e.g. ValueError: <b>"))
     return made_scores(names, np.where(np.arange(len(names)) == 0, 0.1, 0.0), base=0.7, holes=holes)
 
@@ -53,7 +53,7 @@ def test_pair_table_is_beside_the_published_one() -> None:
     (record,) = [r for r in table.records if (r["beaten"], r["by"]) == ("average", "close_decay")]
     assert (record["wins"], record["datasets"]) == (1, 3)
     assert record["difference"] == pytest.approx(ours - theirs)
-    # 0.25 of 93 sets is 23, whose Clopper-Pearson interval is that of the record.
+    # 0.25 of 93 sets is 23 sets.
     assert (record["published_low"], record["published_high"]) == stats.fraction_interval(23, 93)
     assert any("monk" not in note and "Left out, 2 data sets" in note for note in table.notes)
 
@@ -99,7 +99,7 @@ def test_method_table_counts_wins_and_gaps() -> None:
 def test_markdown_fits_80_columns_and_csv_has_every_record(table: Table) -> None:
     lines = to_markdown(table).splitlines()
     wide = [line for line in lines if len(line) > WIDTH and not line.startswith("#")]
-    # A single word that is longer than the page cannot be broken; everything else fits.
+    # Only a single word that is longer than a line may exceed the width.
     assert all(max(map(len, line.split())) > WIDTH - 2 for line in wide), wide
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     rows = list(csv.DictReader(io.StringIO(to_csv(table))))
@@ -130,7 +130,7 @@ NASTY = (
 
 @pytest.mark.parametrize("name", NASTY)
 def test_a_name_is_text_for_every_reader(name: str) -> None:
-    """What a reader of Markdown, a spreadsheet or LaTeX sees is the name, with control characters spelt out."""
+    """Markdown and spreadsheets show the name itself, with control characters escaped."""
     markdown = pytest.importorskip("markdown")
     table = Table("t", "T", ("data set", "x"), ((name, "1"), ("plain", "2")), ({"dataset": name},), (name,))
     spelt = visible(name).replace("\n", " ")
@@ -144,7 +144,7 @@ def test_a_name_is_text_for_every_reader(name: str) -> None:
 
 
 class Text(html.parser.HTMLParser):
-    """The texts of a page's cells and paragraphs, and the tags it has."""
+    """The texts of a page's cells and paragraphs, and its tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Text(html.parser.HTMLParser):
 def toy_store(
     path: Path, names: tuple[str, ...], splits: int = 3, protocols: tuple[str, ...] | None = None
 ) -> tuple[Store, Job]:
-    """A store with made-up rows for every cell of an overview but the last data set's last split, which failed."""
+    """Return a store with invented rows for an overview, in which the last data set's last split failed."""
     sizes = tuple(Size("embedded", name, str(i), 100, 4, 40) for i, name in enumerate(names))
     options = RunOptions(splits=splits, protocols=protocols)
     job = Job(TARGETS["overview"], ("embedded",), options, sizes, (Hole("embedded:gone", "no file"),))
@@ -216,7 +216,7 @@ def test_gather_takes_what_validation_chose_from_complete_sets(tmp_path: Path) -
 
 
 def test_jobs_of_one_target_keep_out_of_each_others_way(tmp_path: Path) -> None:
-    """Fewer splits give way to more once those are finished; other data sets join; other protocols stand beside."""
+    """Finished jobs with more splits replace those with fewer; data sets are united; protocols stay separate."""
     names = ("embedded:a", "embedded:b", "embedded:c")
     store, job = toy_store(tmp_path / "s.sqlite", names, protocols=("paper",))
 
@@ -264,7 +264,7 @@ def test_figure5_section_shows_every_level_there_is(tmp_path: Path) -> None:
 
 
 def test_synthetic_sections_tell_what_is_true() -> None:
-    """Close decay reaches the optimum of the ambiguous set within an error or two; average is tens of errors off."""
+    """Close decay is within a few errors of the optimum; average is tens of errors off on the ambiguous set."""
     content = synthetic.solve_figure1(200, draws=2)
     points, lines, table = synthetic.figure1_shown(content, 200)
     excess = {
@@ -272,7 +272,7 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     }
     for name in ("easy", "imbalance", "outlier", "ambiguous"):
         assert excess[f"{name}, alpha 1e-05", "close_decay"] <= 4, name
-    # The paper's picture: its descent ends before average is trained; trained to the end it is near the best.
+    # The descent of the paper's picture ends before average has converged; its minimiser is near the best.
     for name, early in (("easy", 15), ("imbalance", 5)):
         assert excess[f"{name}, released descent", "average"] > early
         assert excess[f"{name}, released descent", "close"] < 3
@@ -283,7 +283,7 @@ def test_synthetic_sections_tell_what_is_true() -> None:
         (p["set"], way, m) for p in points for way in (synthetic.DESCENT, synthetic.MINIMISERS) for m in METHODS
     }
     assert len(figures.boundaries(points, lines).to_dict()["vconcat"]) == 2
-    # What a store kept before the descent was drawn is shown as it is.
+    # Content that an early version stored, without the descent, is shown as it is.
     old = synthetic.figure1_shown({name: rows for name, rows in content.items() if name != "descent"}, 200)
     assert {line["way"] for line in old[1]} == {synthetic.MINIMISERS}
     assert not any("descent" in row[0] for row in old[2].rows)
@@ -292,7 +292,7 @@ def test_synthetic_sections_tell_what_is_true() -> None:
     one = {r["method"]: r for r in examples.records if r["example"] == "1"}
     assert one["average"]["errors"] == 2 * synthetic.EXAMPLE1_SIZE
     assert one["close"]["errors_from_right_side"] == one["close"]["best_possible"] == 2
-    assert one["average"]["errors_from_right_side"] == 2 * synthetic.EXAMPLE1_SIZE  # convex: no start matters
+    assert one["average"]["errors_from_right_side"] == 2 * synthetic.EXAMPLE1_SIZE  # convex: the start does not matter
     assert any("Close makes 50 errors" in note for note in examples.notes)
     two = {r["method"]: r for r in examples.records if r["example"] == "2"}
     assert two["close_decay"]["errors"] <= two["close_decay"]["best_possible"] + 40

@@ -145,7 +145,7 @@ def page(rows: list[Row], figure: Path) -> str:
             "SHA-256 hash that begins with an even byte; their splits are used on no other page. Three out of four "
             "generated tables have outliers or flipped labels in the training rows (*dirty*). The noise is the case of "
             "[guards on noise](beyond-level.md) that passes most often. Weaker guards gain more on dirty tables and "
-            "lose a point more often on others.\n",
+            "are more often a point worse on others.\n",
             made_by("strength"),
         ]
     )

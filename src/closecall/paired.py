@@ -27,9 +27,8 @@ FEWEST = 6
 BLOCKS = 6
 #: Guards for which the quantiles under chance are computed.
 GUARDS = (0.5, 1.0, 1.5, 2.0, 2.5)
-#: Standard errors that a gain over the baseline must exceed if the gain over the most frequent class exceeds STRICT of
-#: them, and if there is no such second condition. Chosen on generated tables and half of the PMLB sets:
-#: docs/results/beyond-strength.md.
+#: Standard errors that a gain over the baseline must exceed: GUARD if the gain over the most frequent class must also
+#: exceed STRICT, otherwise STRICT. Chosen on generated tables and half of PMLB: see docs/results/beyond-strength.md.
 GUARD, STRICT = 1.0, 2.0
 FOLDS = "folds"
 _LARGEST = 8.0  # standard errors; beyond this the tail probability vanishes when subtracted from 1

@@ -29,8 +29,8 @@ from closecall._signals import AGAIN, KEPT
 from closecall.cli import exits
 from closecall.report import charts
 from closecall.report.formats import Table, to_csv
+from closecall.report.text import cell
 from closecall.table.model import TableModel
-from closecall.table.output import cell
 from closecall.table.report import check_packages
 from closecall.table.table import read
 from gate.hostile_files import forge, npy

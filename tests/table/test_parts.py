@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from closecall.report.text import shown
+from closecall.report.text import cell, shown
 from closecall.stats import corrected_test
 from closecall.table.conclude import PLAIN, Result, judge
 from closecall.table.measure import METRICS
 from closecall.table.model import TableModel
-from closecall.table.output import cell
 from closecall.table.preprocess import MAX_LEVELS, Preprocessor
 from closecall.table.read.columns import Column, columns_of, numbers
 from closecall.table.read.dataset import DataError

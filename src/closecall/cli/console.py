@@ -1,10 +1,10 @@
-"""Terminal output (consoles, escaped names, tables) and the options that commands share."""
+"""Terminal output: consoles, escaped names and tables; and the options that commands share."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +37,7 @@ out, err = Console(), Console(stderr=True)
 
 
 def plain(value: object) -> str:
-    """A name or message as plain text for a console: markup and control characters have no effect."""
+    """Return a name or message as plain text for a console: markup and control characters have no effect."""
     return escape(shown(value))
 
 
@@ -57,16 +57,28 @@ def say(record: Row) -> None:
     print(json.dumps(record))
 
 
-def print_table(table: Table) -> None:
-    """Print a table with its title."""
-    grid = RichTable()
-    for place, name in enumerate(table.header):
-        grid.add_column(plain(name), justify="right" if place else "left")
-    for row in table.rows:
+def counted(count: int, thing: str) -> str:
+    """Return a count with its noun, such as ``2 rows``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def print_grid(
+    header: Sequence[str], rows: Iterable[Sequence[object]], left: Collection[int] = (0,), lines: bool = False,
+    **column: Any,
+) -> None:  # fmt: skip
+    """Print a table; columns other than those ``left`` are aligned to the right."""
+    grid = RichTable() if lines else RichTable(box=None, pad_edge=False)
+    for place, name in enumerate(header):
+        grid.add_column(plain(name), justify="left" if place in left else "right", **column)
+    for row in rows:
         grid.add_row(*map(plain, row))
-    # Above the table, not as its title, which would be broken to the table's width.
-    out.print(plain(table.title), style="bold", soft_wrap=True)
     out.print(grid)
+
+
+def print_table(table: Table) -> None:
+    """Print a table with its title above it; Rich would wrap a title to the width of the table."""
+    out.print(plain(table.title), style="bold", soft_wrap=True)
+    print_grid(table.header, table.rows, lines=True)
 
 
 def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool) -> None:
@@ -80,6 +92,5 @@ def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
-    """Print notes to the user."""
     for note in notes:
         console.print(f"note: {plain(note)}", style="yellow")

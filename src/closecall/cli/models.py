@@ -1,4 +1,4 @@
-"""The commands ``fit``, ``predict`` and ``explain``: arguments -> calls; results -> plain text, CSV or JSON lines."""
+"""The commands ``fit``, ``predict`` and ``explain``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table as RichTable
 
-from closecall._names import lookup
 from closecall.table.output import opened, write_rows
 
 from . import tables as t
-from .console import DataDir, Json, err, out, plain, print_notes, say
+from .console import DataDir, Json, counted, err, out, plain, print_grid, print_notes, say
 from .streams import are_streamed, fit_files, tables_of
-from .tables import counted, print_facts, reading_of
+from .tables import print_facts, reading_of
 
 ModelFile = Annotated[str, typer.Argument(help="A file written by closecall fit.")]
 Trust = Annotated[list[str] | None, typer.Option(help="A type from another package to allow in the model file.")]
-#: Coefficients that fit prints.
+#: Number of coefficients that fit prints.
 LARGEST = 5
-#: Rows in memory at a time, and scores: rows times classes.
+#: Largest numbers of rows, and of scores (rows times classes), in memory at a time.
 CHUNK, SCORES = 50_000, 1 << 24
 
 
@@ -51,9 +49,7 @@ def fit(
     jobs: Annotated[int, typer.Option(help="Processes for reading Parquet files in passes.", min=1)] = 1,
     data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Fit preprocessing and a classifier to a table, say how good it is, and save both in one file."""
-    from closecall.linear.fitting import MULTICLASS
-    from closecall.losses import LOSSES
+    """Fit preprocessing and a classifier to a table, estimate its performance, and save both in one file."""
     from closecall.table.deploy import check_onnx, write_onnx
     from closecall.table.divide import Order
     from closecall.table.estimate import chosen_words, estimate, why_none
@@ -63,38 +59,33 @@ def fit(
     from closecall.table.table import check_classes, read
     from closecall.table.train import How, check_model
 
-    # Before a large table is read.
-    metric = metric.replace("-", "_")
+    # Wrong arguments are reported before a large table is read.
     model = check_model(model)
-    lookup(LOSSES, loss, "loss"), lookup(METRICS, metric, "metric")
-    lookup(MULTICLASS, multiclass, "multiclass")
+    how = How(loss, multiclass, metric.replace("-", "_"), squashed=not no_squash)
+    reading = reading_of(sep, encoding, drop, keep, numeric, nominal)
     if onnx:
         check_onnx(model)
     if are_streamed(data, stream, cluster):
-        refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": metric != "accuracy"}
-        fit_files(data, output, target=target, model=model, loss=loss, multiclass=multiclass, drop=drop or (),
-                  keep=keep or (), cluster=cluster, jobs=jobs, as_json=as_json,
-                  squashed=not no_squash, refused=refused)  # fmt: skip
+        refused = {"groups": groups, "time": time, "nominal": nominal, "onnx": onnx, "metric": how.metric != "accuracy"}
+        fit_files(data, output, target, model, how, reading, cluster, jobs, as_json, refused)
         return
-    table = read(data[0], target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
+    table = read(data[0], target, reading, data_dir=data_dir)
     order, table = Order.of(table.sample(rows, seed), groups, time)
     check_classes(table, 2)
-    fitted = TableModel.fit(
-        table, model, loss=loss, multiclass=multiclass, metric=metric, order=order, squashed=not no_squash
-    )
+    fitted = TableModel.fit(table, model, how, order)
     table = replace(table, notes=(*table.notes, *fitted.recipe.notes(table.frame)))
     fitted.save(str(output))
     if onnx:
         write_onnx(fitted, onnx)
-    tried = estimate(table, model, How(loss, multiclass, metric), order, splits, seed, not no_squash)
-    why = chosen_words(fitted.classifier, model, METRICS[metric])
+    tried = estimate(table, model, how, order, splits, seed)
+    why = chosen_words(fitted.classifier, model, METRICS[how.metric])
     if as_json:
         say(_record(fitted, output, model, why, tried, table))
         return
     print_facts(table, err)
-    for line in tried.lines() if tried else filter(None, [why_none(table, splits, order)]):
-        err.print(plain(line), soft_wrap=True)
-    err.print(plain(why), soft_wrap=True)
+    for line in (tried.words() if tried else why_none(table, splits, order), why):
+        if line:
+            err.print(plain(line), soft_wrap=True)
     if not fitted.linear and output.is_file() and (options := options_for(output)):
         err.print(plain(f"note: predict and explain need {options}"), style="yellow", soft_wrap=True)
     several = len(fitted.classifier.classes_) > 2
@@ -137,22 +128,22 @@ def predict(
     trust: Trust = None, sep: t.Sep = "", encoding: t.Encoding = "",
     data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Predict the classes of a table, piece by piece, however long it is."""
+    """Predict the classes of a table of any length."""
     from closecall.table.table import stream
 
     loaded, tally = _loaded(model, data, trust), _Tally(probabilities)
     chunk = max(1, min(CHUNK, SCORES // len(loaded.classifier.classes_)))
-    reading = reading_of(sep, encoding, None, None, None, None)
+    reading = reading_of(sep, encoding)
     try:
         with opened(output) as file:
             frames = (frame for each in tables_of(data) for frame in stream(each, chunk, reading, data_dir=data_dir))
             for first, frame in enumerate(frames):
                 notes = loaded.check([str(name) for name in frame.columns], copy or [])
                 _check_copied(copy or [], [str(name) for name in frame.columns])
-                tally.notes = tuple(dict.fromkeys((*tally.notes, *notes)))  # of several files each has its columns
+                tally.notes = tuple(dict.fromkeys((*tally.notes, *notes)))  # the files may have different columns
                 header, rows = tally.take(loaded, frame, copy or [])
                 write_rows(file, header, rows, as_json and output == "-", not first)
-    except BrokenPipeError:  # the reader has seen enough; what is left in the buffer must not raise at exit
+    except BrokenPipeError:  # the reader has closed the pipe, and flushing the buffer at exit must not raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if as_json:
@@ -165,7 +156,7 @@ def predict(
 
 
 def _loaded(model: str, data: list[str], trust: list[str] | None) -> Any:
-    """The loaded model; raises an error if a model was passed where data are expected."""
+    """Load the model; raise an error if a model was passed where data is expected."""
     from closecall.table.model import TableModel
     from closecall.table.table import is_model
 
@@ -202,11 +193,11 @@ class _Tally:
 
     @property
     def learnt(self) -> float:
-        """The share of the rows with a label that the model has learnt from, as far as it can tell."""
+        """The estimated share of the rows with a label that the model was trained on."""
         return self.marked / self.asked if self.asked else 0.0
 
     def take(self, model: Any, frame: Any, copied: list[str]) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The header and the prediction rows for one piece; updates the totals."""
+        """Return the header and the prediction rows for one piece; update the totals."""
         from closecall.table.read.columns import texts
 
         strange: Counter[str] = Counter()
@@ -234,7 +225,7 @@ class _Tally:
         self.asked, self.marked = self.asked + asked, self.marked + marked
 
     def told(self) -> list[str]:
-        """Notes on unexpected columns and values, and on rows used in training."""
+        """Return notes on unexpected columns and values, and on rows used in training."""
         known = [
             f"the model has learnt from {self.learnt:.0%} of the rows with a label: its accuracy on them is no "
             "estimate of how it does on new rows (closecall fit printed one)"
@@ -257,7 +248,7 @@ def explain(
     from closecall.table.table import stream
 
     loaded, begin = _loaded(model, [data], trust), 0
-    for frame in stream(data, 50_000, reading_of(sep, encoding, None, None, None, None), data_dir=data_dir):
+    for frame in stream(data, 50_000, reading_of(sep, encoding), data_dir=data_dir):
         loaded.check([str(name) for name in frame.columns])
         if row <= begin + len(frame):
             head, pulls = explained(loaded, frame.iloc[row - 1 - begin :])
@@ -275,14 +266,13 @@ def explain(
 def _print_explained(row: int, head: dict[str, Any], pulls: list[dict[str, Any]]) -> None:
     chance = "" if head["probability"] is None else f", probability {head['probability']:.1%}"
     out.print(plain(f"row {row}: {head['prediction']}{chance} (rather than {head['against']})"), style="bold")
-    table = RichTable(box=None, pad_edge=False)
-    for name in ("column", "value", "usual", "pull", "per unit", "flips at"):
-        table.add_column(name, justify="left" if name in ("column", "value", "usual") else "right")
-    for each in pulls:
-        unit = "" if each["per_unit"] is None else f"{each['per_unit']:+.3g}"
-        table.add_row(*map(plain, (each["column"], each["value"][:30], each["usual"][:30], f"{each['pull']:+.3f}", unit,
-                                   each["flips_at"] or "")))  # fmt: skip
-    out.print(table)
+    header = ("column", "value", "usual", "pull", "per unit", "flips at")
+    rows = [
+        (each["column"], each["value"][:30], each["usual"][:30], f"{each['pull']:+.3f}",
+         "" if each["per_unit"] is None else f"{each['per_unit']:+.3g}", each["flips_at"] or "")
+        for each in pulls
+    ]  # fmt: skip
+    print_grid(header, rows, left=(0, 1, 2))
     if not head["adds_up"]:
         out.print(
             f"A typical row has the score {head['start']:+.3f}, this one {head['score']:+.3f}, above 0 for "

@@ -1,4 +1,4 @@
-"""``fit`` of Parquet files in passes: on this machine piece by piece, or on a Dask cluster."""
+"""``closecall fit`` for Parquet files in passes over all rows, on this machine or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from closecall._signals import RunError
 from closecall.table.read.dataset import DataError
 from closecall.table.read.files import expanded, suffix_of
 
-from .console import err, out, plain, print_notes, say
-from .tables import counted
+from .console import counted, err, out, plain, print_notes, say
 
 _ADDRESS = re.compile(r"(\w+://\S+|[\w.\-\[\]]+:\d+)$")
 
 
 def with_values(arguments: Sequence[str]) -> list[str]:
-    """Arguments in which ``--cluster`` always has a value, which is empty if no address follows.
+    """Return the arguments with a value for ``--cluster``, which is empty if no address follows.
 
     Examples
     --------
@@ -40,7 +39,7 @@ def with_values(arguments: Sequence[str]) -> list[str]:
 
 
 def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
-    """Whether files are fitted in passes: on request, for several files or a folder, or if they exceed the budget."""
+    """Return whether files are fitted in passes: on request, if there are several, or if they exceed the memory."""
     from closecall.table.streamed import is_large
 
     tables = [each for each in data if suffix_of(each) != ".parquet" and not expanded(each).is_dir()]
@@ -55,7 +54,7 @@ def are_streamed(data: Sequence[str], asked: bool, cluster: str | None) -> bool:
 
 
 def tables_of(data: Sequence[str]) -> list[str]:
-    """The tables to read in turn: the Parquet files of a folder; any other source is returned unchanged."""
+    """Return the tables to read in turn, with each folder replaced by its Parquet files."""
     from closecall.cluster.parquet_source import files_of
 
     folders = [each != "-" and expanded(each).is_dir() for each in data]
@@ -64,11 +63,10 @@ def tables_of(data: Sequence[str]) -> list[str]:
 
 
 def fit_files(
-    data: Sequence[str], output: Path, *, target: str, model: str, loss: str, multiclass: str, drop: Sequence[str],
-    keep: Sequence[str], cluster: str | None, jobs: int, as_json: bool, squashed: bool,
-    refused: dict[str, Any],
+    data: Sequence[str], output: Path, target: str, model: str, how: Any, reading: Any, cluster: str | None, jobs: int,
+    as_json: bool, refused: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Fit and save; ``refused`` lists options that were given but do not apply here."""
+    """Fit a model and save it; ``refused`` maps options that do not apply here to their values."""
     from closecall.cluster import ClusterError
     from closecall.table.streamed import STREAMED, fit_streamed, schema_of
 
@@ -79,12 +77,10 @@ def fit_files(
     if not output.absolute().parent.is_dir():
         raise DataError(f"cannot write the model {str(output)!r}: there is no such folder")
     paths = [str(expanded(each)) for each in data]
-    target, features, notes = schema_of(paths, target, drop)
+    target, features, notes = schema_of(paths, target, reading.drop)
     try:
         with _source(paths, target, features, cluster, jobs) as source, _progress(as_json) as tell:
-            found = fit_streamed(
-                source, model, loss=loss, multiclass=multiclass, keep=keep, callback=tell, squashed=squashed
-            )
+            found = fit_streamed(source, model, how, keep=reading.keep, callback=tell)
     except ClusterError as error:
         raise RunError(str(error)) from error
     found.model.save(str(output))
@@ -114,7 +110,7 @@ def _source(
 
 @contextmanager
 def _progress(as_json: bool) -> Iterator[Callable[[Any], None]]:
-    """A callback that shows progress: one updating line on a terminal, otherwise a line or record per pass."""
+    """Yield a callback that shows progress: one updating line on a terminal, otherwise a line or record per pass."""
     began = monotonic()
 
     def words(event: Any) -> str:

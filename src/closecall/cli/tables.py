@@ -1,8 +1,7 @@
-"""The commands ``compare`` and ``check``: arguments -> calls, results -> text or JSON; their shared options."""
+"""The commands ``compare`` and ``check``, and the options that all commands on tables share."""
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
 
-from .console import Console, DataDir, Json, err, out, plain, print_notes, say, words
+from .console import Console, DataDir, Json, counted, err, out, plain, print_grid, print_notes, say, words
 
 Data = Annotated[
     str, typer.Argument(help="A CSV, TSV or Parquet file (also .gz), - for standard input, or a data set's name.")
@@ -36,14 +34,11 @@ NoSquash = Annotated[bool, typer.Option("--no-squash", help="Leave extreme cells
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
-def reading_of(
-    sep: str, encoding: str, drop: list[str] | None, keep: list[str] | None, numeric: list[str] | None,
-    nominal: list[str] | None,
-) -> Any:  # fmt: skip
-    """How the file is to be read."""
+def reading_of(sep: str, encoding: str, *columns: list[str] | None) -> Any:
+    """Return how to read a file; ``columns`` are those to drop, to keep, and to read as numbers or names."""
     from closecall.table.read.sheet import Reading
 
-    return Reading(sep, encoding, *(tuple(names or ()) for names in (drop, keep, numeric, nominal)))
+    return Reading(sep, encoding, *(tuple(names or ()) for names in columns))
 
 
 def compare(
@@ -70,19 +65,19 @@ def compare(
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     data_dir: DataDir = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare close-k, linear models, trees and more on a table, and say what to use."""
+    """Compare close-k, linear models, trees and more on a table, and recommend one."""
     from closecall.table.comparison import compare as compared
     from closecall.table.contenders import libraries
     from closecall.table.report import check_packages, make_folder, page_path
 
     page = None if no_report else page_path(report, data)
     missing = check_packages() if page else ""
-    if missing and report:  # requested explicitly: say so before the work, not after
+    if missing and report:  # requested explicitly, so fail before the work rather than after it
         raise ValueError(missing)
     if everyone:
         print_notes(filter(None, libraries().values()), err)
 
-    def told(table: Any, hints: Any) -> None:
+    def begin(table: Any, hints: Any) -> None:
         if page and not missing:
             make_folder(page)
         if not as_json:
@@ -94,7 +89,7 @@ def compare(
         data, target, splits=splits, rows=rows, metric=metric.replace("-", "_"), extra=with_ or (), only=words(only),
         everyone=everyone, groups=groups, time=time, loss=words(loss) or ("logistic",), multiclass=multiclass,
         squash=not no_squash, reading=reading_of(sep, encoding, drop, keep, numeric, nominal), seed=seed, jobs=jobs,
-        data_dir=data_dir, arguments=sys.argv[1:], told=told, progress=_progress,
+        data_dir=data_dir, arguments=sys.argv[1:], told=begin, progress=_progress,
     )  # fmt: skip
     path = str(found.save(page)[0]) if page and not missing else ""
     if as_json:
@@ -103,7 +98,7 @@ def compare(
             say(record)
     else:
         _print_ranking(found.comparison, splits)
-        _print_recalls(found.comparison)
+        _print_mistakes(found.comparison)
         print_suspects(found.rows)
         _print_verdict(found)
         if path:
@@ -126,7 +121,7 @@ def check(
     """List the rows of a table to check: doubtful labels, extreme cells, twins with different labels."""
     from closecall.table.check import check_table
     from closecall.table.output import opened
-    from closecall.table.report import rows_csv, suspect_rows
+    from closecall.table.report import rows_csv, suspect_records
     from closecall.table.table import read
 
     table = read(data, target, reading_of(sep, encoding, drop, keep, numeric, nominal), data_dir=data_dir)
@@ -139,8 +134,8 @@ def check(
         with opened(str(output)) as file:
             file.write(rows_csv(found))
     if as_json:
-        for row in suspect_rows(found):
-            say({"kind": "row", **dict(zip(("why", "row", "label", "said", "score", "detail"), row, strict=True))})
+        for record in suspect_records(found):
+            say(record)
         return
     print_suspects(found, top)
     if output:
@@ -152,28 +147,25 @@ def print_suspects(suspects: Any, top: int = 3) -> None:
     from closecall.table.report import PRECISION, suspect_counts, suspect_rows
 
     out.print("Rows to check", style="bold")
-    table = RichTable(box=None, pad_edge=False)
-    for name in ("row", "has", "why"):
-        table.add_column(name, justify="right" if name == "row" else "left", overflow="fold")
-    for _, row, label, _, _, detail in suspect_rows(suspects, top):
-        table.add_row(*map(plain, (row, label, detail)))
     if len(suspects):
-        out.print(table)
+        rows = [(row, label, detail) for _, row, label, _, _, detail in suspect_rows(suspects, top)]
+        print_grid(("row", "has", "why"), rows, left=(1, 2), overflow="fold")
     out.print(f"{plain(suspect_counts(suspects))}.{f' {PRECISION}' if len(suspects) else ''}\n")
 
 
 def _print_verdict(found: Any) -> None:
-    diagnosis, comparison = found.diagnosis, found.comparison
+    from closecall.table.content import findings, sentence
+
     out.print("What the data shows", style="bold")
-    for finding in (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity):
+    for finding in findings(found.diagnosis):
         out.print(f"  {finding.case:10} {finding.value:6.1%}  {finding.reading}")
     out.print()
-    out.print(f"Verdict: {plain(comparison.text)}.", style="bold")
-    out.print(plain(f"{comparison.reason[0].upper()}{comparison.reason[1:]}."))
+    out.print(f"Verdict: {plain(found.comparison.text)}.", style="bold")
+    out.print(plain(sentence(found.comparison.reason)))
 
 
 def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
-    """The items, with a progress line on an interactive terminal."""
+    """Yield the items, with a progress line on an interactive terminal."""
     if not err.is_terminal:
         yield from items
         return
@@ -184,10 +176,6 @@ def _progress(items: Iterator[Any], total: int) -> Iterator[Any]:
         for item in items:
             bar.advance(task)
             yield item
-
-
-def counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def print_facts(table: Any, console: Console) -> None:
@@ -206,35 +194,27 @@ def print_facts(table: Any, console: Console) -> None:
 
 
 def _print_ranking(found: Any, splits: int) -> None:
-    from closecall.table.content import ends, label
+    from closecall.table.content import written
 
-    ranking, metric = RichTable(box=None, pad_edge=False), found.metric
-    for name in ("", "method", metric.label, "95 % interval", "k", "alpha"):
-        ranking.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    metric, rows = found.metric, []
     for rank, result in enumerate(found.results, 1):
-        low, high = ends(result, found)
-        k, alpha = ("" if math.isnan(value) else f"{value:{form}}" for value, form in zip(
-            (result.k, result.alpha), (".0f", "g"), strict=True))  # fmt: skip
-        value, *interval = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), low, high))
-        name = f"{label(result)}: {found.majority}" if result.family == "majority" else label(result)
-        ranking.add_row(str(rank), plain(name[:40]), value, " - ".join(interval), k, alpha)
-    out.print(ranking)
+        numbers = metric.shown(result.mean), *result.ends(metric)
+        value, *interval = (f"{each:.{metric.rough}f}" for each in numbers)
+        name = f"{result.title}: {found.majority}" if result.family == "majority" else result.title
+        chosen = written(result.k, ".0f"), written(result.alpha)
+        rows.append((rank, name[:40], value, " - ".join(interval), *chosen))
+    print_grid(("", "method", metric.label, "95 % interval", "k", "alpha"), rows, left=(1,), no_wrap=True)
     out.print(
         f"Test {metric.label} over {splits} splits; k (of {found.training_rows} training rows) and alpha = 1/C as "
         "chosen most often.\n"
     )
 
 
-def _print_recalls(found: Any) -> None:
-    """Print the recall of each class for the recommended and the plain model, and small confusion matrices."""
+def _print_mistakes(found: Any) -> None:
+    """Print small confusion matrices and the recall of each class for the recommended and the plain model."""
     from closecall.table.content import mistakes
 
-    for caption, header, lines in mistakes(found)[:2] if len(found.classes) <= 5 else ():
-        table = RichTable(box=None, pad_edge=False)
-        for place, name in enumerate(header):
-            table.add_column(plain(name), justify="right" if place else "left")
-        for line in lines:
-            table.add_row(*map(plain, line))
+    for caption, header, rows in mistakes(found)[:2] if len(found.classes) <= 5 else ():
         out.print(plain(caption), style="bold")
-        out.print(table)
+        print_grid(header, rows)
     out.print()

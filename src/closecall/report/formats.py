@@ -1,16 +1,16 @@
-"""Tables -> CSV, and Markdown that fits 80 columns; names are text in both."""
+"""Tables as CSV, and as Markdown that fits 80 columns; names cannot become formulas or markup."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from .text import WIDTH, escape_markdown, no_formula, paragraph, visible
+from .text import WIDTH, cell, escape_markdown, paragraph
 
 Row = dict[str, Any]
 
@@ -53,30 +53,34 @@ def table_of(
     return Table(name, title, tuple(columns), rows, tuple(records), tuple(notes))
 
 
-def to_csv(table: Table) -> str:
-    """All records, unrounded.
+def write_csv(file: TextIO, rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows as CSV: numbers are unrounded, None and NaN are empty, and text is safe in a spreadsheet."""
+    csv.writer(file, lineterminator="\n").writerows(map(_csv_value, row) for row in rows)
+
+
+def _csv_value(value: object) -> object:
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else repr(float(value))
+    return cell(value) if isinstance(value, str) else value
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV.
 
     Examples
     --------
-    >>> to_csv(Table("t", "T", ("a",), (), ({"a": 1.5, "b": None}, {"a": float("nan"), "b": "x"})))
-    'a,b\\n1.5,\\n,x\\n'
+    >>> csv_text([("a", "b"), (1.5, None), (float("nan"), "=x")])
+    "a,b\\n1.5,\\n,'=x\\n"
     """
     buffer = io.StringIO()
-    names = list(dict.fromkeys(name for record in table.records for name in record))
-    writer = csv.DictWriter(buffer, names, lineterminator="\n")
-    writer.writeheader()
-    for record in table.records:
-        writer.writerow({name: _plain(value) for name, value in record.items()})
+    write_csv(buffer, rows)
     return buffer.getvalue()
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else repr(float(value))
-    if isinstance(value, str):
-        # A name that a spreadsheet would take for a formula is made text.
-        return visible(no_formula(value)).replace("\n", "\\n")
-    return value
+def to_csv(table: Table) -> str:
+    """Return all records of a table as CSV."""
+    names = list(dict.fromkeys(name for record in table.records for name in record))
+    return csv_text([names, *([record.get(name) for name in names] for record in table.records)])
 
 
 def to_markdown(table: Table, width: int = WIDTH) -> str:

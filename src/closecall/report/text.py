@@ -60,6 +60,17 @@ def no_formula(text: str) -> str:
     return text
 
 
+def cell(value: object) -> str:
+    r"""Return a value for a CSV file: unprintable characters are escaped, and nothing is a formula.
+
+    Examples
+    --------
+    >>> cell("=cmd|' /C calc'!A0"), cell("-1"), cell("-a"), cell("yes")
+    ("'=cmd|' /C calc'!A0", '-1', "'-a", 'yes')
+    """
+    return no_formula(shown(value))
+
+
 WIDTH = 80
 
 
@@ -109,23 +120,23 @@ def escape_markdown(text: str) -> str:
     return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text
 
 
-def p_value(p: float) -> str:
-    """A p-value for a table.
+def p_value(p: float, form: str = ".4f") -> str:
+    """Return a p-value for a table.
 
     Examples
     --------
     >>> p_value(0.0312), p_value(1e-9)
     ('0.0312', '< 0.0001')
     """
-    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+    return "< 0.0001" if p < 1e-4 else f"{p:{form}}"
 
 
-def p_words(p: float) -> str:
-    """A p-value in a sentence.
+def p_words(p: float, form: str = ".4f") -> str:
+    """Return a p-value for a sentence.
 
     Examples
     --------
-    >>> p_words(0.0312), p_words(0.0)
-    ('p = 0.0312', 'p < 0.0001')
+    >>> p_words(0.0312), p_words(0.0), p_words(0.0312, ".2g")
+    ('p = 0.0312', 'p < 0.0001', 'p = 0.031')
     """
-    return f"p {p_value(p)}" if p < 1e-4 else f"p = {p_value(p)}"
+    return f"p {'' if p < 1e-4 else '= '}{p_value(p, form)}"

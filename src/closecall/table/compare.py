@@ -1,8 +1,9 @@
-"""Every contender on one table, split by split, all on the same rows.
+"""Run every contender on one table, split by split, all on the same rows.
 
-A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on the training rows.
-The settings of every aggregate are solved in one batch on the training part; the best on the validation part is solved
-again on both, like every other contender. Splits run in separate processes, with one BLAS thread each.
+A split has a training (50 %), a validation (25 %) and a test part (25 %). Preprocessing is fitted on the first two.
+The settings of every aggregate are solved in one batch on the training part; the setting that does best on the
+validation part is solved again on both, like every other contender. Splits run in separate processes, with one BLAS
+thread each.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,21 @@ from closecall.losses import LOSSES
 from closecall.objective import Problem
 from closecall.table.read.sheet import Sheet
 
-from .contenders import MAJORITY, UNSQUASHED, Contender, Entry, line_up, quietly
+from .contenders import (
+    AGGREGATED,
+    CLOSE_K,
+    EXACT_THRESHOLD,
+    MAJORITY,
+    PLAIN,
+    UNSQUASHED,
+    USUAL,
+    Contender,
+    Entry,
+    built_in,
+    contender_of,
+    libraries,
+    quietly,
+)
 from .divide import Order, Parts
 from .measure import METRICS, Metric, log_probabilities, prior_scores, sigmoids, wide
 from .preprocess import Preprocessor
@@ -39,7 +55,7 @@ LEAST = 4
 #: Rows x splits x classes below which processes cost more than they save.
 WORTH = 20_000
 EXACT = "average_exact_intercept"
-#: With the first loss every aggregate is solved, with the others these.
+#: Every aggregate is solved with the first loss, these also with the others.
 EVERY_LOSS = ("average", "close", "close_decay")
 _BLOCK = 1 << 23  # scores in memory at a time
 
@@ -48,10 +64,10 @@ _BLOCK = 1 << 23  # scores in memory at a time
 class ComparePlan:
     """The settings of a comparison.
 
-    The first loss is that of close-k and of every aggregate; `average` and close-k are solved with the others too.
-    ``extra``, ``only`` and ``everyone`` name contenders as in :func:`closecall.table.contenders.line_up`;
-    ``aggregates``: whether the individual aggregates take part, with ``max_iter`` steps; ``jobs`` = 0 means one for
-    each core.
+    The first loss is that of close-k and of every aggregate; `average` and close-k are also solved with the others.
+    ``only`` names the contenders that take part besides those that the verdict needs, ``extra`` additional ones;
+    ``everyone`` adds all that are installed. ``aggregates``: whether the individual aggregates take part, with
+    ``max_iter`` steps; ``jobs`` = 0 means one process per core.
     """
 
     splits: int = 10
@@ -77,16 +93,32 @@ class ComparePlan:
         if self.max_iter < 1:
             raise ValueError(f"--max-iter must be 1 or more, not {self.max_iter}")
 
+    @property
+    def plain(self) -> str:
+        """The contender that close-k is compared with."""
+        return PLAIN.get(self.losses[0], PLAIN["logistic"])[0]
+
     def contenders(self) -> tuple[Contender, ...]:
-        return line_up(self.losses[0], self.multiclass, METRICS[self.metric], self.extra, self.only,
-                       everyone=self.everyone, squashed=self.squashed)  # fmt: skip
+        """Return the contenders, close-k and the plain model first; no package is imported unless it is named."""
+        how = self.losses[0], self.multiclass
+        usual: Sequence[str] = USUAL
+        if self.everyone:
+            usual = [*built_in(*how), *(name for name, trouble in libraries().items() if not trouble)]
+        labels_only = self.metric in ("accuracy", "balanced_accuracy")  # a moved threshold has no other scores
+        unfit = {*(() if self.squashed else (UNSQUASHED,)), *(() if labels_only else (EXACT_THRESHOLD,))}
+        wanted = [CLOSE_K, self.plain, *(self.only or (name for name in usual if name not in unfit)), *self.extra]
+        found = [contender_of(name, *how) for name in wanted if name != AGGREGATED]
+        return tuple({contender.name: contender for contender in found}.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The results of one split: its test rows and the codes of their classes (test rows,), the number of rows of the
-    training part and of both other parts together, the names of the columns of the matrix, and ``trade``: k as a share
-    of the rows with its best value on the validation part, where 1 is the average loss.
+    """The results of one split.
+
+    ``rows`` and ``truth`` (test rows,) are the test rows and the codes of their classes; ``training`` is the size of
+    the training part, ``known`` that of the training and validation parts together. ``trade`` pairs each k, as a share
+    of the rows, with its best value on the validation part; the share 1 is the average loss. ``features`` names the
+    columns of the matrix.
     """
 
     entries: tuple[Entry, ...]
@@ -101,7 +133,7 @@ class Split:
 def run_splits(
     table: Sheet, plan: ComparePlan, order: Order | None = None, contenders: Sequence[Contender] = ()
 ) -> Iterator[Split]:
-    """Yield the results of the splits, one after the other, of the given contenders or those of the plan."""
+    """Yield the results of one split after the other, for the given contenders or those of the plan."""
     check_classes(table, LEAST)
     table = table.parsed()
     order, contenders = order or Order(), contenders or plan.contenders()
@@ -109,30 +141,31 @@ def run_splits(
     divisions = order.divisions(codes, plan.splits, plan.seed)
     work = len(codes) * plan.splits * (int(codes.max()) + 1)
     jobs = min(plan.jobs or ((os.cpu_count() or 1) if work >= WORTH else 1), plan.splits)
-    asked = (delayed(_split)(table, codes, parts, plan, contenders, order) for parts in divisions)
+    split = partial(_split, table, codes, plan, contenders, order)
     if jobs == 1:
-        yield from (_split(table, codes, parts, plan, contenders, order) for parts in divisions)
-        return
-    yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator")(asked)
+        yield from map(split, divisions)
+    else:
+        yield from Parallel(n_jobs=jobs, backend="loky", return_as="generator")(map(delayed(split), divisions))
 
 
 @threadpool_limits.wrap(1)  # type: ignore[untyped-decorator]  # threads of small models wait longer than they work
 def _split(
-    table: Sheet, codes: Array, parts: Parts, plan: ComparePlan, contenders: Sequence[Contender], order: Order
+    table: Sheet, codes: Array, plan: ComparePlan, contenders: Sequence[Contender], order: Order, parts: Parts
 ) -> Split:
-    metric, classes = METRICS[plan.metric], len(np.unique(codes))
-    known = np.concatenate(parts[:2])
-    recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, plan.squashed)
-    pieces = [table.frame.iloc[part] for part in parts]
-    X, plain = [recipe.matrix(piece) for piece in pieces], list[Array]()
-    if plan.squashed and any(contender.name == UNSQUASHED for contender in contenders):
-        other = Preprocessor.fit(table.frame.iloc[known], table.columns, squashed=False)
-        plain = [other.matrix(piece) for piece in pieces]
-    data = SplitData(X, [codes[part] for part in parts], classes, *order.inner(codes, known), plain)
+    metric, known = METRICS[plan.metric], np.concatenate(parts[:2])
+
+    def matrices(squashed: bool) -> tuple[list[Array], tuple[str, ...]]:
+        recipe = Preprocessor.fit(table.frame.iloc[known], table.columns, squashed)
+        return [recipe.matrix(table.frame.iloc[part]) for part in parts], tuple(recipe.names)
+
+    X, features = matrices(plan.squashed)
+    both = plan.squashed and any(contender.name == UNSQUASHED for contender in contenders)
+    plain = matrices(squashed=False)[0] if both else []
+    y, classes = [codes[part] for part in parts], len(np.unique(codes))
+    data = SplitData(X, y, classes, *order.inner(codes, known), plain)
     entries, trade = aggregates(data, plan, metric) if plan.aggregates else ([], ())
     entries += [*quietly(contenders, data, metric), _majority(data, metric)]
-    sizes = len(parts[0]), len(known)
-    return Split(tuple(entries), parts[2], data.y[2], *sizes, trade, tuple(recipe.names))
+    return Split(tuple(entries), parts[2], data.y[2], len(parts[0]), len(known), trade, features)
 
 
 def _majority(data: SplitData, metric: Metric) -> Entry:
@@ -141,7 +174,7 @@ def _majority(data: SplitData, metric: Metric) -> Entry:
 
 
 def problems_of(losses: Sequence[str]) -> list[Problem]:
-    """The grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with the others too.
+    """Return the grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with all losses.
 
     Every second alpha is enough for all but `average`, as in the heats of the search that `fit` runs.
 
@@ -167,7 +200,7 @@ def problems_of(losses: Sequence[str]) -> list[Problem]:
 def aggregates(
     data: SplitData, plan: ComparePlan, metric: Metric
 ) -> tuple[list[Entry], tuple[tuple[float, float], ...]]:
-    """The entry of every (loss, aggregate), also with the threshold of `average` moved, and close-k's values of k."""
+    """Return entries for every (loss, aggregate) and `average` with its threshold moved, and the value of each k."""
     problems, n = problems_of(plan.losses), len(data.y[0])
     problems += [problem for problem in problems if AGGREGATES[problem.aggregate].plain]
     moved = np.arange(len(problems)) >= len(problems_of(plan.losses))
@@ -194,7 +227,7 @@ def aggregates(
 
 
 def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: Options) -> tuple[Array, Array]:
-    """Coefficients (problems, scores, features) and intercepts; ``moved`` ones make the fewest training errors."""
+    """Return coefficients (problems, scores, features) and intercepts; where ``moved``, with the fewest errors."""
     training = check_training(BaseEstimator(), X, y, None, None)
     models = fit_models(training, problems, options)
     intercept = models.intercept.copy()
@@ -203,7 +236,7 @@ def _fitted(X: Array, y: Array, problems: list[Problem], moved: Array, options: 
 
 
 def _values(coef: Array, intercept: Array, data: SplitData, metric: Metric) -> tuple[Array, tuple[Array, Array] | None]:
-    """Values (problems,) on the validation part, and the sigmoids for probabilities, if needed."""
+    """Return values (problems,) on the validation part, and the sigmoids for probabilities, if needed."""
     values, pieces = np.empty(len(coef)), []
     size = max(1, _BLOCK // (len(data.y[1]) * data.classes))
     for begin in range(0, len(coef), size):
@@ -230,14 +263,14 @@ def _trade(loss: str, values: Array, problems: Sequence[Problem], shares: Array)
 
 
 def diagnosis_of(table: Sheet, squashed: bool = True) -> Diagnosis:
-    """The four difficult cases on the whole table."""
+    """Measure the four difficult cases on the whole table."""
     X: Any = Preprocessor.fit(table.frame, table.columns, squashed).matrix(table.frame)
     with threadpool_limits(1):
         return diagnose(X, table.labels.astype(str))
 
 
 def looks_at(problem: Problem, n: int) -> float:
-    """The number of examples, out of n, that a problem's aggregate uses.
+    """Return how many of n examples a problem's aggregate uses.
 
     Examples
     --------

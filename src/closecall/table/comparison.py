@@ -1,4 +1,4 @@
-"""``closecall.compare``: a comparison on a table or file in one call, for the command and for notebooks."""
+"""``closecall.compare``: a comparison on a table or a file in one call, for the command and for notebooks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from closecall.table.read.sheet import Reading, Sheet, sheet_of
 from . import content
 from .check import check_table, opinions_of
 from .compare import LEAST, ComparePlan, diagnosis_of, run_splits
-from .conclude import PLAIN, conclude
-from .contenders import AGGREGATED
+from .conclude import conclude
+from .contenders import AGGREGATED, PLAIN
 from .divide import Order
 from .hints import hints
 from .preprocess import Preprocessor
-from .report import PRECISION, Findings, as_records, facts_of, write
+from .report import PRECISION, Findings, as_records, write
 from .table import check_classes, read
 
-#: Rows to check that a notebook shows.
+#: Number of rows to check that a notebook shows.
 SHOWN = 10
 
 
@@ -34,7 +34,7 @@ class TableComparison(Findings):
 
     @property
     def verdict(self) -> str:
-        """What to use, in one sentence."""
+        """The method to use, in one sentence."""
         return content.sentence(self.comparison.text)
 
     @property
@@ -64,12 +64,12 @@ class TableComparison(Findings):
         return (*self.table.notes, *self.hints)
 
     def records(self) -> list[Row]:
-        """The results as ``closecall compare --json`` prints them, the verdict last."""
-        return as_records(self, facts_of(self.table))
+        """Return the results as ``closecall compare --json`` prints them, the verdict last."""
+        return as_records(self)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the page (``report.html``), the results and the rows to check; returns the paths, page first."""
-        return write(self, Path(path), self.records())
+        """Write the page (``report.html``), the results and the rows to check; return the paths, the page first."""
+        return write(self, Path(path))
 
     def __str__(self) -> str:
         reason = content.sentence(self.comparison.reason)
@@ -79,12 +79,12 @@ class TableComparison(Findings):
         return f"<TableComparison of {self.table.name}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        told = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
         results = self.results.iloc[:, :7].to_html(index=False, float_format=lambda v: f"{v:.2f}", na_rep="")
         suspects = self.rows.head(SHOWN).to_html(index=False, float_format=lambda v: f"{v:.2f}")
         return (
             f"<h3>{html.escape(self.verdict)}</h3><p>{html.escape(content.sentence(self.comparison.reason))}</p>"
-            f"<ul>{told}</ul>{results}<h4>Rows to check, {min(SHOWN, len(self.rows))} of {len(self.rows)}</h4>"
+            f"<ul>{notes}</ul>{results}<h4>Rows to check, {min(SHOWN, len(self.rows))} of {len(self.rows)}</h4>"
             f"{suspects}<p>{html.escape(PRECISION)}</p>"
         )
 
@@ -112,14 +112,14 @@ def compare(
     told: Callable[[Sheet, Sequence[str]], None] | None = None,
     progress: Callable[[Iterator[Any], int], Iterator[Any]] | None = None,
 ) -> TableComparison:
-    """Compare close-k with logistic regression, a forest and boosting on a table, and say what to use.
+    """Compare close-k with logistic regression, a forest and boosting on a table, and recommend one.
 
     Parameters
     ----------
     data : data frame or str
         A table, the path of a CSV, TSV or Parquet file, or the name of a data set.
     target : str
-        The column to predict; by default target, class, label, y or the last.
+        The column to predict; by default the one called target, class, label or y, or the last.
     splits : int
         Number of random splits into training, validation and test parts.
     rows : int
@@ -129,7 +129,7 @@ def compare(
     extra, only, everyone : sequences of str, bool
         Additional contenders, only these, or all of them.
     groups, time : str
-        A column whose values keep rows together, or in order.
+        A column whose equal values keep rows in the same part, or one that puts the rows in order.
     loss : sequence of str
         The first is that of close-k.
     multiclass : str
@@ -137,7 +137,7 @@ def compare(
     squash : bool
         Whether extreme cells are squashed, as by :class:`closecall.SquashingScaler`.
     reading : Reading, optional
-        The types of columns that are not recognised correctly.
+        Corrections for columns that are not recognised correctly.
     seed, jobs : int
         Seed of all random numbers; number of processes, 0 for one per core.
     data_dir : str, optional
@@ -158,7 +158,7 @@ def compare(
     ('close-k', True)
     """
     losses = tuple(dict.fromkeys(loss))
-    solved = everyone or AGGREGATED[0] in only or losses[0] not in PLAIN
+    solved = everyone or AGGREGATED in only or losses[0] not in PLAIN
     plan = ComparePlan(
         splits, losses, multiclass, metric, tuple(extra), tuple(only), everyone, solved, seed=seed, jobs=jobs,
         squashed=squash,

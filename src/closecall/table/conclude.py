@@ -1,6 +1,6 @@
-"""Conclusions from the splits of a comparison: intervals, paired differences, and a plain verdict.
+"""Conclusions from the splits of a comparison: intervals, paired differences and a verdict.
 
-Intervals and tests are Nadeau & Bengio's corrected ones, Holm-adjusted over all questions about this table.
+Intervals and tests are corrected as in Nadeau & Bengio; p-values are adjusted by Holm over all tests of the table.
 """
 
 from __future__ import annotations
@@ -16,29 +16,24 @@ from closecall._names import Array
 from closecall.paired import Units, over_tests, paired
 from closecall.report.formats import signed
 from closecall.report.labels import LABELS
+from closecall.report.text import p_words
 from closecall.stats import POINTS, SIGNIFICANCE, TEST_OVER_TRAIN, corrected_test, holm
 from closecall.table.read.sheet import Sheet
 
 from .compare import EXACT, ComparePlan, Split
-from .contenders import CLOSE_K, MAJORITY, Contender
+from .contenders import CLOSE_K, MAJORITY, PLAIN, Contender
 from .divide import Order
 from .measure import METRICS, Metric, confusion
-
-#: The loss that close-k is used with -> the plain model that it is measured against, and what the verdict calls it.
-PLAIN = {
-    "logistic": ("logistic_regression", "logistic", "plain logistic regression"),
-    "hinge": ("linear_svc", "svm", "a plain linear SVM"),
-}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One method over the splits: test values, higher is better, and the settings that validation chose.
+    """One method over the splits: its test values (higher is better), and the settings that validation chose.
 
     ``method`` is unique among the results; ``loss`` is empty if the method has its own; ``family`` is ``linear``,
     ``aggregate``, ``tree``, ``other`` or ``majority``. ``k``, ``alpha`` (NaN if there are none) and ``setting`` were
-    chosen most often, ``ks`` and ``alphas`` on each split. ``confusion`` (classes, classes) counts the test rows of all
-    splits, true classes by predicted ones; ``ratio`` is that of test rows to training rows.
+    chosen most often, ``ks`` and ``alphas`` on each split. ``confusion`` (true classes, predicted classes) counts the
+    test rows of all splits; ``ratio`` is the number of test rows divided by that of training rows.
     """
 
     method: str
@@ -57,13 +52,21 @@ class Result:
 
     @property
     def mean(self) -> float:
-        """Mean value."""
         return float(np.mean(self.values))
 
     @property
     def half_width(self) -> float:
-        """Half of the 95 % interval, corrected for overlapping splits."""
+        """Half the width of the 95 % interval, corrected for overlapping splits."""
         return half_width(np.array(self.values), self.ratio)
+
+    @property
+    def title(self) -> str:
+        """The label, with the loss unless it is the logistic one."""
+        return {"": self.label, "logistic": self.label}.get(self.loss, f"{self.label} ({self.loss})")
+
+    def ends(self, metric: Metric) -> tuple[float, float]:
+        """Return the ends of the 95 % interval in the units shown to the reader."""
+        return metric.interval(self.mean, self.half_width)
 
     @property
     def recalls(self) -> Array:
@@ -73,7 +76,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method minus another on the same splits: mean, half of its 95 % interval, adjusted p."""
+    """A method minus another on the same splits: mean, half the width of its 95 % interval, adjusted p."""
 
     method: str
     reference: str
@@ -91,6 +94,10 @@ class Difference:
         """Whether the difference is a significant gain."""
         return self.sure and self.mean > 0
 
+    def signed(self, metric: Metric, digits: int) -> list[str]:
+        """Return the mean and the ends of its interval in the units shown to the reader."""
+        return [signed(metric.gain(self.mean + sign * self.half_width), digits) for sign in (0, -1, 1)]
+
 
 @dataclass(frozen=True)
 class Conclusion:
@@ -98,7 +105,7 @@ class Conclusion:
 
     ``verdict`` is ``nothing``, ``close-k``, ``logistic``, ``svm``, ``average``, ``tree`` or ``other``; ``text`` and
     ``reason`` put it into words; ``linear`` is the verdict among linear models, which ``closecall fit`` will train.
-    ``helps`` are the methods significantly better than the ``plain`` model, the largest gain first.
+    ``helps`` lists the methods that are significantly better than the ``plain`` model, the largest gain first.
     """
 
     results: tuple[Result, ...]
@@ -117,17 +124,17 @@ class Conclusion:
 
     @property
     def found(self) -> dict[str, Result]:
-        """The results by method."""
+        """The results, by method."""
         return {result.method: result for result in self.results}
 
     @property
     def over(self) -> dict[str, Difference]:
-        """The tests, as computed by :func:`contest`: the p-values shown everywhere."""
+        """The tests of :func:`contest`, by method; every p-value shown comes from them."""
         return contest(self.found, self.plain)
 
 
 def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
-    """Half of the corrected 95 % interval of a mean of values (splits,), by the ratio of test rows to training rows.
+    """Return half the width of the corrected 95 % interval of the mean of values (splits,).
 
     Examples
     --------
@@ -139,7 +146,7 @@ def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
 
 
 def named(method: str, loss: str) -> str:
-    """The name of a method's result: that of the method, and of the loss unless it is the logistic one.
+    """Return the name of a result: that of the method, followed by the loss unless it is the logistic one.
 
     Examples
     --------
@@ -153,9 +160,7 @@ def conclude(
     table: Sheet, splits: Sequence[Split], plan: ComparePlan, contenders: Sequence[Contender] = (), *, plain: str = "",
     order: Order | None = None,
 ) -> Conclusion:  # fmt: skip
-    """Rank the methods over the splits and say what to use; gains are over ``plain``, by default the model of the first
-    loss.
-    """
+    """Rank the methods and decide which to use; gains are over ``plain``, by default the model of the first loss."""
     loss, metric = plan.losses[0], METRICS[plan.metric]
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     known = {each.name: each for each in contenders or plan.contenders()}
@@ -164,15 +169,15 @@ def conclude(
     usual = PLAIN.get(loss, (named("average", loss), "average", "the plain average of this loss"))
     usual = (plain, *usual[1:]) if plain else usual
     usual = (*usual[:2], usual[2].replace("plain ", "")) if plan.squashed else usual
-    # By the mean, ignoring rounding; in a tie the plain model comes first.
+    # By the mean up to rounding; the plain model wins ties.
     ranked = tuple(sorted(results, key=lambda r: (-round(r.mean, 12), r.method != usual[0], r.family == "aggregate")))
     found = {result.method: result for result in ranked}
     largest = str(classes[counts.argmax()])
     asked = [result for result in results if result.family not in ("aggregate", "majority")]
     learns = clearly_learns(splits, asked, (order or Order()).units(len(table.labels)))
-    verdict, use, text, reason, linear, helps = judge(found, usual, metric, largest, learns)
-    return Conclusion(ranked, verdict, use, text, reason, linear, helps, usual[0], largest, splits[0].training,
-                      tuple(map(str, classes)), metric, loss)  # fmt: skip
+    verdict = judge(found, usual, metric, largest, learns)
+    names = tuple(map(str, classes))
+    return Conclusion(ranked, *verdict, usual[0], largest, splits[0].training, names, metric, loss)
 
 
 def _result(
@@ -198,9 +203,9 @@ def _result(
 
 
 def clearly_learns(splits: Sequence[Split], asked: Sequence[Result], units: Units) -> bool:
-    """Whether, by a row-by-row test, some contender is clearly more accurate than always predicting the largest class.
+    """Test row by row whether some contender is clearly more accurate than always predicting the largest class.
 
-    A few splits cannot show what hundreds of rows can. The level is shared among the contenders.
+    Hundreds of rows can show what a few splits cannot. The level is shared among the contenders.
     """
     total, squares, times = np.zeros((3, len(units.codes)))
     guard = float(stats.norm.isf(SIGNIFICANCE / max(1, len(asked))))
@@ -235,7 +240,7 @@ def _about(method: str) -> str:
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
-    """Each result minus the reference, split by split, with p adjusted over all of them; the reference is left out.
+    """Return each other result minus the reference, split by split, with p adjusted over all of them.
 
     Examples
     --------
@@ -255,9 +260,9 @@ def against(results: Sequence[Result], reference: Result) -> dict[str, Differenc
 
 
 def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
-    """Every contender, and the largest class, against the plain model: one family of questions, adjusted together.
+    """Test every contender, and the largest class, against the plain model, adjusting p over all of these tests.
 
-    Individual aggregates are not contenders: they are never recommended, so they are not tested.
+    Individual aggregates are never recommended, so they are not tested.
     """
     asked = [result for result in found.values() if result.family != "aggregate" or result.method == plain]
     return against(asked, found[plain])
@@ -266,11 +271,9 @@ def contest(found: dict[str, Result], plain: str) -> dict[str, Difference]:
 def judge(
     found: dict[str, Result], plain: tuple[str, str, str], metric: Metric, largest: str, learns: bool = False
 ) -> tuple[str, str, str, str, str, tuple[Difference, ...]]:
-    """The verdict, what to use, both in words, the reason, the linear verdict, and what helps.
+    """Return the verdict, the method to use, the verdict and the reason in words, the linear verdict, and what helps.
 
-    Only contenders are tested, not every aggregate: close-k and average, which give the linear answer, trees, and
-    whatever the user added. An aggregate of the paper that happens to be best is not recommended. ``learns``: whether
-    some contender is known to beat the largest class, whatever the splits show.
+    ``learns``: whether some contender is known to beat the largest class, whatever the splits show.
     """
     over = {name: each for name, each in contest(found, plain[0]).items() if found[name].family != "majority"}
     helps = tuple(sorted((each for each in over.values() if each.helps), key=lambda each: -each.mean))
@@ -280,14 +283,8 @@ def judge(
     beaten = against(asked, found[MAJORITY]) if MAJORITY in found else {}
     if beaten and not learns and not any(each.helps for each in beaten.values()):
         text = f"no model learns anything here: always predicting {largest!r} is as good"
-        return (
-            "nothing",
-            MAJORITY,
-            text,
-            f"no model is significantly better than the largest class; {reason}",
-            linear,
-            (),
-        )
+        reason = f"no model is significantly better than the largest class; {reason}"
+        return "nothing", MAJORITY, text, reason, linear, ()
     if not helps:
         return plain[1], plain[0], linear, reason, linear, ()
     best = found[helps[0].method]
@@ -301,7 +298,7 @@ def judge(
 
 
 def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
-    """The verdict on close-k as trained by `closecall fit`."""
+    """Return the verdict on close-k as trained by `closecall fit`."""
     if gain is None:
         return f"use {plain}"
     if gain.helps:
@@ -314,26 +311,15 @@ def _linear(gain: Difference | None, plain: str, metric: Metric) -> str:
 
 
 def _points(each: Difference, metric: Metric) -> str:
-    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), metric.rough) for sign in (0, -1, 1))
+    mean, low, high = each.signed(metric, metric.rough)
     return f"{mean} {metric.unit} ({low} to {high})"
 
 
 def _reason(over: dict[str, Difference], found: dict[str, Result], plain: str, metric: Metric) -> str:
     ranked = sorted(over.values(), key=lambda each: -each.mean)
     words = [
-        f"{found[each.method].label} {_points(each, metric)}, {p_value(each.p)}" if each.mean or each.half_width
+        f"{found[each.method].label} {_points(each, metric)}, {p_words(each.p, '.2g')}" if each.mean or each.half_width
         else f"{found[each.method].label} no difference"
         for each in ranked[:4]
     ]  # fmt: skip
     return f"over {plain}, largest first: {'; '.join(words)}" if words else f"only {plain} took part"
-
-
-def p_value(p: float) -> str:
-    """A p-value in words.
-
-    Examples
-    --------
-    >>> p_value(0.0312), p_value(1e-9), p_value(0.0), p_value(1.0)
-    ('p = 0.031', 'p < 0.0001', 'p < 0.0001', 'p = 1')
-    """
-    return f"p = {p:.2g}" if p >= 1e-4 else "p < 0.0001"

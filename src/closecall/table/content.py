@@ -1,4 +1,4 @@
-"""The results of a comparison -> plain records for its page and the terminal, with the details of close-k."""
+"""The results of a comparison as plain records for its page and the terminal, with details of close-k."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from closecall.linear import Diagnosis
-from closecall.report.formats import Row, signed
+from closecall.linear.diagnosis import Diagnosis, Finding
+from closecall.report.formats import Row
+from closecall.report.text import p_words
 from closecall.table.read.columns import COMMA, CONTINENTAL, EITHER, KINDS, PAIR, PLAIN, THOUSANDS, texts
 from closecall.table.read.sheet import Sheet
 
 from .compare import Split
-from .conclude import Conclusion, Difference, Result, against, half_width, p_value
+from .conclude import Conclusion, Difference, against, half_width
 from .contenders import CLOSE_K, MAJORITY, Entry
 from .measure import Metric
 
-#: Column of the result table -> how its numbers are written; the others are text.
+#: Numeric columns of the result table -> their format; the others are text.
 FORMATS = {"value": ".2f", "low": ".2f", "high": ".2f", "gain": "+.2f", "p": ".2g", "k / n": ".3f", "alpha": "g"}
 FORMS = {PLAIN: "", COMMA: "decimal comma", THOUSANDS: "marks, thousands", CONTINENTAL: "marks, decimal comma",
          **dict.fromkeys(PAIR, "pairs")}  # fmt: skip
-#: What is said of each column.
+#: The header of the table that describes the columns.
 DESCRIBED = ("column", "read as", "missing", "different", "such as", "remark")
-#: How many methods a sentence names, columns the page lists, and classes a confusion matrix has.
+#: The largest number of methods in a sentence, of columns on the page, and of classes in a confusion matrix.
 SHOWN, LISTED, CLASSES = 5, 300, 12
+#: The number of coefficients and close calls listed, and of columns shown for each close call.
+COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
 
 
 def cards(comparison: Conclusion) -> list[Row]:
-    """The summary: close-k against the plain model, the best of all, and the largest class."""
-    found, plain = comparison.found, comparison.found[comparison.plain]
-    over = comparison.over
-    cards = [_card(f"close-k over {label(plain)}", over[CLOSE_K], comparison)] if CLOSE_K in over else []
+    """Return the summary: close-k and the best trees against the plain model, and the best method of all."""
+    found, over = comparison.found, comparison.over
+    plain = found[comparison.plain].title
+    cards = [_card(f"close-k over {plain}", over[CLOSE_K], comparison)] if CLOSE_K in over else []
     trees = [each for name, each in over.items() if found[name].family == "tree"]
     if trees:
         best = max(trees, key=lambda each: each.mean)
-        cards.append(_card(f"{found[best.method].label} over {label(plain)}", best, comparison))
+        cards.append(_card(f"{found[best.method].label} over {plain}", best, comparison))
     return [*cards, _best(comparison)]
 
 
@@ -46,60 +49,44 @@ def _card(heading: str, each: Difference, comparison: Conclusion) -> Row:
     tally = [int((first > second).sum()), int((first == second).sum()), int((first < second).sum())]
     outcome = "level" if not each.sure else "ahead" if each.mean > 0 else "behind"
     words = {"level": "No clear difference", "ahead": "A clear gain", "behind": "Clearly worse"}[outcome]
-    mean, low, high = (signed(metric.gain(each.mean + sign * each.half_width), metric.digits) for sign in (0, -1, 1))
+    mean, low, high = each.signed(metric, metric.digits)
     return {
         "heading": heading, "number": mean,
         "unit": f"{metric.unit} of {metric.name.replace('_', ' ')}",
         "outcome": outcome, "tally": list(zip(("won", "tied", "lost"), tally, strict=True)),
         "sentences": [
-            f"{words}: 95 % interval {low} to {high}, {p_value(each.p)} (corrected paired t-test, Holm).",
+            f"{words}: 95 % interval {low} to {high}, {p_words(each.p, '.2g')} (corrected paired t-test, Holm).",
             f"Better on {tally[0]} of {len(first)} splits, equal on {tally[1]}, worse on {tally[2]}.",
         ],
     }  # fmt: skip
 
 
 def _best(comparison: Conclusion) -> Row:
-    metric = comparison.metric
-    best, *_ = comparison.results
+    metric, (best, *_) = comparison.metric, comparison.results
     close = {each.method for each in against(comparison.results, best).values() if not each.sure}
-    near = [label(result) for result in comparison.results if result.method in close]
-    told = f"{', '.join(near[:SHOWN])}" + (f" and {len(near) - SHOWN} more" if len(near) > SHOWN else "")
-    majority = comparison.found[MAJORITY]
-    (low, high), d = ends(best, comparison), metric.digits
+    near = [result.title for result in comparison.results if result.method in close]
+    more = f" and {len(near) - SHOWN} more" if len(near) > SHOWN else ""
+    majority = comparison.found[MAJORITY].mean
+    number, low, high, always = (
+        f"{each:.{metric.digits}f}" for each in (metric.shown(best.mean), *best.ends(metric), metric.shown(majority))
+    )
     return {
-        "heading": f"Best of all: {label(best)}", "number": f"{metric.shown(best.mean):.{d}f}",
+        "heading": f"Best of all: {best.title}", "number": number,
         "unit": f"mean test {metric.label}", "outcome": "", "tally": None,
         "sentences": [
-            f"95 % interval {low:.{d}f} to {high:.{d}f}; always {comparison.majority!r}: "
-            f"{metric.shown(majority.mean):.{d}f}.",
-            f"Not clearly worse: {told}." if near else "All others are significantly worse.",
+            f"95 % interval {low} to {high}; always {comparison.majority!r}: {always}.",
+            f"Not clearly worse: {', '.join(near[:SHOWN])}{more}." if near else "All others are significantly worse.",
         ],
     }  # fmt: skip
 
 
-def ends(result: Result, comparison: Conclusion) -> tuple[float, float]:
-    """The 95 % interval for display, clipped to possible values."""
-    metric = comparison.metric
-    low, high = sorted(metric.shown(result.mean + sign * result.half_width) for sign in (-1, 1))
-    return max(low, 0.0), min(high, 100.0) if metric.factor == 100 else high
-
-
-def label(result: Result) -> str:
-    """A result in words, with its loss unless it is the usual one."""
-    return {"": result.label, "logistic": result.label}.get(result.loss, f"{result.label} ({result.loss})")
-
-
-def family(result: Result) -> str:
-    """What kind of method it is, as in :data:`closecall.table.figures.FAMILIES`."""
-    return "close-k" if result.method == CLOSE_K else {"majority": "no model"}.get(result.family, result.family)
-
-
 def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """Every method over the splits: summaries, best first, and single splits."""
+    """Return every method over the splits: summaries, best first, and single splits."""
     summaries, splits, metric = [], [], comparison.metric
     for result in comparison.results:
-        same = {"method": label(result), "family": family(result)}
-        low, high = ends(result, comparison)
+        family = {"majority": "no model"}.get(result.family, result.family)
+        same = {"method": result.title, "family": "close-k" if result.method == CLOSE_K else family}
+        low, high = result.ends(metric)
         summaries.append({**same, "mean": metric.shown(result.mean), "low": low, "high": high})
         chosen = zip(result.values, result.ks, result.alphas, strict=True)
         splits += [
@@ -109,38 +96,38 @@ def spread(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
     return summaries, splits
 
 
-def written(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:g}"
+def written(value: float, form: str = "g") -> str:
+    """Return a number as text; NaN is empty."""
+    return "" if math.isnan(value) else f"{value:{form}}"
 
 
 def moves(comparison: Conclusion) -> tuple[list[Row], list[Row]]:
-    """The contenders (not every aggregate) minus the plain model: summaries, best first, and single splits."""
-    reference, metric = comparison.found[comparison.plain], comparison.metric
-    asked = [result for result in comparison.results if result.family != "aggregate"]
-    lowest = min(result.mean for result in asked if result.family != "majority")
-    # Far below all others, the largest class would only squeeze them together.
-    asked = [result for result in asked if result.family != "majority" or result.mean > lowest - 0.1]
-    over = comparison.over
-    found = {result.method: over[result.method] for result in asked if result.method in over}
-    summaries = [
-        {"method": label(comparison.found[each.method]), "mean": metric.gain(each.mean),
-         "low": metric.gain(each.mean - each.half_width), "high": metric.gain(each.mean + each.half_width), "p": each.p}
-        for each in found.values()
-    ]  # fmt: skip
-    splits = [
-        {"method": label(comparison.found[method]), "split": split, "difference": metric.gain(first - second)}
-        for method in found
-        for split, (first, second) in enumerate(zip(comparison.found[method].values, reference.values, strict=True), 1)
-    ]
+    """Return the contenders minus the plain model: summaries, best first, and single splits."""
+    found, metric = comparison.found, comparison.metric
+    lowest = min(result.mean for result in comparison.results if result.family not in ("majority", "aggregate"))
+    summaries, splits = list[Row](), list[Row]()
+    for result in comparison.results:
+        # If the largest class is much worse than all others, it would only squeeze them together.
+        hidden = result.family == "majority" and result.mean <= lowest - 0.1
+        each = comparison.over.get(result.method)
+        if each is None or hidden or result.family == "aggregate":
+            continue
+        mean, low, high = (metric.gain(each.mean + sign * each.half_width) for sign in (0, -1, 1))
+        summaries.append({"method": result.title, "mean": mean, "low": low, "high": high, "p": each.p})
+        pairs = zip(result.values, found[comparison.plain].values, strict=True)
+        splits += [
+            {"method": result.title, "split": split, "difference": metric.gain(first - second)}
+            for split, (first, second) in enumerate(pairs, 1)
+        ]
     return summaries, splits
 
 
 def rows(comparison: Conclusion) -> list[Row]:
-    """The result table, with p if there was a test."""
+    """Return the result table, with p if there was a test."""
     over, plain, metric = comparison.over, comparison.found[comparison.plain], comparison.metric
     found = []
     for result in comparison.results:
-        asked, (low, high) = over.get(result.method), ends(result, comparison)
+        asked, (low, high) = over.get(result.method), result.ends(metric)
         found.append({
             "method": result.label, "loss": result.loss, "value": metric.shown(result.mean), "low": low, "high": high,
             "gain": None if result is plain else metric.gain(round(result.mean - plain.mean, 12)),
@@ -153,7 +140,7 @@ def rows(comparison: Conclusion) -> list[Row]:
 
 
 def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """Confusion matrices of the recommended and the plain model: caption, header, and rows that end with the recall."""
+    """Return confusion matrices of the recommended and the plain model: caption, header, and rows with the recall."""
     methods = dict.fromkeys([comparison.use, comparison.plain, CLOSE_K])
     kept = comparison.classes[:CLASSES]
     found = []
@@ -163,26 +150,30 @@ def mistakes(comparison: Conclusion) -> list[tuple[str, tuple[str, ...], list[tu
             (name, *(f"{int(count)}" for count in result.confusion[code, : len(kept)]), f"{result.recalls[code]:.1%}")
             for code, name in enumerate(kept)
         ]
-        found.append((label(result), header, lines))
+        found.append((result.title, header, lines))
     return found
 
 
 def sentence(text: str) -> str:
-    """Words as a sentence."""
+    """Return a text with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
+def findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
+    """Return the four difficult cases of the paper."""
+    return diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity
+
+
 def cases(diagnosis: Diagnosis) -> list[Row]:
-    """The four difficult cases."""
-    findings = (diagnosis.imbalance, diagnosis.easy, diagnosis.outliers, diagnosis.ambiguity)
+    """Return the four difficult cases for the page."""
     return [
         {"name": f.case, "value": f"{min(max(f.value, 0), 1):.4f}", "number": f"{f.value:.1%}", "reading": f.reading}
-        for f in findings
+        for f in findings(diagnosis)
     ]
 
 
 def reading(table: Sheet) -> str:
-    """The classes, and how missing values are treated."""
+    """Describe the classes, and how missing values are treated."""
     counts = Counter(map(str, table.labels)).most_common()
     listed = ", ".join(f"{name} ({count})" for name, count in counts[:12])
     more = f" and {len(counts) - 12} more" if len(counts) > 12 else ""
@@ -192,7 +183,7 @@ def reading(table: Sheet) -> str:
 
 
 def described(table: Sheet) -> list[tuple[str, ...]]:
-    """A row for each column of the table: how it was read, or why it was left out."""
+    """Return a row for each column of the table: how it was read, or why it was left out."""
     used = {column.name: column for column in table.columns}
     found: list[tuple[str, ...]] = []
     names = [str(name) for name in table.frame.columns]
@@ -220,16 +211,12 @@ def _remarks(name: str, kind: str, notes: Sequence[str]) -> str:
     return "; ".join(remarks or (["left out as requested"] if kind == "left out" else []))
 
 
-#: How many coefficients and close calls are listed, and columns of each close call.
-COEFFICIENTS, CALLS, COLUMNS = 15, 12, 6
-
-
 def _entry(split: Split) -> Entry:
     return next(entry for entry in split.entries if entry.method == CLOSE_K)
 
 
 def trade(splits: Sequence[Split], metric: Metric) -> list[Row]:
-    """The value of each k on the validation parts, with the best alpha."""
+    """Return the value of each k on the validation parts, with the best alpha."""
     tables = [dict(split.trade) for split in splits]
     shares = [share for share in tables[0] if all(share in table for table in tables)]
     return [
@@ -241,10 +228,10 @@ def trade(splits: Sequence[Split], metric: Metric) -> list[Row]:
 
 
 def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
-    """Coefficients (of scaled columns) on every split with their 95 % interval over the splits, the largest first.
+    """Return the coefficients (of scaled columns) on every split and their 95 % intervals, the largest first.
 
-    A category missing from a split has the coefficient 0 there. With more than two classes, each class has its own
-    coefficient.
+    A category that is missing from a split has the coefficient 0 there. With more than two classes, each class has its
+    own coefficient.
     """
     values: dict[str, list[float]] = {}
     for number, split in enumerate(splits):
@@ -270,11 +257,10 @@ def coefficients(splits: Sequence[Split], classes: Sequence[str]) -> list[Row]:
 def close_calls(
     table: Sheet, splits: Sequence[Split], classes: Sequence[str]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The rows about which close-k is least certain out of sample, and the columns that matter most for them: header,
-    rows.
+    """Return the header and the rows about which close-k is least certain out of sample.
 
-    A row has its number in the table (from 1, without the header line), the class, the predictions and their counts,
-    the lead (of the winner over the runner-up, relative to the median of its split), and the columns of largest weight.
+    A row has its number in the table (from 1, without the header line), its class, the most frequent prediction, the
+    lead of the winner over the runner-up relative to the median of the split, and the columns with the largest weights.
     """
     leads: dict[int, list[tuple[float, int]]] = {}
     for split in splits:
@@ -303,7 +289,7 @@ def close_calls(
 
 
 def _telling(table: Sheet, splits: Sequence[Split]) -> list[str]:
-    """Columns of the table by the total weight of their encoded columns."""
+    """Return the columns of the table with the largest total weight of their encoded columns."""
     weight: dict[str, float] = {column.name: 0.0 for column in table.columns}
     for split in splits:
         coef = _entry(split).coef

@@ -1,4 +1,4 @@
-"""The held-out performance of the model of ``closecall fit``, and why it was chosen, in sentences."""
+"""The held-out performance of the model of ``closecall fit``, and the reason for its choice."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from closecall.table.read.sheet import Sheet
 
 from .compare import LEAST, ComparePlan, run_splits
 from .conclude import Conclusion, Result, conclude
-from .contenders import MAJORITY, built_in, peer_of
+from .contenders import MAJORITY, contender_of
 from .divide import Order
 from .measure import Metric
 from .train import FITTED, How, contender
 
-#: Rows from which the splits of an estimate are worth processes of their own.
+#: Number of rows from which the splits of an estimate run in separate processes.
 LARGE = 20_000
 
 
@@ -32,33 +32,29 @@ class Estimate:
     majority: Result
     conclusion: Conclusion
 
-    def lines(self) -> list[str]:
-        """The estimate in words."""
-        metric, splits = self.conclusion.metric, len(self.model.values)
-        words = [f"{self._shown(self.model)} {self.model.label}"]
-        if self.plain.method != self.model.method and self.plain.label != self.model.label:
-            words.append(f"{self._shown(self.plain)} {self.plain.label}")
+    def words(self) -> str:
+        """Return the estimate as a sentence."""
+        metric, words = self.conclusion.metric, []
+        distinct = {result.label: result for result in (self.plain, self.model)}
+        for result in reversed(distinct.values()):
+            mean, low, high = (f"{each:.{metric.rough}f}" for each in (metric.shown(result.mean), *result.ends(metric)))
+            words.append(f"{mean} ({low} to {high}) {result.label}")
         words.append(f"{metric.shown(self.majority.mean):.{metric.rough}f} always {self.conclusion.majority!r}")
-        return [f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"]
-
-    def _shown(self, result: Result) -> str:
-        from .content import ends
-
-        (low, high), metric = ends(result, self.conclusion), self.conclusion.metric
-        return f"{metric.shown(result.mean):.{metric.rough}f} ({low:.{metric.rough}f} to {high:.{metric.rough}f})"
+        splits = len(self.model.values)
+        return f"cross-validated {metric.label}, {splits} splits, 95 % intervals: {'; '.join(words)}"
 
     def record(self) -> Row:
-        """The estimate for programs."""
+        """Return the estimate for programs."""
         metric = self.conclusion.metric
         found: Row = {"metric": metric.name, "splits": len(self.model.values)}
         for name, result in (("model", self.model), ("plain", self.plain), ("majority", self.majority)):
-            low, high = sorted(metric.plain(result.mean + sign * result.half_width) for sign in (-1, 1))
-            found[name] = {"label": result.label, "mean": metric.plain(result.mean), "low": low, "high": high}
+            ends = metric.record(result.mean, result.half_width)
+            found[name] = {"label": result.label, "mean": metric.plain(result.mean), **ends}
         return found
 
 
 def why_none(table: Sheet, splits: int, order: Order) -> str:
-    """Why a model cannot be evaluated on held-out rows; empty if it can, or if this was not requested."""
+    """Return why a model cannot be evaluated on held-out rows; empty if it can, or if no estimate was requested."""
     if splits >= 2 and order.few:
         return f"no estimate: {order.few} groups are too few for an error, {FEWEST} are needed"
     rare, count = min(Counter(map(str, table.labels)).items(), key=lambda each: each[1])
@@ -67,27 +63,24 @@ def why_none(table: Sheet, splits: int, order: Order) -> str:
     return f"no estimate: the class {rare!r} has {count} rows, and {LEAST} are needed to test the model"
 
 
-def estimate(
-    table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0, squashed: bool = True
-) -> Estimate | None:
-    """Evaluate a model next to logistic regression and the largest class; None if not requested (fewer than two splits)
-    or a class is too rare.
+def estimate(table: Sheet, model: str, how: How, order: Order, splits: int, seed: int = 0) -> Estimate | None:
+    """Evaluate a model next to logistic regression and the largest class.
+
+    None if not requested (fewer than two splits) or not possible; see :func:`why_none`.
     """
     if splits < 2 or why_none(table, splits, order):
         return None
-    base = peer_of(how.loss)
     jobs = 0 if len(table.labels) >= LARGE else 1
-    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, aggregates=False, seed=seed, jobs=jobs,
-                       squashed=squashed)  # fmt: skip
-    contenders = (contender(model, how), built_in(how.loss, how.multiclass)[base])
+    plan = ComparePlan(splits, (how.loss,), how.multiclass, how.metric, seed=seed, jobs=jobs, squashed=how.squashed)
+    contenders = (contender(model, how), contender_of(plan.plain))
     found = list(run_splits(table, plan, order, contenders))
-    conclusion = conclude(table, found, plan, contenders, plain=base, order=order)
-    by_name = conclusion.found
-    return Estimate(by_name[FITTED], by_name[base], by_name[MAJORITY], conclusion)
+    conclusion = conclude(table, found, plan, contenders, plain=plan.plain, order=order)
+    fitted, plain, majority = (conclusion.found[name] for name in (FITTED, plan.plain, MAJORITY))
+    return Estimate(fitted, plain, majority, conclusion)
 
 
 def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
-    """One sentence on what was chosen, and why; the search used that metric."""
+    """Return a sentence on the chosen setting and the reason; ``metric`` is that of the search."""
     setting = getattr(classifier, "setting_", "")
     if not isinstance(classifier, LinearClassifier):
         return f"chosen: {type(classifier).__name__} as requested by --model {model}, {setting}"
@@ -96,8 +89,8 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
         kind = classifier.aggregate.replace("_", " ")
         words = f"chosen: {kind} of the {classifier.loss} loss with {counts}, as requested by --model {model}"
         return f"{words}; {setting}" if setting else words
-    taken = classifier.best_params_
-    kind = classifier.aggregate_.replace("_", " ") + (", exact intercept" if taken["exact_intercept"] else "")
+    exact = classifier.best_params_["exact_intercept"]
+    kind = classifier.aggregate_.replace("_", " ") + (", exact intercept" if exact else "")
     if classifier.k_ < classifier.n_training_mass_:
         counts = f"k = {classifier.k_:g} of {classifier.n_training_mass_:g} rows, {counts}"
     steps = classifier.guard_report_["comparisons"]
@@ -116,10 +109,6 @@ def chosen_words(classifier: Any, model: str, metric: Metric) -> str:
 
 
 def _kind(setting: Row) -> str:
-    name = str(setting["aggregate"]).replace("_", " ")
-    form = (
-        "multinomial logistic regression"
-        if setting["multiclass"] == "softmax" and get_aggregate(setting["aggregate"]).plain
-        else name
-    )
-    return f"{form}, exact intercept" if setting["exact_intercept"] else form
+    softmax = setting["multiclass"] == "softmax" and get_aggregate(setting["aggregate"]).plain
+    name = "multinomial logistic regression" if softmax else str(setting["aggregate"]).replace("_", " ")
+    return f"{name}, exact intercept" if setting["exact_intercept"] else name

@@ -84,7 +84,8 @@ class Metric:
 
     ``value`` takes codes of the true classes (samples,) and scores (..., samples, classes), and returns values (...);
     higher is better. ``factor`` converts a value to the one displayed, with ``digits`` decimals and differences in
-    ``unit``; ``probabilities``: whether scores must be logarithms of probabilities.
+    ``unit``; ``probabilities``: whether scores must be log probabilities; ``scoring`` is scikit-learn's name of the
+    metric.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Metric:
     unit: str = "points"
     probabilities: bool = False
     digits: int = 2
+    scoring: str | None = None
 
     @property
     def least(self) -> float:
@@ -117,15 +119,25 @@ class Metric:
         """A difference of values in the units shown to the reader: higher is better."""
         return abs(self.factor) * value
 
+    def interval(self, mean: float, half_width: float) -> tuple[float, float]:
+        """The ends of an interval in the units shown to the reader, clipped to possible values."""
+        low, high = sorted(self.shown(mean + sign * half_width) for sign in (-1, 1))
+        return max(low, 0.0), min(high, 100.0) if self.factor == 100 else high
+
+    def record(self, mean: float, half_width: float) -> dict[str, float]:
+        """The ends of an interval for programs."""
+        low, high = sorted(self.plain(mean + sign * half_width) for sign in (-1, 1))
+        return {"low": low, "high": high}
+
 
 METRICS = {
     each.name: each
     for each in (
         Metric("accuracy", "accuracy (%)", _accuracy),
-        Metric("balanced_accuracy", "balanced accuracy (%)", _balanced),
-        Metric("f1", "F1, mean over the classes (%)", _f1),
-        Metric("log_loss", "log loss", _log_loss, -1.0, "nats", probabilities=True, digits=4),
-        Metric("auc", "AUC (%)", _auc),
+        Metric("balanced_accuracy", "balanced accuracy (%)", _balanced, scoring="balanced_accuracy"),
+        Metric("f1", "F1, mean over the classes (%)", _f1, scoring="f1_macro"),
+        Metric("log_loss", "log loss", _log_loss, -1.0, "nats", True, 4, "neg_log_loss"),
+        Metric("auc", "AUC (%)", _auc, scoring="roc_auc_ovr"),
     )
 }
 

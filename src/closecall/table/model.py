@@ -1,6 +1,6 @@
 """Preprocessing and classifier as one model, saved in one file without pickle.
 
-The recipe of the preprocessing is plain data and a fitted attribute of the classifier, so
+The preprocessing is plain data, stored as a fitted attribute of the classifier, so
 :mod:`closecall.linear.persistence` saves and checks both together.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,23 +23,25 @@ from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 
 from . import keep
+from .divide import Order
 from .measure import wide
 from .preprocess import Preprocessor, Step, finite
+from .train import How, train
 from .tuning import scores_of
 
 T = TypeVar("T")
 FORMAT = 1
-#: This many values, none of them a number, mean that a column is a different one.
+#: If at least this many values of a numeric column are given and none is a number, it is a different column.
 FEW = 3
-#: Rows by which a model knows what it has learnt from.
+#: Number of training rows that a model remembers.
 REMEMBERED = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class TableModel:
-    """A fitted model of tables: how to read the columns, and the classifier, whose classes are the labels as text.
+    """A fitted model of tables: how to read the columns, and a classifier whose classes are the labels as text.
 
-    ``seen`` (rows,) of uint64 are marks of training rows: the smallest of those that occur once among them.
+    ``seen`` (rows,) of uint64 holds marks of training rows: the smallest of those that occur only once.
     """
 
     target: str
@@ -49,37 +51,31 @@ class TableModel:
 
     @classmethod
     def fit(
-        cls, table: Sheet, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
-        metric: str = "accuracy", order: Any = None, squashed: bool = True,
-    ) -> TableModel:  # fmt: skip
+        cls, table: Sheet, model: str = "close_k", how: How | None = None, order: Order | None = None
+    ) -> TableModel:
         """Fit the preprocessing and a model of :data:`closecall.table.train.MODELS` to a table.
 
-        The folds of a search keep the groups or times of ``order`` apart; ``squashed``: whether extreme cells are
-        squashed.
+        The folds of a search keep the groups or times of ``order`` apart.
         """
-        from .train import How, train  # late: what it offers is built on this module
-
-        recipe = Preprocessor.fit(table.frame, table.columns, squashed)
+        how = how or How()
+        recipe = Preprocessor.fit(table.frame, table.columns, how.squashed)
         X, y = recipe.matrix(table.frame), np.asarray(table.labels, dtype=str)
-        rows, cv, groups = np.arange(len(y)), None, None
+        rows = np.arange(len(y))
         if order is not None and order.kind:
             rows = np.argsort(order.values, kind="stable") if order.kind == "time" else rows
             cv, groups = order.inner(np.unique(y, return_inverse=True)[1], rows)
-        fitted = train(model, X[rows], y[rows], How(loss, multiclass, metric, cv, groups))
+            how = replace(how, cv=cv, groups=groups)
         marks, times = np.unique(marks_of(X, y), return_counts=True)
-        return cls(table.target, recipe, fitted, marks[times == 1][:REMEMBERED])
+        return cls(table.target, recipe, train(model, X[rows], y[rows], how), marks[times == 1][:REMEMBERED])
 
     @property
     def linear(self) -> bool:
-        """Whether its scores are sums over the columns."""
+        """Whether the scores are sums over the columns."""
         return isinstance(self.classifier, LinearClassifier)
 
     @property
     def coefficients(self) -> list[dict[str, Any]]:
-        """Every coefficient by name, the largest first: for one standard deviation, and for one unit of the column.
-
-        None if the model is not linear.
-        """
+        """Every coefficient by name, the largest first, per standard deviation and per unit; empty if not linear."""
         if not self.linear:
             return []
         classes = self.classifier.classes_.tolist()
@@ -92,7 +88,7 @@ class TableModel:
         return sorted(found, key=lambda each: -abs(each["coefficient"]))
 
     def learnt_from(self, frame: Any, labels: Array) -> tuple[int, int]:
-        """How many labelled rows of a frame can be compared with the marks of the training rows, and how many match."""
+        """Count the labelled rows that can be compared with the marks of the training rows, and those that match."""
         if not len(self.seen) or not len(frame):
             return 0, 0
         marks = marks_of(self.recipe.matrix(frame), labels.astype(str))
@@ -101,7 +97,7 @@ class TableModel:
 
     @np.errstate(over="ignore", invalid="ignore")
     def probabilities(self, frame: Any) -> Array:
-        """Calibrated probabilities (rows, classes); an error if ``fit`` did not calibrate."""
+        """Return calibrated probabilities (rows, classes); an error if the classifier has none."""
         if not hasattr(self.classifier, "predict_proba"):
             why = "it was fitted by an earlier release" if self.linear else "its classifier has none"
             raise DataError(f"the model has no probabilities: {why}; fit it again, for example with --model close_k")
@@ -111,12 +107,12 @@ class TableModel:
 
     @np.errstate(over="ignore", invalid="ignore")
     def predict(self, frame: Any, strange: Counter[str] | None = None) -> tuple[Array, Array]:
-        """Labels (rows,) and scores (rows,): the score of the second of two classes, or the winner's lead."""
+        """Return labels and scores (rows,): the score of the second of two classes, or the winner's lead."""
         if not len(frame):
             return np.empty(0, dtype=str), np.empty(0)
         X = self.recipe.matrix(frame, strange)
         if self.linear:
-            # As objects: a long label is there once, however many rows have it.
+            # As objects, so a long label is stored once, however many rows have it.
             scores, classes = self.classifier.decision_function(X), self.classifier.classes_.astype(object)
             labels = classes[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)]
         else:
@@ -129,13 +125,13 @@ class TableModel:
 
     @np.errstate(over="ignore", invalid="ignore")
     def scores(self, X: Array) -> Array:
-        """Scores (rows,) of the second of two classes, or (rows, classes), of any classifier: logarithms of its odds or
-        probabilities if it has any."""
+        """Return scores (rows,) of the second of two classes, or (rows, classes); log odds or log probabilities, if the
+        classifier has probabilities."""
         found = wide(scores_of(self.classifier, X)[0])
         return finite(found[:, 1] - found[:, 0] if found.shape[1] == 2 else found, "scores")
 
     def check_numbers(self, frame: Any, strange: Counter[str]) -> None:
-        """Raise an error if a column of numbers or dates contains none: it is then not the column of training."""
+        """Raise an error if a column of numbers or dates contains none, as then it is not the training column."""
         for step in self.recipe.steps:
             name = step.column.name
             if step.levels or strange[name] < FEW:
@@ -148,7 +144,7 @@ class TableModel:
                 )
 
     def check(self, names: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-        """Notes on unused columns (except those ``known``); raises an error that names missing ones."""
+        """Return notes on unused columns (except those ``known``); raise an error that names missing ones."""
         wanted = [step.column.name for step in self.recipe.steps]
         new = [name for name in names if name not in (*wanted, *known, self.target)]
         missing = [name for name in wanted if name not in names]
@@ -162,8 +158,8 @@ class TableModel:
         return (f"columns the model does not use: {quoted(new)}",) if new else ()
 
     def to_sklearn(self) -> Any:
-        """The fitted model as a scikit-learn Pipeline for data frames; see :mod:`closecall.table.deploy`."""
-        from .deploy import to_pipeline  # late: it is built on this module
+        """Return the fitted model as a scikit-learn Pipeline for data frames; see :mod:`closecall.table.deploy`."""
+        from .deploy import to_pipeline  # late: it imports this module
 
         return to_pipeline(self)
 
@@ -205,26 +201,31 @@ class TableModel:
         if not isinstance(given, dict) or given.get("format") != FORMAT:
             raise DataError(f"{os.fspath(path)!r} was not written by 'closecall fit' of this release; fit it again")
         try:
-            steps = tuple(_stored_step(*each) for each in given["steps"])
-            bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
-            recipe = Preprocessor(steps, given["mean"], given["scale"], bound or np.inf)
-            width = (sum(step.width for step in steps),)
-            fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
-            fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
-            fits = fits and recipe.bound > 0 and bool(np.isfinite([recipe.mean, recipe.scale]).all())
-            fits = fits and bool((recipe.scale > 0).all())
-            target = _is(str, given["target"])
-            seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
-            fits = fits and seen.dtype == np.uint64 and seen.ndim == 1
-        except (LookupError, TypeError, ValueError, AttributeError):
-            fits = False
-        if not fits:
-            raise DataError(f"{os.fspath(path)!r}: its preprocessing does not match its classifier; fit it again")
-        return cls(target, recipe, classifier, seen)
+            return _checked(given, classifier)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"{os.fspath(path)!r}: its preprocessing does not match its classifier; fit it again"
+            ) from error
+
+
+def _checked(given: dict[str, Any], classifier: Any) -> TableModel:
+    """Return the model of a stored state; anything that ``save`` would not have written raises an error."""
+    steps = tuple(_stored_step(*each) for each in given["steps"])
+    bound = _is(float, given.get("bound", 0.0))  # an earlier release did not squash
+    recipe = Preprocessor(steps, given["mean"], given["scale"], bound or np.inf)
+    seen = given.get("seen", np.empty(0, dtype=np.uint64))  # an earlier release did not keep it
+    width = (sum(step.width for step in steps),)
+    fits = width == recipe.mean.shape == recipe.scale.shape == (classifier.n_features_in_,)
+    fits = fits and recipe.mean.dtype == recipe.scale.dtype == np.float64
+    fits = fits and recipe.bound > 0 and bool(np.isfinite([recipe.mean, recipe.scale]).all())
+    fits = fits and bool((recipe.scale > 0).all()) and seen.dtype == np.uint64 and seen.ndim == 1
+    if not fits:
+        raise ValueError("it does not fit")
+    return TableModel(_is(str, given["target"]), recipe, classifier, seen)
 
 
 def marks_of(X: Array, labels: Array) -> Array:
-    """A 64-bit number (rows,) for each row and its label, which identifies the row later.
+    """Return a 64-bit number (rows,) for each row and its label, by which the row is recognised later.
 
     Examples
     --------
@@ -247,7 +248,7 @@ def _is(kind: type[T], value: Any) -> T:
 
 
 def _stored_step(name: Any, kind: Any, form: Any, fill: Any, levels: Any, rare: Any = ()) -> Step:
-    """A step from a file; anything that ``save`` would not have written raises an error."""
+    """Return a step from a file; anything that ``save`` would not have written raises an error."""
     column = Column(_is(str, name), _is(str, kind), _is(str, form))
     nominal = column.kind == "nominal"
     names, others = (tuple(_is(str, level) for level in _is(list, each)) for each in (levels, list(rare)))

@@ -1,9 +1,7 @@
-"""A comparison -> one self-contained page, and the same results as CSV and JSON."""
+"""Write a comparison as one self-contained page, and its results as CSV and JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import shlex
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from closecall.linear import Diagnosis
 from closecall.report.environment import environment
-from closecall.report.formats import Row
+from closecall.report.formats import Row, csv_text
 from closecall.report.text import shown
 from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
@@ -25,12 +23,12 @@ from .compare import Split
 from .conclude import Conclusion
 from .contenders import MAJORITY
 from .divide import Order
-from .output import cell, opened
+from .output import opened
 
 if TYPE_CHECKING:
     from closecall.report.html import Chart
 
-#: Where the page goes unless the user says.
+#: The default folder of the page.
 FOLDER = "closecall-compare"
 NEEDS = 'the report needs more packages ({}): pip install "closecall[bench,plots]"'
 PAGE_PARTS = {
@@ -38,28 +36,29 @@ PAGE_PARTS = {
     "mistakes": "Confusion matrices", "diagnosis": "What the data shows", "results": "All results",
     "columns": "Columns", "repeat": "How to repeat it",
 }  # fmt: skip
-#: What is said of a row to check, and what the kinds are.
+#: The header of the table of rows to check, and their kinds.
 SUSPECT = ("kind", "row", "label", "said", "score", "why")
 KINDS = {
     "label": "labels contradicted by a model that has not seen the row", "cell": "with an extreme number",
     "twin": "nearly identical to a row with another label",
 }  # fmt: skip
-#: What a reader may expect, as docs/results/beyond-check.md measured it.
+#: The precision that a reader may expect, measured in docs/results/beyond-check.md.
 PRECISION = (
     "Rows to check, not errors: where 10 % of the labels were flipped, about 60 % of the rows at the "
     "top of the list (as many as were wrong) were indeed wrong; where cells of one column were extreme, nearly all."
 )
-#: What the files beside the page hold.
+#: The content of the files beside the page.
 BESIDE = ("every split of every method", "the results as --json prints them", "all rows to check")
-#: Rows of each kind on the page.
+#: Number of rows of each kind on the page.
 LISTED = 15
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All results of a comparison, and its settings: what to check before trusting the verdict (``hints``), the
-    arguments of the command, to repeat it, and a frame of rows to check (``suspects``), as returned by
-    :func:`closecall.check_rows`.
+    """All results of a comparison.
+
+    ``hints`` are what to check before trusting the verdict, ``arguments`` those of the command that repeats it, and
+    ``suspects`` a frame of rows to check as returned by :func:`closecall.check_rows`.
     """
 
     table: Sheet
@@ -73,7 +72,7 @@ class Findings:
 
 
 def page_path(given: Path | None, name: str) -> Path:
-    """Where the page goes: the file given, in the folder given, or in a folder named after the table.
+    """Return the path of the page: the given file, in the given folder, or in a folder named after the table.
 
     Examples
     --------
@@ -87,7 +86,7 @@ def page_path(given: Path | None, name: str) -> Path:
 
 
 def make_folder(page: Path) -> None:
-    """Create the page's folder, or report why this fails, before the work starts."""
+    """Create the page's folder, or raise an error before the work starts."""
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -95,7 +94,7 @@ def make_folder(page: Path) -> None:
 
 
 def check_packages() -> str:
-    """Why no page can be made here; empty if one can."""
+    """Return why no page can be made here; empty if one can."""
     try:
         import closecall.report.html
         import closecall.table.figures  # noqa: F401
@@ -109,10 +108,10 @@ def check_packages() -> str:
     return ""
 
 
-def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
-    """Write the page and the result files, with the records of ``--json``; returns the paths, page first."""
+def write(found: Findings, page: Path) -> list[Path]:
+    """Write the page and the result files; return their paths, the page first."""
     beside = [page.with_name(f"{page.stem}-{name}") for name in ("results.csv", "results.json", "rows.csv")]
-    document = {"command": _command(found.arguments), "environment": environment(), "records": list(records)}
+    document = {"command": _command(found.arguments), "environment": environment(), "records": as_records(found)}
     contents = [to_html(found, [path.name for path in beside]), to_csv(found), json.dumps(document, indent=1) + "\n",
                 rows_csv(found.suspects)]  # fmt: skip
     paths = [page, *beside]
@@ -123,21 +122,24 @@ def write(found: Findings, page: Path, records: Sequence[Row]) -> list[Path]:
 
 
 def to_csv(found: Findings) -> str:
-    """One row for every (method, split)."""
-    buffer, metric = io.StringIO(), found.comparison.metric
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["table", "method", "loss", "split", metric.name, "k", "alpha"])
-    for result in found.comparison.results:
-        for split, (value, *chosen) in enumerate(zip(result.values, result.ks, result.alphas, strict=True), 1):
-            plain = ["" if math.isnan(each) else each for each in chosen]
-            writer.writerow([
-                cell(found.table.name), cell(result.method), result.loss, split, metric.plain(value), *plain
-            ])  # fmt: skip
-    return buffer.getvalue()
+    """Return one row for every (method, split)."""
+    metric, name = found.comparison.metric, found.table.name
+    header = ("table", "method", "loss", "split", metric.name, "k", "alpha")
+    rows = [
+        (name, result.method, result.loss, split, metric.plain(value), k, alpha)
+        for result in found.comparison.results
+        for split, (value, k, alpha) in enumerate(zip(result.values, result.ks, result.alphas, strict=True), 1)
+    ]
+    return csv_text([header, *rows])
+
+
+def rows_csv(suspects: Any) -> str:
+    """Return all rows to check."""
+    return csv_text([SUSPECT, *suspect_rows(suspects)])
 
 
 def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
-    """Rows to check for display, counted from 1 without the header line; the first few of each kind."""
+    """Return rows to check for display, counted from 1 without the header line; the first ``most`` of each kind."""
     found: list[tuple[str, ...]] = []
     for kind in ("label", "cell", "twin"):
         mine = suspects[suspects["kind"] == kind].head(most or len(suspects))
@@ -148,24 +150,21 @@ def suspect_rows(suspects: Any, most: int = 0) -> list[tuple[str, ...]]:
     return found
 
 
-def rows_csv(suspects: Any) -> str:
-    """All rows to check."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(SUSPECT)
-    writer.writerows([cell(value) for value in row] for row in suspect_rows(suspects))
-    return buffer.getvalue()
-
-
 def suspect_counts(suspects: Any) -> str:
-    """How many rows of which kind there are to check, in words."""
+    """State how many rows of each kind there are to check."""
     counts = suspects["kind"].value_counts().to_dict() if len(suspects) else {}
     words = [f"{counts[kind]} {what}" for kind, what in KINDS.items() if kind in counts]
     return "; ".join(words) or "none"
 
 
+def suspect_records(suspects: Any, most: int = 0) -> list[Row]:
+    """Return rows to check as ``--json`` prints them."""
+    names = ("why", "row", "label", "said", "score", "detail")
+    return [{"kind": "row", **dict(zip(names, row, strict=True))} for row in suspect_rows(suspects, most)]
+
+
 def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
-    """The whole page."""
+    """Return the whole page."""
     from closecall.report.charts import unchecked
     from closecall.report.html import render
 
@@ -185,7 +184,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
         suspects=suspect_rows(found.suspects, LISTED), suspect_header=SUSPECT,
         suspect_counts=f"{suspect_counts(found.suspects)}.", precision=PRECISION, cases=content.cases(found.diagnosis),
         how=f"Mean test {comparison.metric.label} over {len(found.splits)} splits with its 95 % interval; gain over "
-        f"{content.label(comparison.found[comparison.plain])}, p adjusted over the contenders (Holm), the same "
+        f"{comparison.found[comparison.plain].title}, p adjusted over the contenders (Holm), the same "
         "number everywhere; k, alpha and settings as validation chose them most often.",
         results=results, columns=columns,
         formats={**content.FORMATS, comparison.metric.label: content.FORMATS["value"]},
@@ -198,7 +197,7 @@ def to_html(found: Findings, beside: Sequence[str] = ()) -> str:
 
 
 def facts_of(table: Sheet) -> Row:
-    """Facts about a table, for programs."""
+    """Return facts about a table, for programs."""
     missing = int(table.frame[[column.name for column in table.columns]].isna().any(axis=1).sum())
     return {
         "name": table.name, "rows": len(table.labels), "target": table.target,
@@ -212,7 +211,7 @@ def _command(arguments: Sequence[str]) -> str:
     return shlex.join(["closecall", *arguments])
 
 
-#: What keeps rows apart -> what methods are tuned and scored on.
+#: How rows are divided -> the rows on which methods are tuned and scored.
 _DIVIDED = {
     "": "75 % of the rows and scored on the rest",
     "groups": "about 75 % of the rows and scored on the rest, with every group on one side",
@@ -230,13 +229,13 @@ def _lead(found: Findings) -> str:
 
 
 def _charts(found: Findings) -> tuple[Chart, Chart, list[Chart]]:
-    """The opening picture, the ranking, and the details of close-k."""
+    """Return the opening chart, the ranking, and the details of close-k."""
     from closecall.report.html import place
 
     from . import figures as draw
 
     comparison, metric = found.comparison, found.comparison.metric
-    plain = content.label(comparison.found[comparison.plain])
+    plain = comparison.found[comparison.plain].title
     first = place(
         "chart-gains",
         f"What each contender gains over {plain} on the same test rows: a dot for each split, a tick for the mean, a "
@@ -274,29 +273,24 @@ def _sides(classes: Sequence[str]) -> str:
     return "More of a column pulls towards the class behind the arrow on the right, away from it on the left."
 
 
-def as_records(found: Findings, facts: Row) -> list[Row]:
-    """The results as ``--json`` prints them, the verdict last."""
-    comparison, diagnosis, metric = found.comparison, asdict(found.diagnosis), found.comparison.metric
-    records: list[Row] = [{"kind": "table", **facts}]
+def as_records(found: Findings) -> list[Row]:
+    """Return the results as ``--json`` prints them, the verdict last."""
+    comparison, metric = found.comparison, found.comparison.metric
+    few = len(comparison.classes) <= 20
+    records: list[Row] = [{"kind": "table", **facts_of(found.table)}]
     for rank, result in enumerate(comparison.results, 1):
-        low, high = sorted(metric.plain(result.mean + sign * result.half_width) for sign in (-1, 1))
-        few = len(comparison.classes) <= 20
         records.append({
             "kind": "result", "rank": rank, "method": result.method, "label": result.label, "loss": result.loss,
-            metric.name: metric.plain(result.mean), "low": low, "high": high,
+            metric.name: metric.plain(result.mean), **metric.record(result.mean, result.half_width),
             "k": None if math.isnan(result.k) else result.k,
             "alpha": None if math.isnan(result.alpha) else result.alpha, "setting": result.setting,
             "values": [metric.plain(value) for value in result.values],
             "recalls": dict(zip(comparison.classes, result.recalls.tolist(), strict=True)) if few else None,
             "confusion": result.confusion.tolist() if few else None,
         })  # fmt: skip
-    for case in ("imbalance", "easy", "outliers", "ambiguity"):
-        records.append({"kind": "diagnosis", **diagnosis[case]})
+    records += [{"kind": "diagnosis", **asdict(case)} for case in content.findings(found.diagnosis)]
     records += [{"kind": "hint", "text": hint} for hint in found.hints]
-    records += [
-        {"kind": "row", **dict(zip(("why", "row", "label", "said", "score", "detail"), row, strict=True))}
-        for row in suspect_rows(found.suspects, LISTED)
-    ]
+    records += suspect_records(found.suspects, LISTED)
     records.append({
         "kind": "verdict", "verdict": comparison.verdict, "use": comparison.use, "text": comparison.text,
         "reason": comparison.reason, "linear": comparison.linear, "metric": metric.name,

@@ -1,13 +1,13 @@
 """``closecall fit`` for Parquet files too large for memory: one pass learns the columns, the others fit.
 
-The model is that of the same table in memory, in the same kind of file: numbers are filled, scaled and squashed as
-:class:`closecall.table.preprocess.Preprocessor` does, by the quantiles of :mod:`closecall.cluster.columns`; labels are
+The model and its file are the same as for a table in memory: numbers are filled, scaled and squashed as by
+:class:`closecall.table.preprocess.Preprocessor`, with the quantiles of :mod:`closecall.cluster.columns`; labels are
 text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -29,19 +29,21 @@ from closecall.cluster.parquet_source import Recast, cells_of, first_columns
 from closecall.preprocessing import BOUND
 from closecall.table.read.columns import Column, quoted, target_of, texts
 from closecall.table.read.dataset import DataError, need_pandas
+from closecall.table.read.sheet import check_names
 from closecall.table.read.text import CELL_BYTES
 
 from .model import TableModel
 from .preprocess import Preprocessor, Step
+from .train import How
 
-#: What ``--model`` may say -> the classifier, with what a search needs for probabilities.
+#: The models that ``--model`` accepts -> the classifier.
 STREAMED: dict[str, Callable[..., Any]] = {
     "close_k": DaskCloseKClassifierCV,
     "close-k-cv": DaskCloseKClassifierCV,
     "close-k": DaskCloseKClassifier,
     "logistic": DaskAggregateLossClassifier,
 }
-#: Different numbers that a target may hold if they are not whole.
+#: A target with more distinct numbers than this, not all of them whole, is not a class label.
 FRACTIONS = 20
 
 
@@ -61,13 +63,11 @@ def is_large(paths: Sequence[str]) -> bool:
     return CELL_BYTES * cells_of(paths) > LIMIT
 
 
-def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[str, list[str], tuple[str, ...]]:
-    """The target, the features, and notes; a column that is missing or not numeric raises an error."""
+def schema_of(paths: Sequence[str], target: str, drop: Collection[str]) -> tuple[str, list[str], tuple[str, ...]]:
+    """Return the target, the features, and notes; a column that is missing or not numeric raises an error."""
     first, kinds = first_columns(paths)
     target, notes = target_of(need_pandas().DataFrame(columns=list(kinds)), target, first)
-    strange = [name for name in drop if name not in kinds]
-    if strange:
-        raise DataError(f"{first!r} has no column {strange[0]!r}; its columns are {quoted(list(kinds))}")
+    check_names(drop, kinds, first)
     features = [name for name in kinds if name not in (target, *drop)]
     words = [name for name in features if not kinds[name]]
     if words:
@@ -82,7 +82,7 @@ def schema_of(paths: Sequence[str], target: str, drop: Sequence[str]) -> tuple[s
 
 
 def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dict[str, int], tuple[str, ...]]:
-    """Codes of the values of a target, the classes in order with their rows, and notes."""
+    """Return the code of each value of a target, the number of rows of each class, and notes."""
     values = list(labels)
     text = texts(need_pandas().Series(values)).tolist()
     names = {
@@ -106,24 +106,24 @@ def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dic
 
 
 def fit_streamed(
-    source: ParquetSource, model: str = "close_k", *, loss: str = "logistic", multiclass: str = "top_two",
-    keep: Sequence[str] = (), callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
-    squashed: bool = True,
+    source: ParquetSource, model: str = "close_k", how: How | None = None, *, keep: Collection[str] = (),
+    callback: Callable[[PassEvent], None] | None = None, max_gathered: int = MAX_GATHERED,
 ) -> Streamed:  # fmt: skip
     """Fit a model of :data:`STREAMED` to the numeric columns of Parquet files, read here or by Dask workers.
 
-    ``loss``, ``multiclass``, ``keep`` and ``squashed`` are as in memory, but if the table has more than
-    ``max_gathered`` entries, and its rows are therefore not gathered, more than two classes are fitted one against the
-    rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every pass.
+    If the table has more than ``max_gathered`` entries, its rows are not gathered, and more than two classes are fitted
+    one against the rest. ``callback`` receives a :class:`closecall.cluster.PassEvent` for every partition of every
+    pass.
     """
+    how = how or How()
     target = source.pieces[0].target
     found = _look(source, callback)
     codes, classes, notes = classes_of(found.labels, target)
     used, more = _used(found, source.features, keep)
     names = [source.features[place] for place in used]
     rows = sum(classes.values())
-    center, scale = found.robust if squashed else (found.mean, found.scale)
-    bound = BOUND if squashed else np.inf
+    center, scale = found.robust if how.squashed else (found.mean, found.scale)
+    bound, multiclass = BOUND if how.squashed else np.inf, how.multiclass
     recast = Recast(center[used], scale[used], codes, single=rows * len(names) > max_gathered, bound=bound)
     more = (*more, *_pulled(found, used, names, recast))
     if len(classes) > 2 and rows * len(names) > max_gathered and multiclass != "ovr":
@@ -131,7 +131,7 @@ def fit_streamed(
     settings: dict[str, Any] = {"multiclass": multiclass, "callback": callback, "max_gathered": max_gathered}
     if STREAMED[model] is DaskCloseKClassifierCV:
         settings |= {"calibration": "sigmoid", "random_state": 0}
-    fitted = STREAMED[model](loss=loss, **settings)
+    fitted = STREAMED[model](loss=how.loss, **settings)
     recoded = source.recast(recast, names)
     try:
         fitted.fit_source(recoded)
@@ -145,20 +145,19 @@ def fit_streamed(
 
 
 def _pulled(found: Columns, used: Sequence[int], names: Sequence[str], recast: Recast) -> tuple[str, ...]:
-    """A note on columns with squashed cells: from the extremes of all rows, and the share in the sample."""
+    """Return a note on columns with squashed cells, and their share in the sample."""
     low, high = (np.abs(end[used] - recast.mean) / recast.scale > recast.bound for end in (found.low, found.high))
     with np.errstate(over="ignore", invalid="ignore"):
         shares = (np.abs(found.sample[:, used] - recast.mean) / recast.scale > recast.bound).mean(axis=0)
-    told = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
-    more = f" and {len(told) - 5} more columns" if len(told) > 5 else ""
-    words = (
-        f"cells of {', '.join(told[:5])}{more} beyond {recast.bound:g} robust deviations are pulled in (--no-squash)"
-    )
-    return (words,) if told else ()
+    columns = [f"{names[j]!r} ({shares[j]:.2%})" for j in np.flatnonzero(low | high).tolist()]
+    more = f" and {len(columns) - 5} more columns" if len(columns) > 5 else ""
+    shown = f"{', '.join(columns[:5])}{more}"
+    note = f"cells of {shown} beyond {recast.bound:g} robust deviations are pulled in (--no-squash)"
+    return (note,) if columns else ()
 
 
 def _look(source: ParquetSource, callback: Callable[[PassEvent], None] | None) -> Columns:
-    """The first pass."""
+    """Make the first pass, which summarises the columns."""
     found, done = dict[int, Columns](), 0
     for number, columns in source.each(columns_of):
         found[number], done = columns, done + columns.rows
@@ -167,8 +166,8 @@ def _look(source: ParquetSource, callback: Callable[[PassEvent], None] | None) -
     return reduce(add, (found[number] for number in sorted(found)))
 
 
-def _used(found: Columns, names: Sequence[str], keep: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """The columns used as features, and notes on the others."""
+def _used(found: Columns, names: Sequence[str], keep: Collection[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Return the columns used as features, and notes on the others."""
     used, notes = list[int](), list[str]()
     for place, name in enumerate(names):
         if not found.known[place]:

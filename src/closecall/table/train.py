@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,25 +20,44 @@ from closecall.aggregates import AGGREGATES, get_aggregate
 from closecall.families import FAMILIES, family_of
 from closecall.linear import AggregateLossClassifier, AggregateLossClassifierCV, CloseKClassifier
 from closecall.linear.calibration import fit_calibrators
+from closecall.linear.fitting import MULTICLASS
 from closecall.linear.search import ALPHAS
-from closecall.model_selection import ExactThresholdClassifier
+from closecall.losses import LOSSES
 
-from .contenders import CLOSE_K, INSTALLED, SCORING, Contender, Entry, built_in, close_k_search, contender_of, entry
+from .contenders import (
+    CLOSE_K,
+    EXACT_THRESHOLD,
+    INSTALLED,
+    LOGISTIC,
+    Contender,
+    Entry,
+    built_in,
+    close_k_search,
+    contender_of,
+    entry,
+    fit_threshold,
+)
 from .keep import check_skops
 from .measure import METRICS, Metric, wide
-from .tuning import Grid, SplitData, dozen, scores_of
+from .tuning import CS, SplitData, dozen, scores_of
 
 
 @dataclass(frozen=True, eq=False)
 class How:
-    """How a model is trained: loss, multiclass form, metric, and what folds a search may use."""
+    """How a model is trained: loss, multiclass form, metric, squashing, and the folds that a search may use."""
 
     loss: str = "logistic"
     multiclass: str = "top_two"
     metric: str = "accuracy"
+    squashed: bool = True
     cv: Any = None
     groups: Array | None = field(default=None, repr=False)
     calibration: str | None = "sigmoid"
+
+    def __post_init__(self) -> None:
+        lookup(LOSSES, self.loss, "loss")
+        lookup(METRICS, self.metric, "metric")
+        lookup(MULTICLASS, self.multiclass, "multiclass")
 
 
 def _close_k(X: Array, y: Array, how: How) -> Any:
@@ -49,28 +68,27 @@ def _close_k(X: Array, y: Array, how: How) -> Any:
 
 
 def _pairs(X: Array, y: Array, how: How, folds: int = 5) -> list[tuple[Array, Array]]:
-    """The folds of a fit: by groups or times if given, otherwise stratified."""
+    """Return the folds of a fit: by groups or times if given, otherwise stratified."""
     fewest = int(np.unique(y, return_counts=True)[1].min())
     plain = StratifiedKFold(max(2, min(folds, fewest)), shuffle=True, random_state=0)
     return list(check_cv(how.cv or plain).split(X, y, how.groups))
 
 
 def _tuned(plain: Any, loss: str, X: Array, y: Array, how: How) -> Any:
-    """The average of a loss, with alpha = 1/C from a cross-validation of scikit-learn's model."""
-    grid = {"C": [1 / alpha for alpha in sorted(ALPHAS, reverse=True)]}
+    """Fit the average of a loss, with alpha = 1/C from a cross-validation of scikit-learn's model."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the edges of the grid do not converge, and are not chosen for it
+        warnings.simplefilter("ignore")  # settings at the edges of the grid do not converge
         scoring = partial(_worth, METRICS[how.metric])
-        search = GridSearchCV(plain, grid, cv=_pairs(X, y, how), scoring=scoring, refit=False).fit(X, y)
+        search = GridSearchCV(plain, {"C": CS}, cv=_pairs(X, y, how), scoring=scoring, refit=False).fit(X, y)
     alpha = 1 / search.best_params_["C"]
     form = {"logistic": "softmax"}.get(loss, "ovr")
     return _calibrated(AggregateLossClassifier(loss=loss, alpha=alpha, multiclass=form), X, y, how)
 
 
 def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
-    """The score of a model as in `compare`, even if a fold lacks a class or the model has only scores.
+    """Score a model as `compare` does, even if a fold lacks a class or the model has only scores.
 
-    Calibrated probabilities are not available yet at this point, so accuracy is used instead.
+    Calibrated probabilities are not available yet at this point, so accuracy replaces metrics that need them.
     """
     scores, logs = scores_of(model, X, metric.least)
     counted = METRICS["accuracy"] if metric.probabilities and not logs else metric
@@ -78,9 +96,9 @@ def _worth(metric: Metric, model: Any, X: Array, y: Array) -> float:
 
 
 def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
-    """The fitted model, calibrated on the same folds as everything else, which keeps groups and times apart."""
+    """Fit and calibrate a model on the folds of the search, which keep groups and times apart."""
     if how.cv is None or how.calibration is None:
-        # The same table gives the same model: the folds are not redrawn.
+        # A fixed seed, because the same table must give the same model.
         return model.set_params(calibration=how.calibration, random_state=0).fit(X, y)
     model.fit(X, y)
     scores = np.full((len(y), len(model.intercept_)), np.nan)
@@ -93,35 +111,32 @@ def _calibrated(model: Any, X: Array, y: Array, how: How) -> Any:
 
 
 def _moved(X: Array, y: Array, how: How) -> Any:
-    """Logistic regression with its threshold (its intercept) moved if the gain is real."""
+    """Fit logistic regression with its threshold (its intercept) moved if the gain is real."""
     model = _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how)
-    objective = "balanced_accuracy" if how.metric == "balanced_accuracy" else "accuracy"
-    plain = clone(model).set_params(calibration=None)
-    judge = ExactThresholdClassifier(plain, objective=objective, cv=how.cv, n_bootstrap=0)
-    judge.fit(X, y, groups=how.groups)
+    judge = fit_threshold(clone(model).set_params(calibration=None), how.metric, X, y, how.cv, how.groups)
     shift = np.atleast_1d(judge.threshold_ if len(model.classes_) > 2 else -judge.threshold_)
     model.intercept_ = model.intercept_ + shift
     for calibrator, moved in zip(getattr(model, "calibrators_", ()), shift, strict=False):
-        calibrator[1] -= calibrator[0] * moved  # probabilities are those of the scores as they were
+        calibrator[1] -= calibrator[0] * moved  # the probabilities belong to the scores before the move
     model.setting_ = judge.guard_report_["reason"]
     return model
 
 
 def _other(name: str, X: Array, y: Array, how: How) -> Any:
-    """A contender that is not linear, with the setting that does best over three folds."""
+    """Fit a nonlinear contender with the setting that does best over three folds."""
     metric, codes = METRICS[how.metric], np.unique(y, return_inverse=True)[1]
     classes = int(codes.max()) + 1
-    grid = _grid_of(name)
+    grid = contender_of(name).settings
     folds = [
         SplitData((X[train], X[test]), (codes[train], codes[test]), classes)
         for train, test in _pairs(X, codes, how, 3)[-3:]
     ]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of settings at the edge of the grid
+        warnings.simplefilter("ignore")  # settings at the edges of the grid do not converge
         found = [grid.tried(fold, metric)[0] for fold in folds]
         values = np.sum([each[: min(map(len, found))] for each in found], axis=0)
         words, model = grid.final(int(values.argmax()), len(y))
-        if name == "xgboost":  # it takes codes only; this one keeps the labels
+        if name == "xgboost":  # XGBoost accepts only codes; the wrapper keeps the labels
             model = VotingClassifier([(name, model)], voting="soft")
         model.fit(X, y)
     best = metric.shown(values.max() / len(folds))
@@ -131,20 +146,13 @@ def _other(name: str, X: Array, y: Array, how: How) -> Any:
     return model
 
 
-def _grid_of(name: str) -> Grid:
-    grid = contender_of(name, built_in("logistic", "top_two")).grid
-    if grid is None:
-        raise ValueError(f"{name!r} has no settings")
-    return grid
-
-
 def _aggregate(name: str, X: Array, y: Array, how: How) -> Any:
-    """The best setting of an aggregate's whole grid, or of the dozen that a family has, without a guard."""
-    # In `compare` the aggregates one by one are one class against the rest, the families as close-k is.
+    """Fit the best setting of an aggregate's whole grid, or of a family's dozen, without a guard."""
+    # As in `compare`: individual aggregates are fitted one class against the rest, families like close-k.
     names, alphas, form = ((name,), ALPHAS, "ovr") if not family_of(name) else (*dozen(name), how.multiclass)
     model = AggregateLossClassifierCV(
         loss=how.loss, aggregate=names if len(names) > 1 else name, alphas=alphas, guard=0, cv=how.cv,
-        scoring=SCORING[how.metric], calibration=how.calibration, multiclass=form, random_state=0,
+        scoring=METRICS[how.metric].scoring, calibration=how.calibration, multiclass=form, random_state=0,
     )  # fmt: skip
     return model.fit(X, y, groups=how.groups)
 
@@ -153,36 +161,36 @@ def _fixed(made: Any, loss: str, X: Array, y: Array, how: How) -> Any:
     return _calibrated(made(loss=loss or how.loss, multiclass=how.multiclass), X, y, how)
 
 
-#: What ``--model`` may say -> how it is trained, if the model is linear; the last three have no search.
+#: The linear models that ``--model`` accepts -> how each is trained; the last three have no search.
 MODELS: dict[str, Callable[[Array, Array, How], Any]] = {
     CLOSE_K: _close_k,
-    "logistic_regression": lambda X, y, how: _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how),
+    LOGISTIC: lambda X, y, how: _tuned(LogisticRegression(max_iter=1000), "logistic", X, y, how),
     "linear_svc": lambda X, y, how: _tuned(LinearSVC(random_state=0), "squared_hinge", X, y, how),
-    "exact_threshold": _moved,
+    EXACT_THRESHOLD: _moved,
     **{name: partial(_aggregate, name) for name in (*AGGREGATES, *FAMILIES)},
     "close-k-cv": _close_k,
     "close-k": lambda X, y, how: _fixed(CloseKClassifier, "", X, y, how),
     "logistic": lambda X, y, how: _fixed(AggregateLossClassifier, "logistic", X, y, how),
     "hinge": lambda X, y, how: _fixed(AggregateLossClassifier, "hinge", X, y, how),
 }
-#: The name under which a model is tried beside others.
+#: The name of the fitted model in a comparison with others.
 FITTED = "fitted"
-#: What else compare offers; it is kept with skops.
+#: The nonlinear models, which are saved with skops.
 OTHERS = (*(each.name for each in built_in("logistic", "top_two").values() if each.family != "linear"), *INSTALLED)
 
 
 def linear_model(name: str) -> Callable[[Array, Array, How], Any] | None:
-    """How a linear model is trained: one of :data:`MODELS`, or a member of a family such as ``tilted(-2)``."""
+    """Return how a linear model is trained: one of :data:`MODELS`, or a member of a family such as ``tilted(-2)``."""
     return MODELS.get(name) or (partial(_aggregate, name) if name in AGGREGATES else None)
 
 
 def check_model(name: str) -> str:
-    """The canonical name; if there is no such model, or no skops, an error says what to do."""
+    """Return the canonical name; an unknown model or a missing package raises an error that states what to do."""
     if "(" in name:
         return get_aggregate(name).name
     plain = name if name in MODELS or ":" in name else name.replace("-", "_")
     if plain in OTHERS or ":" in plain:
-        _grid_of(plain)
+        contender_of(plain)
         check_skops(plain)
         return plain
     lookup(dict.fromkeys((*MODELS, *AGGREGATES, *OTHERS)), plain, "model")
@@ -190,7 +198,7 @@ def check_model(name: str) -> str:
 
 
 def train(name: str, X: Array, y: Array, how: How) -> Any:
-    """A fitted classifier.
+    """Fit a model to X (samples, features) and labels y (samples,).
 
     Examples
     --------
@@ -206,17 +214,18 @@ def train(name: str, X: Array, y: Array, how: How) -> Any:
     return model
 
 
-def _play(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
+def _run(name: str, how: How, data: SplitData, metric: Metric) -> Entry:
     calibration = how.calibration if metric.probabilities else None
-    inner = How(how.loss, how.multiclass, how.metric, data.cv, data.groups, calibration)
+    inner = replace(how, cv=data.cv, groups=data.groups, calibration=calibration)
     return entry(FITTED, train(name, *data.known, inner), data, metric)
 
 
 def contender(name: str, how: How) -> Contender:
-    """The model as one more contender, for its held-out performance."""
-    name, known = check_model(name), built_in(how.loss, how.multiclass)
-    if linear_model(name) and name not in known:
+    """Return the model as a contender, to measure its held-out performance."""
+    name = check_model(name)
+    if linear_model(name) and name not in built_in(how.loss, how.multiclass):
         label = {"close-k-cv": "close-k"}.get(name, name.replace("_", " "))
-        return Contender(FITTED, label, "", "linear", partial(_play, name, how))
-    found = contender_of(name, known)
-    return Contender(FITTED, found.label, found.what, found.family, partial(_play, name, how))
+        found = Contender(FITTED, label, "", "linear")
+    else:
+        found = contender_of(name, how.loss, how.multiclass)
+    return replace(found, name=FITTED, own=partial(_run, name, how))

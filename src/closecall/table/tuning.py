@@ -1,10 +1,10 @@
-"""How a contender is tuned: its settings, and their values on held-out rows."""
+"""The settings that a contender may choose from, and their values on held-out rows."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,20 +21,20 @@ from closecall.linear.search import ALPHAS
 
 from .measure import Metric, log_probabilities, logs_of, sigmoids, wide
 
-#: Trees of a forest while it is tuned, and of the one that counts.
+#: Number of trees while a forest is tuned, and in the final forest.
 TRIED, TREES = 8, 100
-LEAVES, ROUNDS = (4, 12, 31), (25, 50, 75, 100)
+ROUNDS = (25, 50, 75, 100)
 NEIGHBOURS = (1, 3, 5, 7, 11, 15, 21, 31, 45, 65, 95)
-
-#: A setting in words, and the classifier that has it.
-Settings = Sequence[tuple[str, Any]]
+#: The strongest penalty first: ties go to the first setting.
+PENALTIES = tuple(sorted(ALPHAS, reverse=True))
+CS = tuple(1 / alpha for alpha in PENALTIES)
 
 
 @dataclass(frozen=True, eq=False)
 class SplitData:
-    """One split: matrices and codes of the three parts, and how a search may split the first two.
+    """One split: matrices and class codes of the three parts, and how a search may split the first two.
 
-    ``plain`` has the matrices without squashing, and ``chosen`` results that other contenders can use.
+    ``plain`` holds the matrices without squashing, ``chosen`` results that other contenders can reuse.
     """
 
     X: Sequence[Array]
@@ -47,12 +47,12 @@ class SplitData:
 
     @property
     def known(self) -> tuple[Array, Array]:
-        """Training and validation part together."""
+        """The training and validation parts together."""
         return np.concatenate(self.X[:2]), np.concatenate(self.y[:2])
 
 
 def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
-    """Scores (samples, 1 or classes) of a fitted model, and whether they are logarithms of probabilities."""
+    """Return scores (samples, 1 or classes) of a fitted model, and whether they are log probabilities."""
     if hasattr(model, "predict_proba"):
         return logs_of(model.predict_proba(X), least), True
     if hasattr(model, "decision_function"):
@@ -62,23 +62,52 @@ def scores_of(model: Any, X: Array, least: float = 1e-6) -> tuple[Array, bool]:
 
 
 def judged(model: Any, data: SplitData, part: int, metric: Metric, sigmoid: tuple[Array, Array] | None = None) -> Array:
-    """Scores (samples, classes) of a part in the form the metric needs; ``sigmoid`` gives probabilities."""
+    """Return scores (samples, classes) of a part as the metric needs them; ``sigmoid`` maps scores to probabilities."""
     scores, logs = scores_of(model, data.X[part], metric.least)
     if metric.probabilities and not logs:
-        if sigmoid is None:
-            sigmoid = sigmoids(scores[None], data.y[part])
-        return log_probabilities(scores, sigmoid[0][0], sigmoid[1][0])
+        slope, offset = sigmoid or sigmoids(scores[None], data.y[part])
+        return log_probabilities(scores, slope[0], offset[0])
     return wide(scores)
+
+
+def imported(place: str) -> Any:
+    """Import the class at ``package:Class``, and nothing else."""
+    package, _, name = place.partition(":")
+    if not (package and name and all(part.isidentifier() for part in (*package.split("."), name))):
+        raise ValueError(f"--with {place!r}: write package:Class, as in sklearn.naive_bayes:GaussianNB")
+    try:
+        module = importlib.import_module(package)
+    except ImportError as error:
+        raise ValueError(f"--with {place!r}: {error}; install the package, or correct its name") from error
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not hasattr(found, "fit"):
+        raise ValueError(f"--with {place!r}: {package!r} has no classifier {name!r}; correct the name")
+    return found
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The settings of a contender, for the given number of training rows."""
+    """The settings of a classifier: every combination of ``choices``, in addition to the ``fixed`` parameters.
 
-    settings: Callable[[int], Settings]
+    ``make`` is the class, or ``package:Class`` to import when it is needed; ``words`` describes a setting.
+    """
+
+    make: Callable[..., Any] | str
+    choices: dict[str, Sequence[Any]] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)
+    words: str = ""
+
+    def settings(self, rows: int) -> list[tuple[str, Any]]:
+        """Return each setting for that many training rows: a description, and the unfitted classifier."""
+        make = imported(self.make) if isinstance(self.make, str) else self.make
+        words = self.words or ", ".join(f"{name}={{{name}}}" for name in self.choices)
+        chosen = [dict(zip(self.choices, values, strict=True)) for values in product(*self.choices.values())]
+        # A vote needs fewer neighbours than there are rows.
+        allowed = [each for each in chosen if each.get("n_neighbors", 0) < rows] or chosen[:1]
+        return [(words.format_map(each), make(**self.fixed, **each)) for each in allowed]
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
-        """The value of each setting (settings,) on the validation part, and the best fitted model."""
+        """Return the value of each setting (settings,) on the validation part, and the best fitted model."""
         choices = self.settings(len(data.y[0]))
         if len(choices) == 1 and not metric.probabilities:
             return np.zeros(1), None
@@ -91,7 +120,7 @@ class Grid:
         return values, kept
 
     def final(self, place: int, rows: int) -> tuple[str, Any]:
-        """A setting in words, and the classifier to train on all available rows."""
+        """Return the description of a setting, and the classifier to train on all available rows."""
         words, model = self.settings(rows)[place]
         if hasattr(model, "n_estimators") and model.n_estimators == TRIED:
             model.set_params(n_estimators=TREES)
@@ -99,64 +128,40 @@ class Grid:
 
 
 class Boosting(Grid):
-    """HistGradientBoosting: every number of rounds is a separate setting."""
+    """HistGradientBoosting: one fit gives the values of all numbers of rounds."""
 
     def tried(self, data: SplitData, metric: Metric) -> tuple[Array, Any]:
-        values = np.empty((len(LEAVES), len(ROUNDS)))
-        for place, leaves in enumerate(LEAVES):
-            model = _boosted(leaves, ROUNDS[-1]).fit(data.X[0], data.y[0])
-            for rounds, probabilities in enumerate(model.staged_predict_proba(data.X[1]), 1):
-                if rounds in ROUNDS:
-                    values[place, ROUNDS.index(rounds)] = metric.value(data.y[1], logs_of(probabilities, metric.least))
-        return values.ravel(), None
+        values, last = [], len(ROUNDS) - 1
+        for _, model in self.settings(len(data.y[0]))[last :: len(ROUNDS)]:
+            stages = model.fit(data.X[0], data.y[0]).staged_predict_proba(data.X[1])
+            logs = [logs_of(each, metric.least) for rounds, each in enumerate(stages, 1) if rounds in ROUNDS]
+            values += [metric.value(data.y[1], each) for each in logs]
+        return np.array(values), None
 
 
-def _boosted(leaves: int, rounds: int) -> Any:
-    return HistGradientBoostingClassifier(max_leaf_nodes=leaves, max_iter=rounds, early_stopping=False, random_state=0)
-
-
-def _boosting(_: int) -> Settings:
-    return [(f"{leaves} leaves, {rounds} rounds", _boosted(leaves, rounds)) for leaves in LEAVES for rounds in ROUNDS]
-
-
-def _logistic(_: int) -> Settings:
-    return [(f"C={1 / a:g}", LogisticRegression(C=1 / a, max_iter=1000)) for a in sorted(ALPHAS, reverse=True)]
-
-
-def _svm(_: int) -> Settings:
-    return [(f"C={1 / a:g}", LinearSVC(C=1 / a, random_state=0)) for a in sorted(ALPHAS, reverse=True)]
-
-
-def _forest(_: int) -> Settings:
-    return [
-        (f"max_features={feats}, leaves of {leaf}",
-         RandomForestClassifier(TRIED, max_features=feats, min_samples_leaf=leaf, random_state=0))
-        for feats, leaf in product(("sqrt", 1, 0.7), (1, 3, 10, 30))
-    ]  # fmt: skip
-
-
-def _neighbours(rows: int) -> Settings:
-    """Nearest neighbours without a search tree, so only the rows are saved."""
-    counts = [count for count in NEIGHBOURS if count < rows] or [1]
-    return [(f"{count} neighbours", KNeighborsClassifier(count, algorithm="brute")) for count in counts]
-
-
-def _made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[str, Any], _: int) -> Settings:
-    """Every combination of a grid."""
-    return [
-        (", ".join(f"{key}={value}" for key, value in zip(grid, values, strict=True)),
-         make(**fixed, **dict(zip(grid, values, strict=True))))
-        for values in product(*grid.values())
-    ]  # fmt: skip
-
-
-def made(make: Callable[..., Any], grid: dict[str, Sequence[Any]], fixed: dict[str, Any]) -> Grid:
-    """The grid of a class of any package."""
-    return Grid(partial(_made, make, grid, fixed))
+#: The grids of scikit-learn's classifiers, by the contender's name.
+GRIDS = {
+    "logistic_regression": Grid(LogisticRegression, {"C": CS}, {"max_iter": 1000}, "C={C:g}"),
+    "linear_svc": Grid(LinearSVC, {"C": CS}, {"random_state": 0}, "C={C:g}"),
+    "random_forest": Grid(
+        RandomForestClassifier,
+        {"max_features": ("sqrt", 1, 0.7), "min_samples_leaf": (1, 3, 10, 30)},
+        {"n_estimators": TRIED, "random_state": 0},
+        "max_features={max_features}, leaves of {min_samples_leaf}",
+    ),
+    "gradient_boosting": Boosting(
+        HistGradientBoostingClassifier,
+        {"max_leaf_nodes": (4, 12, 31), "max_iter": ROUNDS},
+        {"early_stopping": False, "random_state": 0},
+        "{max_leaf_nodes} leaves, {max_iter} rounds",
+    ),
+    # Without a search tree, only the rows have to be saved.
+    "k_nn": Grid(KNeighborsClassifier, {"n_neighbors": NEIGHBOURS}, {"algorithm": "brute"}, "{n_neighbors} neighbours"),
+}
 
 
 def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Members and alphas to try for a family (four by three or six by two); for a single member, every alpha.
+    """Return the members and alphas to try for a family (4 by 3 or 6 by 2); every alpha for a single member.
 
     Examples
     --------
@@ -164,33 +169,19 @@ def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     (('tilted(-4)', 'tilted(-1)', 'tilted(0.5)', 'tilted(2)'), (100.0, 1.0, 0.01))
     """
     if name not in FAMILIES:
-        return (name,), tuple(sorted(ALPHAS, reverse=True))
+        return (name,), PENALTIES
     found = FAMILIES[name].grid
     return (found, (10.0, 0.1)) if len(found) <= 6 else (found[::2], (100.0, 1.0, 0.01))
 
 
-def _members(name: str, loss: str, multiclass: str, _: int) -> Settings:
-    names, alphas = dozen(name)
-    return [
-        (f"{member}, alpha={alpha:g}",
-         AggregateLossClassifier(loss=loss, aggregate=member, alpha=alpha, multiclass=multiclass, tol=1e-3))
-        for member in names for alpha in alphas
-    ]  # fmt: skip
-
-
 def members(name: str, loss: str, multiclass: str) -> Grid:
-    """The grid of a family of aggregates, or of one of its members.
+    """Return the grid of a family of aggregates, or of one of its members.
 
     Examples
     --------
     >>> [len(members(name, "logistic", "ovr").settings(9)) for name in (*FAMILIES, "tilted(-2)")]
     [12, 12, 12, 11]
     """
-    return Grid(partial(_members, name, loss, multiclass))
-
-
-#: The grids of scikit-learn's classifiers, by the contender's name.
-GRIDS = {
-    "logistic_regression": Grid(_logistic), "linear_svc": Grid(_svm), "random_forest": Grid(_forest),
-    "gradient_boosting": Boosting(_boosting), "k_nn": Grid(_neighbours),
-}  # fmt: skip
+    names, alphas = dozen(name)
+    fixed = {"loss": loss, "multiclass": multiclass, "tol": 1e-3}
+    return Grid(AggregateLossClassifier, {"aggregate": names, "alpha": alphas}, fixed, "{aggregate}, alpha={alpha:g}")

@@ -28,7 +28,6 @@ from closecall.__main__ import ADDRESS_SPACE
 from closecall._signals import AGAIN, KEPT
 from closecall.cli import exits
 from closecall.report import charts
-from closecall.report.formats import Table, to_csv
 from closecall.report.text import cell
 from closecall.table.model import TableModel
 from closecall.table.report import check_packages
@@ -36,6 +35,7 @@ from closecall.table.table import read
 from gate.hostile_files import forge, npy
 from gate.hostile_stores import make_store, run_command
 from gate.test_memory import bz2_archive
+from reproduction.pages.formats import Table, to_csv
 from reproduction.protocol.plan import Cell
 from reproduction.run import engines
 from reproduction.run.compact import spell, unspell

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from closecall.cli.console import RESULTS, DataDir, Json, Out, err, out, plain, print_records, print_table, say, words
+from closecall.cli.console import DataDir, Json, err, out, plain, print_grid, say, words
 from closecall.cli.exits import COMPLETE, FAILED, INCOMPLETE
 from closecall.report.text import shown, write_whole
+from reproduction.pages.formats import Table
 from reproduction.pages.tables import gain_table, method_table
 from reproduction.protocol import SUITES, data_directory, plan
 from reproduction.protocol.plan import SPLITS, TARGETS, RunOptions
@@ -32,6 +33,8 @@ from reproduction.run.store import Store
 _TROUBLES = 20
 #: How many missing data sets are explained one by one; the report explains all of them.
 _HOLES = 3
+RESULTS = Path("closecall-results")
+Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
 
 
 def _status(words: str) -> contextlib.AbstractContextManager[Any]:
@@ -327,3 +330,19 @@ def publish(
     size = sum(path.stat().st_size for path in to.rglob("*") if path.name.endswith((".csv", ".csv.gz")))
     text = f"{len(paths)} files in {shown(to)}; all CSV together {size / 1e6:.2f} MB"
     _answer({"kind": "published", "files": list(map(str, paths)), "csv_bytes": size}, text, as_json)
+
+
+def print_table(table: Table) -> None:
+    """Print a table with its title above it; Rich would wrap a title to the width of the table."""
+    out.print(plain(table.title), style="bold", soft_wrap=True)
+    print_grid(table.header, table.rows, lines=True)
+
+
+def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print records as a table or as JSON lines."""
+    if as_json:
+        for record in records:
+            say(record)
+    elif records:
+        rows = tuple(tuple(map(str, record.values())) for record in records)
+        print_table(Table("", heading, tuple(name.replace("_", " ") for name in records[0]), rows, ()))

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats as scipy_stats
 
-from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.formats import Row
 from closecall.stats import SIGNIFICANCE, holm
+from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS, PairTable, table3_error
 from reproduction.run.scores import Scores, title

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Row
+from reproduction.pages.formats import Table
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import title

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from closecall.aggregates import get_aggregate
-from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.formats import Row
+from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol.beyond import BOUND, EXACT, EXACT_ALPHAS, EXACT_KS, EXACT_MS
 from reproduction.protocol.grid import LABELS
 from reproduction.run.scores import title

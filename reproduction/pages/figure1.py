@@ -9,10 +9,11 @@ import numpy as np
 from closecall._names import Array
 from closecall.aggregates import get_aggregate
 from closecall.objective import Problem
-from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.formats import Row
 from closecall.schedules import decay
 from closecall.solvers import solve
 from closecall.theory import best_intercept
+from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol.grid import LABELS, k_grid
 from reproduction.protocol.plan import MAX_ITER
 from reproduction.protocol.published import METHODS

@@ -8,7 +8,8 @@ import numpy as np
 
 from closecall._names import Array
 from closecall.aggregates import AGGREGATES
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Row
+from reproduction.pages.formats import Table
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.plan import Cell, Size
 from reproduction.protocol.published import LOSSES, METHODS

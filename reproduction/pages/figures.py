@@ -10,12 +10,9 @@ import numpy as np
 
 from closecall.report.charts import (
     COLOURS,
-    by_loss,
     by_significance,
     chart_of,
-    dashed_line,
     dots,
-    side_by_side,
     significance,
     tips,
 )  # fmt: skip
@@ -24,6 +21,24 @@ from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS
 from reproduction.run.scores import PAIR, Scores, title
+
+LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
+
+
+def dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:
+    """A thin dashed line through two points."""
+    return chart_of(records).mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
+
+
+def by_loss(losses: Sequence[str]) -> Any:
+    """Colour by loss."""
+    scale = alt.Scale(domain=list(losses), range=list(LOSS_COLOURS[: len(losses)]))
+    return alt.Color("loss:N", title=None, scale=scale)
+
+
+def side_by_side(charts: Sequence[Any]) -> Any:
+    """Charts in a row."""
+    return alt.hconcat(*charts)
 
 
 def _method_colour(**options: Any) -> Any:

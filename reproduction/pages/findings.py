@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from closecall._names import Array
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Row
 from closecall.report.text import p_words
+from reproduction.pages.formats import Table
 from reproduction.protocol import stats
 from reproduction.protocol.files import csv_rows
 from reproduction.protocol.grid import LABELS

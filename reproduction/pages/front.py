@@ -6,8 +6,9 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 
-from closecall.report.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled
-from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.formats import Row
+from reproduction.pages.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled
+from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol import SUITES
 from reproduction.run.campaign import Campaign, costs
 from reproduction.run.scores import title

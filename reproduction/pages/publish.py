@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from closecall.report import charts
-from closecall.report.blocks import Block, Heading, Link, Paragraph, Picture, Tabled, to_page
-from closecall.report.formats import Column, Row, Table, table_of, to_csv
+from closecall.report.formats import Row
 from closecall.report.text import p_value, write_whole
+from reproduction.pages.blocks import Block, Heading, Link, Paragraph, Picture, Tabled, to_page
+from reproduction.pages.formats import Column, Table, table_of, to_csv
+from reproduction.pages.svg import slim
 from reproduction.protocol.plan import TARGETS
 from reproduction.run.campaign import coverage, jobs_of, read_campaign
 from reproduction.run.scores import Archive, title
@@ -177,7 +179,7 @@ def _write_charts(folder: Path, sections: Sequence[Section]) -> Iterator[Path]:
     (folder / FIGURES).mkdir(parents=True, exist_ok=True)
     for section in sections:
         for name, chart, _ in _charts(section):
-            yield _write(folder / FIGURES / name, charts.slim(charts.draw(charts.specification(chart))))
+            yield _write(folder / FIGURES / name, slim(charts.draw(charts.specification(chart))))
 
 
 def _target_page(

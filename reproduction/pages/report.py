@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from closecall.report import charts
-from closecall.report.blocks import Block, Fold, Heading, Items, Paragraph, Picture
-from closecall.report.formats import to_csv, to_markdown
 from closecall.report.html import Chart, place, read, render, to_json
 from closecall.report.text import write_whole
+from reproduction.pages.blocks import Block, Fold, Heading, Items, Paragraph, Picture
+from reproduction.pages.formats import to_csv, to_markdown
 from reproduction.run.campaign import stored_jobs
 from reproduction.run.jobs import Job
 from reproduction.run.scores import Archive

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from closecall.report import charts
-from closecall.report.blocks import Fold, Tabled
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Row
+from reproduction.pages.blocks import Fold, Tabled
+from reproduction.pages.formats import Table
 from reproduction.protocol.pairs import CRITERIA
 from reproduction.protocol.published import LOSSES, PAIR_TABLES, PairTable
 from reproduction.run.jobs import Job
@@ -115,7 +116,7 @@ def _suite(section: Section, archive: Archive, criteria: tuple[str, ...] = CRITE
         section.tables += suite_tables(scores, section.published, criteria=criteria)
         for name, draw in drawn.items():
             if name != "ranks" or len(scores.datasets) > 1:
-                _draw(section, scores, name, charts.side_by_side([draw(scores, loss) for loss in LOSSES]))
+                _draw(section, scores, name, figures.side_by_side([draw(scores, loss) for loss in LOSSES]))
 
 
 def _errors(section: Section, archive: Archive) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from scipy import stats
 
-from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.formats import Row
 from closecall.stats import TEST_OVER_TRAIN
+from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol import SUITES
 from reproduction.protocol.beyond import RANGE_ALPHAS, RANGE_KS, RANGE_MS, STUDIES
 from reproduction.protocol.grid import LABELS

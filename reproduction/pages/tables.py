@@ -8,8 +8,9 @@ from itertools import combinations
 import numpy as np
 
 from closecall._names import Array
-from closecall.report.formats import Column, Row, Table, table_of
+from closecall.report.formats import Row
 from closecall.report.text import p_value
+from reproduction.pages.formats import Column, Table, table_of
 from reproduction.protocol import stats
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.pairs import CRITERIA, win_fractions

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from closecall.report.formats import markdown_rows
 from closecall.report.text import p_value
 from closecall.stats import corrected_test, holm
+from reproduction.pages.formats import markdown_rows
 from reproduction.protocol import available, load_dataset
 from reproduction.protocol.dataset import Dataset, Division
 from reproduction.protocol.plan import Cell, Task
@@ -286,7 +286,8 @@ def of_sets(count: float, total: float) -> str:
 
 def save_chart(chart: Any, path: Path) -> None:
     """Save an Altair chart as SVG on white, which is readable on a dark page too."""
-    from closecall.report.charts import draw, slim, specification
+    from closecall.report.charts import draw, specification
+    from reproduction.pages.svg import slim
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(slim(draw(specification(chart.configure(background="white", font="sans-serif")))) + "\n")

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from closecall import cli
-from closecall.report.formats import to_csv, to_markdown
 from gate.fault_helpers import inline
 from reproduction.app import app
+from reproduction.pages.formats import to_csv, to_markdown
 from reproduction.pages.tables import suite_tables
 from reproduction.protocol.grid import ROW, choose, k_grid
 from reproduction.protocol.plan import TARGETS, Cell, RunOptions, Size

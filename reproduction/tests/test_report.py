@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from closecall.objective import Problem
-from closecall.report.formats import to_markdown
 from closecall.report.html import Chart, read, to_json
 from closecall.report.text import visible
 from closecall.solvers.reference import solve_one
@@ -16,6 +15,7 @@ from closecall.theory import best_intercept
 from reproduction.pages.figure5 import simulation_gains
 from reproduction.pages.figures import simulations
 from reproduction.pages.findings import findings, judge, result_rows
+from reproduction.pages.formats import to_markdown
 from reproduction.pages.report import FIRST, first_of
 from reproduction.protocol.grid import LABELS
 from reproduction.protocol.published import LOSSES, METHODS, PAIR_TABLES, table3_error

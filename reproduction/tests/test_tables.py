@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from closecall.report import charts
-from closecall.report.formats import WIDTH, Table, to_csv, to_markdown
 from closecall.report.text import visible
 from reproduction.pages import figure1 as synthetic, figures, tables
+from reproduction.pages.formats import WIDTH, Table, to_csv, to_markdown
 from reproduction.pages.report import write_report
 from reproduction.pages.sections import build
 from reproduction.protocol import stats

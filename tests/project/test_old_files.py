@@ -12,7 +12,7 @@ pytest.importorskip("altair", reason='needs the extras bench and plots: pip inst
 
 from closecall.cli.main import app
 from closecall.linear import load_model
-from closecall.report.formats import to_csv
+from reproduction.pages.formats import to_csv
 from reproduction.pages.sections import build
 from reproduction.run.campaign import stored_jobs
 from reproduction.run.scores import Archive

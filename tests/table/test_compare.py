@@ -18,7 +18,7 @@ pytest.importorskip("altair", reason="install closecall[plots]")
 import altair as alt
 
 from closecall import cli
-from closecall.table.conclude import p_value
+from closecall.report.text import p_words
 from tests.table.helpers import Run
 from tests.table.test_commands import customers, plants
 
@@ -97,7 +97,7 @@ def check_p_values(records: list[dict[str, Any]], page: str) -> None:
     reasons = dict(re.findall(r"([A-Za-z][\w ,-]*?) [+-][\d.]+ points \([^)]*\), (p [=<] [\d.e-]+)", verdict["reason"]))
     by_label = {found[name]["label"]: name for name in asked}
     for label, words in (*cards, *reasons.items()):
-        assert words == p_value(adjusted[by_label[label]]), label
+        assert words == p_words(adjusted[by_label[label]], ".2g"), label
 
 
 def test_three_classes_as_records(run: Run) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("pandas", reason="install closecall[bench]")
 import pandas as pd
 
 from closecall import SquashingScaler, check_rows, compare
-from closecall.table.check import far_cells
+from closecall.table.check import deviations
 from closecall.table.model import TableModel
 from closecall.table.preprocess import Preprocessor
 from closecall.table.read.columns import Column
@@ -142,8 +142,8 @@ def test_check_finds_flips_wild_cells_and_twins(run: Run) -> None:
 
 def test_a_long_tail_is_not_far() -> None:
     rng = np.random.default_rng()
-    assert (far_cells(rng.exponential(size=1000)) > 8).mean() < 0.01
-    assert far_cells(np.r_[rng.normal(size=99), -50])[-1] > 8
+    assert (deviations(rng.exponential(size=1000)) > 8).mean() < 0.01
+    assert deviations(np.r_[rng.normal(size=99), -50])[-1] > 8
 
 
 def test_compare_of_a_frame_is_an_object_with_one_verdict(run: Run) -> None:

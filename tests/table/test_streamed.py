@@ -14,6 +14,7 @@ from closecall.cluster import ParquetSource, connect  # noqa: E402
 from closecall.table import streamed  # noqa: E402
 from closecall.table.model import TableModel  # noqa: E402
 from closecall.table.table import read  # noqa: E402
+from closecall.table.train import How  # noqa: E402
 from tests.table.helpers import Run  # noqa: E402
 
 
@@ -94,7 +95,7 @@ def test_passes_end_where_memory_does(tmp_path: Path, classes: int) -> None:
     write(tmp_path / "data", table, [250, 400])
     source = ParquetSource(str(tmp_path / "data"), "label", features=["a", "b", "c"])
     found = streamed.fit_streamed(source, "logistic", max_gathered=0)
-    gathered = streamed.fit_streamed(source, "logistic", multiclass="ovr")
+    gathered = streamed.fit_streamed(source, "logistic", How(multiclass="ovr"))
     assert ("each class is fitted against the rest" in " ".join(found.notes)) == (classes == 3)
     assert found.model.classifier.coef_ == pytest.approx(gathered.model.classifier.coef_, rel=1e-3)
     assert list(found.classes) == sorted(found.classes)

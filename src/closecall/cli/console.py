@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,11 +12,9 @@ from rich.console import Console as RichConsole
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from closecall.report.formats import Row, Table
+from closecall.report.formats import Row
 from closecall.report.text import shown
 
-RESULTS = Path("closecall-results")
-Out = Annotated[Path, typer.Option("--out", help="Folder for the result store, tables, figures and report.")]
 DataDir = Annotated[str | None, typer.Option(help="Data directory; default: CLOSECALL_DATA, or the user's cache.")]
 Json = Annotated[bool, typer.Option("--json", help="Write events or results to standard output as JSON lines.")]
 
@@ -73,22 +70,6 @@ def print_grid(
     for row in rows:
         grid.add_row(*map(plain, row))
     out.print(grid)
-
-
-def print_table(table: Table) -> None:
-    """Print a table with its title above it; Rich would wrap a title to the width of the table."""
-    out.print(plain(table.title), style="bold", soft_wrap=True)
-    print_grid(table.header, table.rows, lines=True)
-
-
-def print_records(heading: str, records: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Print records as a table or as JSON lines."""
-    if as_json:
-        for record in records:
-            say(record)
-    elif records:
-        rows = tuple(tuple(map(str, record.values())) for record in records)
-        print_table(Table("", heading, tuple(name.replace("_", " ") for name in records[0]), rows, ()))
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +23,6 @@ COLOURS = {
     "average": "#000000",
     "top": "#CC79A7",
 }
-LOSS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")
 
 
 def chart_of(records: Sequence[Row]) -> Any:
@@ -45,11 +42,6 @@ def dots(records: Sequence[Row], *, size: int, opacity: float | None = None, **e
     return chart_of(records).mark_point(filled=True, size=size, **look).encode(**encodings)
 
 
-def dashed_line(records: Sequence[Row], x: Any, y: Any) -> Any:
-    """A thin dashed line through two points."""
-    return chart_of(records).mark_line(color="#555555", strokeDash=[4, 4], strokeWidth=1).encode(x=x, y=y)
-
-
 def level(**place: Any) -> Any:
     """A dashed rule at zero along ``x`` or ``y``."""
     ((axis, encoding),) = place.items()
@@ -66,12 +58,6 @@ def by_significance(field: str, other: str = "#999999", **options: Any) -> Any:
     """Colour by significance: that of close decay, or grey."""
     scale = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], other])
     return alt.Color(f"{field}:N", title=None, scale=scale, **options)
-
-
-def by_loss(losses: Sequence[str]) -> Any:
-    """Colour by loss."""
-    scale = alt.Scale(domain=list(losses), range=list(LOSS_COLOURS[: len(losses)]))
-    return alt.Color("loss:N", title=None, scale=scale)
 
 
 def tips(**formats: str) -> list[Any]:
@@ -117,32 +103,3 @@ def draw(specification: dict[str, Any]) -> str:
     drawn = spec_to_mimebundle(specification, "svg", mode="vega-lite")
     (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()
     return str(content)
-
-
-def side_by_side(charts: Sequence[Any]) -> Any:
-    """Charts in a row."""
-    return alt.hconcat(*charts)
-
-
-_MARK = re.compile(r'<path transform="translate\(([-\d.]+),([-\d.]+)\)" (d="[^"]*"[^>]*)/>')
-_NUMBERS = re.compile(r'(?<= )(?:transform|d|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
-
-
-def slim(svg: str) -> str:
-    """A smaller version of a picture.
-
-    A tenth of a pixel is precise enough, and descriptions of single marks for screen readers are never read in an
-    embedded picture.
-
-    Examples
-    --------
-    >>> slim('<path aria-label="a: 1.234" role="x" d="M1.2345,6" opacity="0.85"/>')
-    '<path d="M1.2,6" opacity="0.85"/>'
-    """
-    svg = re.sub(r' (?:aria-\w+|role|pointer-events|class)="[^"]*"', "", svg)
-    svg = _NUMBERS.sub(lambda found: re.sub(r"-?\d+\.\d\d+", lambda n: f"{float(n[0]):.1f}", found[0]), svg)
-    # A mark that is drawn many times is described once; the places alone remain.
-    often = {mark: f"m{i}" for i, (mark, n) in enumerate(Counter(m[3] for m in _MARK.finditer(svg)).items()) if n > 9}
-    svg = _MARK.sub(lambda m: f'<use href="#{often[m[3]]}" x="{m[1]}" y="{m[2]}"/>' if m[3] in often else m[0], svg)
-    marks = "".join(f'<path id="{name}" {mark}/>' for mark, name in often.items())
-    return re.sub(r"(<svg[^>]*>)", rf"\1<defs>{marks}</defs>", svg, count=1) if often else svg

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -71,53 +70,12 @@ def cell(value: object) -> str:
     return no_formula(shown(value))
 
 
-WIDTH = 80
-
-
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file completely or not at all, creating its folder. Bytes that are not text are spelt out."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))
     return path
-
-
-def paragraph(text: str) -> str:
-    """Text as a paragraph of Markdown, wrapped; no line of it begins a list, a heading or a quotation."""
-    lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
-    lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
-    return "\n".join(map(begun, lines))
-
-
-def begun(line: str) -> str:
-    r"""A line of Markdown, escaped so that it does not start a list, heading or quotation.
-
-    Examples
-    --------
-    >>> print(begun("#1"), begun("1. one"), begun("23 of 94"))
-    \#1 1\. one 23 of 94
-    """
-    return re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line)
-
-
-#: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
-#: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
-_MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-#: These have no escape by a backslash that every renderer knows.
-_ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
-
-
-def escape_markdown(text: str) -> str:
-    r"""Text escaped so that Markdown shows it verbatim.
-
-    Examples
-    --------
-    >>> print(escape_markdown("p < 0.05 of a_b"), escape_markdown("![x](y) <b> | *z*"))
-    p < 0.05 of a_b !\[x\](y) &lt;b> \| \*z\*
-    """
-    text = _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text).replace("\n", " "))
-    # One star alone is a mark of ours and begins nothing, save at the start of a line.
-    return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text
 
 
 def p_value(p: float, form: str = ".4f") -> str:

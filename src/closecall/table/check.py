@@ -1,9 +1,9 @@
-"""Rows to check before training on a table: labels that models contradict, extreme cells, twins with two labels.
+"""Find rows to check before training on a table: doubtful labels, extreme cells, twins with different labels.
 
-A label is judged by models that were not trained on its row: close-k on squashed columns, and a forest; the better of
-the two decides. Rows are ordered by the probability that it gives to their label, as in cleanlab. On 20 PMLB sets with
-10 % of the labels flipped, about 60 % of the wrong labels were among as many top rows (docs/results/beyond-check.md).
-These are rows to check, not errors.
+A label is doubtful if it is contradicted by a model that was not trained on its row: close-k on squashed columns or a
+forest, whichever is more accurate. Rows are ordered by the probability of their label, as in cleanlab. On 20 PMLB sets
+with 10 % of the labels flipped, about 60 % of the top rows, as many as were flipped, were indeed wrong
+(docs/results/beyond-check.md).
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from .measure import log_probabilities, sigmoids
 from .preprocess import Preprocessor
 from .table import check_classes
 
-#: Trees of the judging forest, and rows in each leaf at least: of 1, 3, 5 and 10 the best AUROC on 20 sets (0.90).
+#: Trees of the forest, and the least number of rows in a leaf: among 1, 3, 5 and 10, the best AUROC on 20 sets (0.90).
 TREES, LEAF = 200, 3
 FOLDS = 5
 FOREST = "random_forest"
-#: Robust deviations of its own side beyond which a cell is one to check; 3 are ordinary in columns with a long tail.
-FAR = 8.0
-#: Twins differ nowhere by more than this part of a robust deviation; beyond so many columns nothing is looked up.
+#: A cell this many robust deviations out, on its own side, is extreme; 3 is ordinary in columns with a long tail.
+EXTREME = 8.0
+#: Twins differ by at most this share of a robust deviation in every column; wider tables are not searched for them.
 NEAR, WIDE = 0.01, 200
-#: The columns of the frame.
+#: The columns of the frame of rows to check.
 FIELDS = ("kind", "row", "label", "said", "score", "by", "detail")
 
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """Out-of-sample probabilities (rows, classes) of a model; NaN if there are none for a row."""
+    """Out-of-sample probabilities (rows, classes) of a model; NaN for rows without any."""
 
     by: str
     chances: Array
 
     def right(self, codes: Array) -> float:
-        """The share of the rows whose label it predicts."""
-        asked = ~np.isnan(self.chances[:, 0])
-        return float((self.chances[asked].argmax(axis=1) == codes[asked]).mean()) if asked.any() else 0.0
+        """Return the accuracy on the rows that have probabilities."""
+        known = ~np.isnan(self.chances[:, 0])
+        return float((self.chances[known].argmax(axis=1) == codes[known]).mean()) if known.any() else 0.0
 
 
 def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
-    """The rows of a table that are worth checking, as a pandas data frame, the most suspicious of each kind first.
+    """Return the rows of a table that are worth checking as a data frame, the most suspicious of each kind first.
 
     Parameters
     ----------
@@ -69,8 +69,8 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
     Returns
     -------
     frame
-        ``kind`` (``label``: contradicted by a model that has not seen the row; ``cell``: a number far from its column;
-        ``twin``: the same row with another label), ``row`` (from 0), ``label``, ``said`` (the label of the model or the
+        ``kind`` (``label``: contradicted by a model that has not seen the row; ``cell``: an extreme number; ``twin``:
+        the same row with another label), ``row`` (from 0), ``label``, ``said`` (the label according to the model or the
         twin), ``score`` (its probability, or robust deviations), ``by`` and ``detail``.
 
     Examples
@@ -94,7 +94,7 @@ def check_rows(X: Any, y: Any, *, random_state: int = 0) -> Any:
 
 
 def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -> Any:
-    """The rows of a table that are worth checking; see :func:`check_rows`. Opinions are computed unless given."""
+    """Return the rows of a table that are worth checking, as :func:`check_rows`; opinions are computed if not given."""
     check_classes(table, 2)
     X = Preprocessor.fit(table.frame, table.columns).matrix(table.frame)
     classes, codes = np.unique(table.labels.astype(str), return_inverse=True)
@@ -106,20 +106,20 @@ def check_table(table: Sheet, opinions: Sequence[Opinion] = (), seed: int = 0) -
 
 
 def forest_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """A forest's votes, only from trees that were not trained on the row."""
+    """Return the votes of a forest, for each row only from trees that were not trained on it."""
     model = RandomForestClassifier(TREES, min_samples_leaf=LEAF, oob_score=True, random_state=seed).fit(X, codes)
     return Opinion("random forest", model.oob_decision_function_)
 
 
 def close_k_opinion(X: Array, codes: Array, seed: int) -> Opinion:
-    """The model of ``closecall fit``, cross-fitted, with scores turned into probabilities."""
+    """Return cross-validated probabilities of the model of ``closecall fit``."""
     folds = StratifiedKFold(max(2, min(FOLDS, int(np.bincount(codes).min()))), shuffle=True, random_state=seed)
     scores = cross_val_predict(CloseKClassifierCV(random_state=0), X, codes, cv=folds, method="decision_function")
     return Opinion("close-k", chances_of(scores, codes))
 
 
 def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
-    """The predictions of a comparison's contenders for its test rows, averaged over the splits that tested a row."""
+    """Return the probabilities that contenders gave to test rows, averaged over the splits that tested a row."""
     found = []
     for method, by in ((FOREST, "random forest"), (CLOSE_K, "close-k")):
         total, times = None, np.zeros((len(table.labels), 1))
@@ -129,7 +129,7 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
                 break
             if method == FOREST:
                 chances = np.exp(scores)
-            else:  # with two classes, the score of the second
+            else:  # with two classes, the score of the second is enough
                 chances = chances_of(np.diff(scores)[:, 0] if scores.shape[1] == 2 else scores, split.truth)
             total = np.zeros((len(times), chances.shape[1])) if total is None else total
             np.add.at(total, split.rows, chances)
@@ -141,14 +141,14 @@ def opinions_of(table: Sheet, splits: Sequence[Split]) -> tuple[Opinion, ...]:
 
 
 def chances_of(scores: Array, codes: Array) -> Array:
-    """Probabilities (rows, classes) of scores (rows,) or (rows, classes), by Platt's sigmoids."""
+    """Map scores (rows,) or (rows, classes) to probabilities (rows, classes) with Platt's sigmoids."""
     raw = scores[:, None] if scores.ndim == 1 else scores
     slope, offset = sigmoids(raw[None], codes)
     return np.exp(log_probabilities(raw, slope[0], offset[0]))
 
 
 def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
-    """Rows whose label the better model contradicts, the least probable label first."""
+    """Return the rows whose label the better model contradicts, the least probable label first."""
     own = best.chances[np.arange(len(codes)), codes]
     with np.errstate(invalid="ignore"):
         wrong = np.flatnonzero(~np.isnan(own) & (best.chances.argmax(axis=1) != codes))
@@ -162,64 +162,61 @@ def _labels(best: Opinion, codes: Array, classes: Array) -> list[tuple[Any, ...]
     return found
 
 
-def far_cells(values: Array) -> Array:
-    """Deviations (rows,) of numbers from their median, in robust deviations of the side they are on; NaN if missing.
+def deviations(values: Array) -> Array:
+    """Return the distances (rows,) of numbers from their median, in robust deviations of their side; NaN if missing.
 
     A column with a long tail has a large deviation on that side, so its tail does not count as extreme.
 
     Examples
     --------
-    >>> far_cells(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 500.0])).round(1).tolist()[-1] > 100
+    >>> deviations(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 500.0])).round(1).tolist()[-1] > 100
     True
     """
     known = values[np.isfinite(values)]
     if not len(known) or len(np.unique(known)) <= 2:
         return np.zeros(len(values))
-    center = np.median(known)
-    away = values - center
-    found = np.zeros(len(values))
+    away = values - np.median(known)
+    found = np.where(np.isnan(values), np.nan, 0.0)
     for side in (away > 0, away < 0):
-        lengths = np.abs(away[side])
-        if len(lengths):
-            usual = np.median(lengths) / 0.6745
-            found[side] = lengths / max(usual, np.finfo(float).tiny)
-    return np.where(np.isnan(values), np.nan, found)
+        if side.any():
+            usual = np.median(np.abs(away[side])) / 0.6745
+            found[side] = np.abs(away[side]) / max(usual, np.finfo(float).tiny)
+    return found
 
 
 def _cells(table: Sheet) -> list[tuple[Any, ...]]:
-    """Numbers far from the rest of their column, the most extreme first; each row once, by its most extreme cell."""
+    """Return the rows with an extreme number, the most extreme first; each row once, by its most extreme cell."""
     farthest: dict[int, tuple[float, str]] = {}
     for column in table.columns:
         if column.kind == "nominal":
             continue
-        away = far_cells(numbers(table.frame[column.name], column))
-        for row in np.flatnonzero(away > FAR).tolist():
+        away = deviations(numbers(table.frame[column.name], column))
+        for row in np.flatnonzero(away > EXTREME).tolist():
             if away[row] > farthest.get(row, (0.0, ""))[0]:
-                farthest[row] = float(away[row]), _said_of(table, column, row, float(away[row]))
+                words = f"{column.label} = {_text(table, column, row)}, {away[row]:.3g} robust deviations out"
+                farthest[row] = float(away[row]), words
     ranked = sorted(farthest.items(), key=lambda each: -each[1][0])
     return [("cell", row, str(table.labels[row]), "", score, "column", words) for row, (score, words) in ranked]
 
 
-def _said_of(table: Sheet, column: Column, row: int, away: float) -> str:
+def _text(table: Sheet, column: Column, row: int) -> str:
     cell = table.frame[column.name].iloc[[row]]
-    text = str(texts(cell).iloc[0])[:40] if column.form or column.kind == "date" else f"{numbers(cell, column)[0]:g}"
-    return f"{column.label} = {text}, {away:.3g} robust deviations out"
+    return str(texts(cell).iloc[0])[:40] if column.form or column.kind == "date" else f"{numbers(cell, column)[0]:g}"
 
 
 def _twins(X: Array, codes: Array, classes: Array) -> list[tuple[Any, ...]]:
-    """Rows that are identical, or almost, except for their label; those with the rarer label are returned."""
+    """Return the rows with the rarer label among rows that are identical, or almost, except for their label."""
     if X.shape[1] > WIDE or not X.shape[1]:
         return []
     kinds = np.unique(np.round(X / NEAR) + 0.0, axis=0, return_inverse=True)[1].ravel()
     counts = np.zeros((int(kinds.max()) + 1, len(classes)))
     np.add.at(counts, (kinds, codes), 1)
-    # Rows on two sides of a rounding are put together, too.
+    # Neighbours that were rounded differently are joined as well.
     first = np.unique(kinds, return_index=True)[1]
-    away, other = cKDTree(X[first]).query(X[first], k=2, p=np.inf, distance_upper_bound=NEAR) if len(first) > 1 else (
-        np.full((1, 2), np.inf), np.zeros((1, 2), dtype=int))  # fmt: skip
+    away, other = cKDTree(X[first]).query(X[first], k=2, p=np.inf, distance_upper_bound=NEAR)
     near = np.isfinite(away[:, 1])
     joint = counts.copy()
-    joint[near] += counts[np.minimum(other[near, 1], len(first) - 1)]
+    joint[near] += counts[other[near, 1]]
     mine = joint[kinds, codes]
     most = joint.argmax(axis=1)[kinds]
     total = joint.sum(axis=1)[kinds]

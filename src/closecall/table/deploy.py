@@ -1,4 +1,4 @@
-"""The model of a table for other tools: a scikit-learn Pipeline, and an ONNX file."""
+"""Export the model of a table to other tools, as a scikit-learn Pipeline or an ONNX file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from closecall.table.read.dataset import DataError
 
 from .model import TableModel
 from .preprocess import Preprocessor, Step
+from .train import linear_model
 
 NEEDS = 'ONNX needs skl2onnx: pip install "closecall[onnx]"'
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """The columns of a table as a matrix, as ``closecall fit`` makes it: filled, one column for each name, scaled.
+    """Turn the columns of a table into a matrix as ``closecall fit`` does: filled, one column per name, scaled.
 
-    The columns are those of ``closecall.table.table.read(...).columns``; ``recipe_`` is what was learnt from the
+    The columns are those of ``closecall.table.table.read(...).columns``; ``recipe_`` holds what was learnt from the
     training rows.
 
     Examples
@@ -46,12 +47,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> Array:
-        """The matrix (rows, features) of a frame."""
+        """Return the matrix (rows, features) of a frame."""
         check_is_fitted(self, "recipe_")
         return self.recipe_.matrix(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the columns of the matrix."""
+        """Return the names of the columns of the matrix."""
         check_is_fitted(self, "recipe_")
         return np.array(self.recipe_.names, dtype=object)
 
@@ -60,15 +61,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def to_pipeline(model: TableModel) -> Pipeline:
-    """The fitted model as a Pipeline of a :class:`TableEncoder` and its classifier, for frames as they were read."""
+    """Return the fitted model as a Pipeline of a :class:`TableEncoder` and its classifier, for frames as read."""
     encoder = TableEncoder(tuple(step.column for step in model.recipe.steps))
     encoder.recipe_ = model.recipe
     return Pipeline([("table", encoder), ("classifier", model.classifier)])
 
 
 def typed(model: TableModel, frame: Any) -> dict[str, Array]:
-    """A frame as input for the ONNX file: one column (rows, 1) per name, numbers and days as doubles, NaN if missing,
-    names as text, empty if missing."""
+    """Return a frame as input for the ONNX file, with one column (rows, 1) for each input.
+
+    Numbers and days are doubles, NaN if missing; names are text, empty if missing.
+    """
     found: dict[str, Array] = {}
     for place, step in enumerate(model.recipe.steps):
         values = frame[step.column.name]
@@ -78,17 +81,12 @@ def typed(model: TableModel, frame: Any) -> dict[str, Array]:
 
 
 def input_name(place: int) -> str:
-    """ONNX inputs are named by position, because a column's own name may be any text.
-
-    The file's metadata lists the columns.
-    """
+    """Return the name of an ONNX input; a column's own name may be any text, so it is only in the file's metadata."""
     return f"column_{place}"
 
 
 def check_onnx(model: str = "") -> None:
     """Raise an error if a package is missing or the model cannot be written as ONNX."""
-    from .train import linear_model  # late: what it offers is built on this module
-
     if model and not linear_model(model):
         raise ValueError(
             f"--onnx writes linear models, which {model!r} is not; TableModel.load(...).to_sklearn() is a Pipeline "
@@ -99,7 +97,7 @@ def check_onnx(model: str = "") -> None:
 
 
 def to_onnx(model: TableModel) -> Any:
-    """The model, preprocessing included, as an ONNX ``ModelProto``; its metadata says which input is which column."""
+    """Return the model with its preprocessing as an ONNX ``ModelProto``; its metadata maps inputs to columns."""
     check_onnx()
     from onnx import numpy_helper
     from skl2onnx import convert_sklearn, update_registered_converter
@@ -152,13 +150,13 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
 
 def _block(value: Any, step: Step, how: dict[str, Any]) -> Any:
-    """The columns of one step, in doubles."""
+    """Return the columns of one step as doubles."""
     from skl2onnx.algebra import onnx_ops as op
 
     if not step.levels:
         return op.OnnxWhere(op.OnnxIsNaN(value, **how), np.array([step.fill]), value, **how)
     place, new = step.places, len(step.levels) if step.rare else -1
-    place.setdefault("", place.get(str(step.fill), new))  # what is missing is the most frequent
+    place.setdefault("", place.get(str(step.fill), new))  # missing names become the most frequent one
     codes = op.OnnxLabelEncoder(
         value, keys_strings=list(place), values_int64s=list(place.values()), default_int64=new, op_version=2
     )

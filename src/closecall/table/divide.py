@@ -1,4 +1,4 @@
-"""Which rows train, validate and test: at random by class, by groups, or by time."""
+"""Divide rows into training, validation and test parts: at random by class, by groups, or by time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from closecall._names import Array
 from closecall.paired import FEWEST, Units, apart
-from closecall.table.read.columns import columns_of, nearest, numbers, quoted, texts
+from closecall.table.read.columns import columns_of, numbers, suggestion, texts
 from closecall.table.read.dataset import DataError
 from closecall.table.read.sheet import Sheet
 from closecall.table.splits import stratified
 
 #: The share of the rows, oldest first, that every split by time learns from.
 HISTORY = 0.5
-#: Splits by time inside what a search learns from.
+#: Number of splits by time within the training rows of a search.
 INNER = 4
 FOLDS = 5
-#: How often another division of the groups is drawn, for each that is wanted.
+#: Number of divisions of the groups to draw for each one that is needed.
 ATTEMPTS = 5
 
 Parts = tuple[Array, Array, Array]
@@ -29,14 +29,14 @@ Parts = tuple[Array, Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """What keeps rows apart: nothing, groups (samples,) as codes, or times (samples,) as ranks."""
+    """What determines the parts: nothing but chance, groups (samples,) as codes, or times (samples,)."""
 
     kind: str = ""
     values: Array = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def of(cls, table: Sheet, groups: str = "", time: str = "") -> tuple[Order, Sheet]:
-        """The order that a column gives, and the table without that column among its features."""
+        """Return the order given by a column, and the table without that column among its features."""
         if groups and time:
             raise DataError("--groups and --time cannot be combined; use one of them")
         name, option = (groups, "--groups") if groups else (time, "--time")
@@ -44,9 +44,7 @@ class Order:
             return cls(), table
         names = [str(column) for column in table.frame.columns if str(column) != table.target]
         if name not in names:
-            near = nearest(name, names)
-            hint = f"did you mean {near!r}? Its" if near else "its"
-            raise DataError(f"{option} {name!r}: the data has no such column; {hint} columns are {quoted(names)}")
+            raise DataError(f"{option} {name!r}: the data has no such column; {suggestion(name, names)}")
         note = f"{name!r} divides the rows and is not a feature"
         columns = tuple(column for column in table.columns if column.name != name)
         if not columns:
@@ -61,7 +59,7 @@ class Order:
         return cls("time", _moments(table, name)), table
 
     def divisions(self, codes: Array, splits: int, seed: int) -> list[Parts]:
-        """Rows of the training, validation and test part of every split."""
+        """Return the rows of the training, validation and test part of every split."""
         if self.kind == "time":
             return self._by_time(codes, splits)
         if self.kind == "groups":
@@ -71,18 +69,18 @@ class Order:
 
     @property
     def few(self) -> int:
-        """How many groups there are, if too few to tell a gain from chance; else 0."""
+        """The number of groups if it is too small to tell a gain from chance, otherwise 0."""
         count = len(np.unique(self.values)) if self.kind == "groups" else FEWEST
         return count if count < FEWEST else 0
 
     def units(self, samples: int) -> Units:
-        """Which rows depend on each other."""
+        """Return which rows depend on each other."""
         if self.kind == "time":
             return Units(self.values, "blocks of time", time=True)
         return Units(self.values, "groups") if self.kind == "groups" else apart(samples)
 
     def _different(self, codes: Array, splits: int, seed: int) -> list[Parts]:
-        """Splits of the groups with different test parts, fewer than requested if there are no more.
+        """Return splits of the groups with different test parts, or fewer if there are not enough.
 
         Repeating a split would make the result look more certain than it is.
         """
@@ -102,8 +100,8 @@ class Order:
         few = [int(code) for code in np.unique(codes) if len(np.unique(self.values[codes == code])) < 4]
         if few:
             raise DataError(
-                f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4: name a column "
-                "of more groups, or merge classes"
+                f"--groups: {len(few)} of the classes are in fewer than 4 groups; every class needs 4: use a column "
+                "with more groups, or merge classes"
             )
         folds = [test for _, test in StratifiedGroupKFold(4, shuffle=True, random_state=seed).split(
             codes, codes, self.values)]  # fmt: skip
@@ -138,13 +136,13 @@ class Order:
         return found
 
     def inner(self, codes: Array, rows: Array) -> tuple[Any, Array | None]:
-        """``cv`` and groups for a search among some rows, which must be in time order if time splits them."""
+        """Return ``cv`` and groups for a search among some rows, which must be in order if the splits are by time."""
         if self.kind == "groups":
             groups = self.values[rows]
             fewest = min(len(np.unique(groups[codes[rows] == code])) for code in np.unique(codes[rows]))
             return StratifiedGroupKFold(max(2, min(FOLDS, fewest)), shuffle=True, random_state=0), groups
         if self.kind == "time":
-            late = np.unique(codes[rows], return_index=True)[1].max()  # from here on every class has occurred
+            late = np.unique(codes[rows], return_index=True)[1].max()  # every class has occurred by then
             starts = _starts(self.values[rows])
             wanted = np.linspace(len(rows) // 2, len(rows), INNER + 1).astype(int)
             edges = [*_nearest(starts[starts > late], wanted[:-1]), len(rows)]
@@ -158,7 +156,7 @@ class Order:
 
 
 def _starts(times: Array) -> Array:
-    """Positions in sorted times (samples,) at which a later time begins.
+    """Return the positions in sorted times (samples,) at which a later time begins.
 
     Examples
     --------
@@ -169,7 +167,7 @@ def _starts(times: Array) -> Array:
 
 
 def _nearest(starts: Array, wanted: Array) -> list[int]:
-    """The starts nearest to the requested positions, ascending, each once.
+    """Return the distinct starts nearest to the requested positions, in ascending order.
 
     Examples
     --------

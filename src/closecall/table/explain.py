@@ -1,4 +1,4 @@
-"""The reasons for a prediction: what each column adds to the score, in the units of the table."""
+"""Explain a prediction by what each column adds to the score, in the units of the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .preprocess import Preprocessor, Step
 
 
 def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
-    """The prediction for the first row of a frame, and a record for each column, the strongest pull first.
+    """Explain the prediction for the first row of a frame.
 
     Parameters
     ----------
@@ -25,23 +25,35 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
     Returns
     -------
     head : dict
-        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (what the pulls and ``start`` add up
-        to: above 0 is the prediction's), ``start`` (the score of a row of averages), ``probability`` or None, and
-        ``adds_up``: if the model is not linear, a pull is what the score would lose if the column had its usual value,
-        and such pulls need not add up.
+        ``prediction``, ``against`` (the other class, or the runner-up), ``score`` (the sum of ``start`` and all pulls;
+        it is positive), ``start`` (the score of a typical row), ``probability`` or None, and ``adds_up``: if the model
+        is not linear, a pull is what the score would lose if the column had its usual value, and such pulls need not
+        add up.
     pulls : list of dict
-        ``column``, its ``value``, the ``usual`` one (median or most frequent), ``pull`` towards the prediction,
-        ``per_unit`` (the effect of one more unit of a number, unless it is extreme) and ``flips_at`` (the number at
-        which the other class would win).
+        For each column, the strongest pull first: ``column``, its ``value``, the ``usual`` one (median or most
+        frequent), ``pull`` towards the prediction, ``per_unit`` (the effect of one more unit of a number, unless it is
+        extreme) and ``flips_at`` (the number at which the other class would win).
     """
     row = frame.iloc[:1]
-    if not model.linear:
-        return _without(model, row)
+    winner, other, score, start, pulls = (_linear if model.linear else _changed)(model, row)
+    classes = model.classifier.classes_.tolist()
+    chance = float(model.probabilities(row)[0, winner]) if hasattr(model.classifier, "predict_proba") else None
+    head = {
+        "prediction": classes[winner], "against": classes[other], "score": score, "start": start,
+        "probability": chance, "adds_up": model.linear,
+    }  # fmt: skip
+    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+
+
+Explained = tuple[int, int, float, float, list[Row]]
+
+
+def _linear(model: TableModel, row: Any) -> Explained:
+    """Return the winner, the runner-up, the score, the score of a typical row, and the pulls of a linear model."""
     classifier, recipe = model.classifier, model.recipe
     z = recipe.matrix(row)[0]
-    classes = classifier.classes_.tolist()
     scores = np.atleast_1d(classifier.decision_function(z[None])[0])
-    if len(classes) == 2:
+    if len(scores) == 1:
         sign = 1.0 if scores[0] > 0 else -1.0
         weights, start, winner = sign * classifier.coef_[0], sign * classifier.intercept_[0], int(sign > 0)
         other = 1 - winner
@@ -51,25 +63,18 @@ def explain(model: TableModel, frame: Any) -> tuple[Row, list[Row]]:
         start = classifier.intercept_[winner] - classifier.intercept_[other]
     score = float(weights @ z + start)
     usual = recipe.matrix(row.astype(object).where(row.isna() & row.notna(), None))[0]
-    start += float(weights @ usual)
     pulls = []
     for step, at in recipe.places():
         block = slice(at, at + step.width)
         pull = float(weights[block] @ (z[block] - usual[block]))
-        unit = _unit(step, weights[at], z[at], recipe, at, score)
-        pulls.append({**_about(step, row), "pull": pull, **unit})
-    chance = model.probabilities(row)[0, winner] if hasattr(classifier, "predict_proba") else None
-    head = {
-        "prediction": classes[winner], "against": classes[other], "score": score, "start": float(start),
-        "probability": None if chance is None else float(chance), "adds_up": True,
-    }  # fmt: skip
-    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+        pulls.append({**_about(step, row), "pull": pull, **_unit(step, weights[at], z[at], recipe, at, score)})
+    return winner, other, score, float(start + float(weights @ usual)), pulls
 
 
-def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
-    """The prediction of any classifier, and what its score loses with each column at its usual value."""
+def _changed(model: TableModel, row: Any) -> Explained:
+    """Return the same for any classifier; a pull is what its score loses with the column at its usual value."""
     steps, classes = model.recipe.steps, model.classifier.classes_.tolist()
-    # The row as it is, once without each column (which is then filled in), and without all.
+    # The row itself, then without each column in turn (missing cells are filled in), then without all of them.
     changed = row.iloc[[0] * (len(steps) + 2)].reset_index(drop=True).astype(object)
     for place, step in enumerate(steps, 1):
         changed.loc[[place, len(steps) + 1], step.column.name] = None
@@ -84,12 +89,7 @@ def _without(model: TableModel, row: Any) -> tuple[Row, list[Row]]:
         {**_about(step, row), "pull": float(lead[0] - lead[place]), "per_unit": None, "flips_at": None}
         for place, step in enumerate(steps, 1)
     ]  # fmt: skip
-    chance = model.probabilities(row)[0, winner] if hasattr(model.classifier, "predict_proba") else None
-    head = {
-        "prediction": classes[winner], "against": classes[other], "score": float(lead[0]), "start": float(lead[-1]),
-        "probability": None if chance is None else float(chance), "adds_up": False,
-    }  # fmt: skip
-    return head, sorted(pulls, key=lambda each: -abs(each["pull"]))
+    return winner, other, float(lead[0]), float(lead[-1]), pulls
 
 
 def _about(step: Step, row: Any) -> Row:
@@ -99,7 +99,7 @@ def _about(step: Step, row: Any) -> Row:
 
 
 def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, score: float) -> Row:
-    """The effect of one more unit of a number, and the value at which the other class would win, if there is one."""
+    """Return the effect of one more unit of a number, and the value at which the other class would win, if any."""
     if step.levels or not weight:
         return {"per_unit": None if step.levels else 0.0, "flips_at": None}
     with np.errstate(over="ignore"):
@@ -111,5 +111,5 @@ def _unit(step: Step, weight: float, z: float, recipe: Preprocessor, at: int, sc
 
 
 def _written(step: Step, value: Any) -> str:
-    """A value in the format of the table: days as dates."""
+    """Return a value in the format of the table, with days as dates."""
     return value if isinstance(value, str) else KINDS[step.column.kind].write(value, step.column.form)

@@ -1,4 +1,4 @@
-"""Questions a careful colleague would ask about a table: leaks, identifiers, disguised categories, a missing header."""
+"""Hints on what to check in a table: leaks, identifiers, categories written as numbers, a missing header."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from closecall._names import Array
 from closecall.table.read.columns import numbers, texts
 from closecall.table.read.sheet import Sheet, is_number
 
-#: A column that alone predicts this share of the rows has probably seen the answer.
+#: A column that alone predicts this share of the rows probably leaks the target.
 LEAK = 0.99
-#: Whole numbers of at most so many kinds may be names of categories.
+#: A column with at most this many distinct whole numbers may hold categories.
 KINDS = 12
-#: Rows to check.
+#: Number of rows to examine.
 LOOK = 5000
-#: A name that occurs this many times on average, or less, in a column of many names, is almost an identifier.
+#: A column whose names occur at most this often on average is almost an identifier.
 ALMOST = 1.5
 
 
 def hints(table: Sheet) -> tuple[str, ...]:
-    """What to check before trusting the verdict, one sentence each.
+    """Return what to check before trusting the verdict, one sentence each.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def hints(table: Sheet) -> tuple[str, ...]:
 
 
 def _codes(values: Any, column: Any) -> Array:
-    """A column as numbers (samples,), names as codes, missing values as one more value."""
+    """Return a column as numbers (samples,), with codes for names and an additional value for missing cells."""
     if column.kind == "nominal":
         return np.unique(texts(values).fillna("").to_numpy(dtype=str), return_inverse=True)[1].astype(float)
     found = numbers(values, column)
@@ -58,7 +58,7 @@ def _codes(values: Any, column: Any) -> Array:
 
 
 def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
-    """A copy of the target, or a column from which a small tree predicts nearly all held-out rows."""
+    """Report a copy of the target, or a column from which a small tree predicts nearly all held-out rows."""
     kinds = np.unique(values, return_inverse=True)[1]
     pairs = len(np.unique(kinds * (codes.max() + 1) + codes))
     if pairs == len(np.unique(kinds)) == codes.max() + 1:
@@ -69,7 +69,7 @@ def _leak(name: str, values: Array, codes: Array, target: str) -> Iterator[str]:
         return
     tree = DecisionTreeClassifier(max_leaf_nodes=max(8, 2 * int(codes.max() + 1)), random_state=0)
     cv = StratifiedKFold(folds, shuffle=True, random_state=0)
-    # From 0 to at most 2: the tree turns values into float32, which holds neither 1e300 nor 1e-300.
+    # Scaled to at most 2, because the tree converts values to float32, which cannot hold 1e300.
     values = values / (np.abs(values).max() or 1.0)
     right = float((cross_val_predict(tree, (values - values.min())[:, None], codes, cv=cv) == codes).mean())
     if right >= LEAK:
@@ -97,7 +97,7 @@ def _many(column: Any, values: Array) -> Iterator[str]:
 
 
 def _header(table: Sheet) -> Iterator[str]:
-    """A first line that reads like data: most names are numbers, or values of their own column."""
+    """Report a first line that looks like data: most names are numbers, or values of their own column."""
     names = [str(name) for name in table.frame.columns]
     like = [
         is_number(name.replace(",", ".")) or bool((texts(table.frame[name]).head(1000) == name).any()) for name in names
@@ -115,5 +115,5 @@ def _delimiter(table: Sheet) -> Iterator[str]:
         for mark in (";", "\t", "|", ","):
             if mark in name and len(text) and text.str.contains(mark, regex=False).mean() > 0.9:
                 shown = {"\t": "$'\\t'"}.get(mark, repr(mark))
-                yield f"{name!r} holds {mark!r} in name and values: if it separates columns, use --sep {shown}"
+                yield f"{name!r} contains {mark!r} in its name and values: if it separates columns, use --sep {shown}"
                 return

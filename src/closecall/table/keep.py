@@ -1,4 +1,4 @@
-"""Files of nonlinear models, written with skops; only numbers are read back, or everything if the author is trusted."""
+"""Files of nonlinear models, written with skops; only numbers are read back, unless the user trusts the author."""
 
 from __future__ import annotations
 
@@ -21,54 +21,59 @@ from closecall.table.read.dataset import DataError
 from .rebuild import SCHEMA, Stored, is_own, names_in, parts, rebuilt
 
 NEEDS = "{!r} is kept with skops, which is not installed: pip install skops (linear models need none)"
-#: How many arrays and other members an archive may hold.
+#: The largest number of members of an archive.
 MAX_MEMBERS = 100_000
-#: How many types an error names.
+#: The largest number of types in an error message.
 LISTED = 50
 
 
 def check_skops(name: str) -> None:
-    """Raise an error that says what to install if skops is missing."""
+    """Raise an error that states what to install if skops is missing."""
     if importlib.util.find_spec("skops") is None:
         raise ValueError(NEEDS.format(name))
 
 
 def members_of(path: str | os.PathLike[str]) -> set[str]:
-    """The names in an archive; none if the file is not a readable archive, which its reader will report."""
+    """Return the names in an archive; none if the file is not a readable archive, which its reader will report."""
     try:
         with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):  # before all of a long table is looked at
+            if not zipfile.is_zipfile(file):  # cheap, unlike a search through a long table
                 return set()
             check_members(file, MAX_MEMBERS)
             with zipfile.ZipFile(file) as archive:
                 return set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):  # the last but one: a later version of zip
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        NotImplementedError,
+        OSError,
+    ):  # the third: a later version of zip
         return set()
 
 
 def is_skops(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a skops archive, judged by its names."""
+    """Return whether a file is a skops archive, judging by its names."""
     return SCHEMA in members_of(path)
 
 
 def dump(state: dict[str, Any], path: str) -> None:
-    """Write a model's state; an existing file is replaced only once the new one is complete."""
+    """Write the state of a model; an existing file is replaced only when the new one is complete."""
     import skops.io
 
     try:
         content = skops.io.dumps(state, compression=zipfile.ZIP_DEFLATED)
-    except Exception as error:  # whatever a class of another package raises when it is taken apart
+    except Exception as error:  # a class from another package may raise anything
         kind = type(state["classifier"]).__name__
         raise DataError(f"skops cannot save a {kind} ({error}); fit and save it in Python") from error
-    if not Path(path).parent.is_dir():  # a folder is not made for a mistyped name
+    if not Path(path).parent.is_dir():  # the folder of a mistyped path is not created
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     write_whole(Path(path), content)
 
 
 def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str, Any]:
-    """The state written by :func:`dump`, with its classifier rebuilt from checked numbers; see :mod:`.rebuild`.
+    """Read the state written by :func:`dump`, with its classifier rebuilt from checked numbers; see :mod:`.rebuild`.
 
-    Classifiers that ``closecall fit`` does not write itself are rejected before they are built, unless all their types
+    Classifiers of other kinds than ``closecall fit`` writes are rejected before they are built, unless all their types
     are ``trusted``: then skops builds them, and only their size is checked.
     """
     where, budget = os.fspath(path), Budget()
@@ -93,7 +98,7 @@ def load(path: str | os.PathLike[str], trusted: Sequence[str] = ()) -> dict[str,
                 return _trusted(archive, path, budget, named)
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # an unknown archive may raise anything while it is read
+    except Exception as error:  # an unknown archive may raise anything
         raise DataError(f"{where!r} is damaged, or not written by 'closecall fit' ({error}); fit it again") from error
 
 
@@ -102,7 +107,7 @@ def _options(names: Sequence[str]) -> str:
 
 
 def options_for(path: str | os.PathLike[str]) -> str:
-    """The options that ``predict`` needs for a file that was just written, if any."""
+    """Return the options that ``predict`` needs for a file that was just written, if any."""
     with zipfile.ZipFile(path) as archive:
         stored = Stored(archive, Budget())
         schema = stored.schema()
@@ -114,7 +119,7 @@ def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: stored.plain(state[name]) for name in ("format", "target", "steps", "bound") if name in state
     }
-    # An earlier release neither squashed nor kept what it has seen.
+    # An earlier release wrote neither "bound" nor "seen".
     found |= {name: stored.array(state[name]) for name in ("mean", "scale", "seen") if name in state}
     return {**found, "classifier": rebuilt(stored, state["classifier"], len(found["mean"]))}
 
@@ -122,7 +127,7 @@ def _own(stored: Stored, state: dict[str, Any]) -> dict[str, Any]:
 def _trusted(
     archive: zipfile.ZipFile, path: str | os.PathLike[str], budget: Budget, names: Sequence[str]
 ) -> dict[str, Any]:
-    """The object that skops builds from a trusted file, if it is a classifier that matches its table."""
+    """Return the state that skops builds from a trusted file, if its classifier matches its table."""
     check_skops(os.fspath(path))
     import skops.io
 

@@ -1,4 +1,4 @@
-"""The columns of a table as a matrix, with an encoding learnt from the training rows.
+"""Turn the columns of a table into a matrix, as learnt from the training rows.
 
 A missing number becomes the training median, a missing name the most frequent one. Each category gets a column; those
 too rare to learn from share one. Columns are scaled by median and robust deviation and squashed, as by
@@ -20,19 +20,20 @@ from closecall.table.read.columns import Column, numbers, texts
 from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
 from closecall.table.read.encode import encoded, learn, moments
 
-#: A name gets a column of its own if it is seen so often in training, one of so many at most: free text would fill the
-#: memory. All others are one level.
+#: A name seen this often in training gets its own column, up to a maximum: free text would fill the memory. All other
+#: names share one level.
 SEEN, MAX_LEVELS = 3, 1000
 OTHER = "other"
-#: Columns of two values, without squashing: their minimum scale; a rare name is not blown up to variance 1.
+#: Without squashing, the least scale of columns with two values, as a share of their difference; otherwise a rare name
+#: would be blown up to variance 1.
 FLOOR = 0.5
 
 
 @dataclass(frozen=True)
 class Step:
-    """How a column is encoded: the value for missing cells, and the categories with their own column (none: a number).
+    """How a column is encoded: the value for missing cells, and the categories that have their own column, if any.
 
-    ``rare`` holds the known categories that share one level, the last.
+    ``rare`` holds the known categories that share the last level.
     """
 
     column: Column
@@ -42,7 +43,7 @@ class Step:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The levels, including the one that rare names share, if there are any."""
+        """The levels, including the one shared by rare names, if there are any."""
         return (*self.levels, OTHER) if self.rare else self.levels
 
     @property
@@ -52,12 +53,12 @@ class Step:
 
     @property
     def width(self) -> int:
-        """How many columns the step makes."""
+        """The number of columns of the matrix."""
         return len(self.kinds) - self.first if self.levels else 1
 
     @property
     def names(self) -> list[str]:
-        """The names of its columns."""
+        """The names of the columns of the matrix."""
         name = self.column.label
         return [f"{name}={level}" for level in self.kinds[self.first :]] if self.levels else [name]
 
@@ -89,12 +90,12 @@ class Preprocessor:
 
     @classmethod
     def fit(cls, frame: Any, columns: Sequence[Column], squashed: bool = True) -> Preprocessor:
-        """Learn the steps from training rows (a pandas frame)."""
+        """Learn the encoding from training rows (a pandas frame)."""
         steps = tuple(_step(frame[column.name], column, squashed) for column in columns)
         width = sum(step.width for step in steps)
         X = cls(steps, np.zeros(width), np.ones(width), np.inf).matrix(frame)
         if squashed:
-            for step, at in cls(steps, X, X).places():  # what was filled in says nothing of how far cells lie
+            for step, at in cls(steps, X, X).places():  # filled-in cells must not affect the scale
                 if not step.levels:
                     X[np.isnan(numbers(frame[step.column.name], step.column)), at] = np.nan
             return cls(steps, *robust_scale(X))
@@ -104,7 +105,7 @@ class Preprocessor:
         return cls(steps, mean, np.where(two, np.maximum(scale, FLOOR * (high - low)), scale), np.inf)
 
     def pulled_in(self, frame: Any) -> dict[str, int]:
-        """The number of cells beyond the bound, which are squashed, by column."""
+        """Return the number of squashed cells by column."""
         found = Counter[str]()
         for step, at in self.places():
             if not step.levels:
@@ -114,12 +115,12 @@ class Preprocessor:
         return {name: count for name, count in found.items() if count}
 
     def places(self) -> list[tuple[Step, int]]:
-        """Every step with the position of its first column."""
+        """Return every step with the position of its first column."""
         ends = np.cumsum([0, *(step.width for step in self.steps)]).tolist()
         return list(zip(self.steps, ends, strict=False))
 
     def notes(self, frame: Any) -> tuple[str, ...]:
-        """Notes to the user on how cells and categories were treated, one line each."""
+        """Return notes on how cells and categories were treated, one line each."""
         cells = [f"{_counted(count, 'cell')} of {name!r}" for name, count in self.pulled_in(frame).items()]
         levels = [f"{_counted(len(step.rare), 'name')} of {step.column.name!r}" for step in self.steps if step.rare]
         pulled = f"{_listed(cells)} beyond {self.bound:g} robust deviations were pulled in (--no-squash leaves them)"
@@ -132,7 +133,7 @@ class Preprocessor:
         return [name for step in self.steps for name in step.names]
 
     def matrix(self, frame: Any, strange: Counter[str] | None = None) -> Array:
-        """The matrix (rows, features) of a frame; ``strange`` counts unknown values by column."""
+        """Return the matrix (rows, features) of a frame; ``strange`` counts unknown values by column."""
         need = 8 * len(frame) * len(self.mean)
         if need > MATRIX_BYTES:
             raise DataError(
@@ -146,7 +147,7 @@ class Preprocessor:
             at += block.shape[1]
             if strange is not None and odd:
                 strange[step.column.name] += odd
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused where it counts
+        with np.errstate(over="ignore", invalid="ignore"):  # `finite` refuses the result if necessary
             X -= self.mean
             X /= self.scale
         return finite(squash(X, self.bound), "values")
@@ -174,7 +175,7 @@ def _step(values: Any, column: Column, squashed: bool) -> Step:
 
 
 def _apply(values: Any, step: Step) -> tuple[Array, int]:
-    """The columns (rows, width) that a step makes, and how many values it could not read or did not know."""
+    """Return the encoded columns (rows, width), and the number of values that are unreadable or unknown."""
     if not step.levels:
         found = numbers(values, step.column)
         odd = int(np.isnan(found).sum() - texts(values).isna().sum()) if values.dtype.kind in "OU" else 0

@@ -1,8 +1,8 @@
-"""Forests, boosted trees and nearest neighbours rebuilt from the numbers in a skops file.
+"""Rebuild forests, boosted trees and nearest neighbours from the numbers in a skops file.
 
-Skops builds nothing here: only the arrays, labels and few settings needed for prediction are read and checked for
-consistency, and scikit-learn builds the rest. The compiled code that follows a tree checks nothing, so a forged file
-could otherwise make it read arbitrary memory.
+Skops itself builds nothing: only the arrays, labels and few settings needed for prediction are read and checked for
+consistency, and scikit-learn builds the rest. scikit-learn's compiled code traverses trees without any checks, so a
+forged file could otherwise make it read arbitrary memory.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from closecall._names import Array
 from .tuning import NEIGHBOURS
 
 SCHEMA = "schema.json"
-#: What is data and no class, by the parts of skops that make it.
+#: The loaders of skops that build plain data.
 _PLAIN = ("DictNode", "ListNode", "TupleNode", "JsonNode", "NdArrayNode", "TypeNode", "DTypeNode", "SliceNode")
 _FLOAT = np.dtype(np.float64)
-BROKEN = "a tree of it is broken"
+BROKEN = "one of its trees is broken"
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A skops archive: its schema and arrays, read and counted on demand, with one budget for the whole file."""
+    """A skops archive whose schema and arrays are read on demand, with one budget for the whole file."""
 
     archive: zipfile.ZipFile
     budget: Budget
 
     def schema(self) -> Any:
-        """The schema stored in the file: nested nodes, as JSON."""
+        """Return the schema stored in the file: nested nodes, as JSON."""
         member = self.archive.getinfo(SCHEMA)
         if member.compress_type not in METHODS:
             raise ValueError(f"{SCHEMA!r} is neither stored nor deflated")
@@ -46,27 +46,27 @@ class Stored:
             return self.budget.parse(self.budget.read(file))
 
     def array(self, node: Any, dtype: np.dtype[Any] | None = None) -> Array:
-        """The numbers or the text of a node, of that type if one is given."""
+        """Return the array of a node, of the given type or of any numbers or text."""
         if node["__loader__"] != "NdArrayNode" or node["type"] != "numpy":
             raise ValueError("one of its arrays is malformed")
         return read_member(self.archive, self.archive.getinfo(node["file"]), self.budget, dtype)
 
     def numbers(self, node: Any, *shape: int) -> Array:
-        """Finite numbers (of 64 bits) of that shape."""
+        """Return finite 64-bit numbers of that shape."""
         found = self.array(node, _FLOAT)
         if found.shape != shape or not np.isfinite(found).all():
             raise ValueError("some of its numbers are missing or not finite")
         return found
 
     def nodes(self, node: Any, dtype: np.dtype[Any]) -> Array:
-        """The nodes (nodes,) of a tree."""
+        """Return the nodes (nodes,) of a tree."""
         found = self.array(node, dtype)
         if found.ndim != 1:
             raise ValueError(BROKEN)
         return found
 
     def plain(self, node: Any) -> Any:
-        """The plain value of a node: text, a number, a boolean, None, or lists of these."""
+        """Return the plain value of a node: text, a number, a boolean, None, or lists of these."""
         if node["__loader__"] == "ListNode":
             return [self.plain(each) for each in node["content"]]
         if node["__loader__"] != "JsonNode":
@@ -75,7 +75,7 @@ class Stored:
 
 
 def parts(node: Any) -> dict[str, Any]:
-    """The named parts of a dictionary or an object."""
+    """Return the named parts of a dictionary or an object."""
     inner = node if node["__loader__"] == "DictNode" else node["content"]
     if node["__loader__"] not in ("DictNode", "ObjectNode", "TreeNode") or inner["__loader__"] != "DictNode":
         raise ValueError("one of its parts is empty")
@@ -83,14 +83,14 @@ def parts(node: Any) -> dict[str, Any]:
 
 
 def items(node: Any) -> list[Any]:
-    """The items of a list."""
+    """Return the items of a list."""
     if node["__loader__"] != "ListNode":
         raise ValueError("one of its parts is not a list")
     return list(node["content"])
 
 
 def names_in(schema: Any) -> Iterator[str]:
-    """The classes and functions that a schema names, apart from plain data: ``package.module.Class``.
+    """Yield the classes and functions in a schema, as ``package.module.Class``; plain data is left out.
 
     Examples
     --------
@@ -111,30 +111,30 @@ def names_in(schema: Any) -> Iterator[str]:
 
 
 def checked_depth(nodes: Array, inner: Array, names: tuple[str, str, str], features: int) -> int:
-    """The depth of a tree that can be followed safely; an error if a node points outside the tree.
+    """Return the depth of a tree that can be traversed safely; an error if a node points outside the tree.
 
-    ``inner`` (nodes,) marks the nodes that are not leaves; ``names`` are the fields that hold a node's left child,
-    right child and feature.
+    ``inner`` (nodes,) marks the nodes that are not leaves; ``names`` are the fields of a node's left child, right child
+    and feature.
     """
-    left, right, asked = (nodes[name][inner].astype(np.int64) for name in names)
+    left, right, column = (nodes[name][inner].astype(np.int64) for name in names)
     place, children = np.flatnonzero(inner), np.concatenate([left, right])
     floats = [name for name in nodes.dtype.names or () if nodes.dtype[name].kind == "f"]
-    # Each node but the first is the child of one, which comes before it: every way down ends.
+    # Every node except the first is the child of exactly one earlier node, so every path down ends.
     sound = len(nodes) > 0 and np.array_equal(np.sort(children), np.arange(1, len(nodes)))
     sound = sound and bool((left > place).all() and (right > place).all())
-    sound = sound and bool(((asked >= 0) & (asked < features)).all())
+    sound = sound and bool(((column >= 0) & (column < features)).all())
     if not (sound and all(np.isfinite(nodes[name]).all() for name in floats)):
         raise ValueError(BROKEN)
     above, steps = np.zeros(len(nodes), dtype=np.int64), np.ones(len(nodes), dtype=np.int64)
     above[children], steps[0] = np.tile(place, 2), 0
-    while above.any():  # twice as far up each time
+    while above.any():  # each pass doubles the number of levels
         steps += steps[above]
         above = above[above]
     return int(steps.max())
 
 
 def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
-    """Trees as scikit-learn keeps them: nodes, and the shares of the classes (nodes, 1, classes) in each."""
+    """Rebuild a forest from the nodes of its trees and the shares of the classes (nodes, 1, classes) in each node."""
     model = RandomForestClassifier(1, random_state=0).fit([[0.0], [1.0]], [0, 1])
     pattern = model.estimators_[0]
     pattern.classes_, pattern.n_classes_, pattern.n_features_in_ = np.arange(float(classes)), classes, features
@@ -156,14 +156,14 @@ def _forest(stored: Stored, given: dict[str, Any], classes: int, features: int) 
 
 
 def _counted(stored: Stored, node: Any, found: list[Any]) -> int:
-    """The number of trees, if it matches the settings."""
+    """Return the number of trees if it matches the settings."""
     if stored.plain(node) != len(found) or not found:
         raise ValueError("its number of trees does not match its settings")
     return len(found)
 
 
 def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
-    """A tree for each round, or for each round and class, and the score before the first."""
+    """Rebuild boosting from a tree for each round, or for each round and class, and the baseline score."""
     model = HistGradientBoostingClassifier(max_iter=1, early_stopping=False, random_state=0)
     model.fit([[0.0], [1.0], [2.0]], [0, 1, min(2, classes - 1)])
     ((pattern, *_),) = model._predictors
@@ -189,7 +189,7 @@ def _boosting(stored: Stored, given: dict[str, Any], classes: int, features: int
 
 
 def _neighbours(stored: Stored, given: dict[str, Any], classes: int, features: int) -> Any:
-    """The rows (rows, features) and their codes (rows,)."""
+    """Rebuild nearest neighbours from the rows (rows, features) and their codes (rows,)."""
     codes = stored.array(given["_y"], np.dtype(np.intp))
     count = stored.plain(given["n_neighbors"])
     rows = stored.numbers(given["_fit_X"], len(codes), features)
@@ -198,7 +198,7 @@ def _neighbours(stored: Stored, given: dict[str, Any], classes: int, features: i
     return KNeighborsClassifier(count, algorithm="brute").fit(rows, codes)
 
 
-#: The classes that ``closecall fit`` writes as they are, what they are made with, and how they are made again.
+#: The classes that can be rebuilt, the settings they must have, and how to rebuild them.
 KINDS: dict[str, tuple[dict[str, Any], Callable[[Stored, dict[str, Any], int, int], Any]]] = {
     "sklearn.ensemble._forest.RandomForestClassifier": ({}, _forest),
     "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.HistGradientBoostingClassifier": ({}, _boosting),
@@ -206,18 +206,18 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Stored, dict[str, Any], int, in
         {"algorithm": "brute", "weights": "uniform", "metric": "minkowski", "p": 2}, _neighbours
     ),
 }  # fmt: skip
-#: Settings that a model is chosen by, which it keeps.
+#: Settings that were tuned, and are kept with the model.
 _SETTINGS = ("max_features", "min_samples_leaf", "max_leaf_nodes", "setting_")
 
 
 def is_own(stored: Stored, node: Any) -> bool:
-    """Whether a classifier is one that ``closecall fit`` writes."""
+    """Return whether a classifier is one that ``closecall fit`` writes."""
     fixed, _ = KINDS.get(f"{node['__module__']}.{node['__class__']}", (None, None))
     return fixed is not None and all(stored.plain(parts(node)[name]) == value for name, value in fixed.items())
 
 
 def rebuilt(stored: Stored, node: Any, features: int) -> Any:
-    """A classifier of :data:`KINDS` for that many features; what ``closecall fit`` would not have written raises."""
+    """Rebuild a classifier of :data:`KINDS`; anything that ``closecall fit`` would not have written raises an error."""
     given = parts(node)
     labels = stored.array(given["classes_"])
     if labels.dtype.kind != "U" or labels.ndim != 1 or len(labels) < 2 or (labels[1:] <= labels[:-1]).any():
@@ -227,7 +227,7 @@ def rebuilt(stored: Stored, node: Any, features: int) -> Any:
     _, make = KINDS[f"{node['__module__']}.{node['__class__']}"]
     model = make(stored, given, len(labels), features)
     stored.budget.spend(TEXT_OBJECT * len(labels) + labels.nbytes)
-    model.classes_ = labels.astype(object)  # a long label is there once, however many rows have it
+    model.classes_ = labels.astype(object)  # a long label is stored once, however many rows have it
     model.n_features_in_ = features
     for name in _SETTINGS:
         value = stored.plain(given[name]) if name in given else None

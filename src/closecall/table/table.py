@@ -1,4 +1,4 @@
-"""A table for training or prediction: a user's file, or a data set by name."""
+"""Read a table for training or prediction: a user's file, or a data set by name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from . import keep
 
 
 def is_file(source: str) -> bool:
-    """Whether a source is a file or standard input, not a data set's name."""
+    """Return whether a source is a file or standard input rather than the name of a data set."""
     return source == "-" or "://" in source or bool(suffix_of(source)) or expanded(source).exists()
 
 
 def is_model(source: str) -> bool:
-    """Whether a source is a saved closecall model, judged by the names in the archive."""
+    """Return whether a source is a saved closecall model, judging by the names in the archive."""
     path = expanded(source)
     if source == "-" or not path.is_file():
         return False
@@ -36,7 +36,7 @@ def _check_data(source: str) -> None:
 
 
 def read(source: str, target: str = "", reading: Reading | None = None, *, data_dir: str | None = None) -> Sheet:
-    """Read a table to learn from and decide what its columns are.
+    """Read a table to learn from, and detect its columns.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
     target : str
         The target column; if empty, found by name, or the last one.
     reading : Reading, optional
-        Columns to leave out, to keep, to read as numbers or names; separator and encoding of a file.
+        Columns to leave out, to keep, or to read as numbers or names; the separator and encoding of a file.
 
     Examples
     --------
@@ -60,11 +60,9 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
     named = _named(source, data_dir)
     if target and target != named.target:
         raise DataError(f"the target of the data set {source!r} is {named.target!r}, not {target!r}; omit --target")
-    asked = (*reading.drop, *reading.keep, *reading.numeric, *reading.nominal)
-    check_names(asked, [column.name for column in named.columns], source)
-    kinds = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
+    check_names(reading.named, [column.name for column in named.columns], source)
     columns = tuple(
-        replace(column, kind=kinds.get(column.name, column.kind))
+        replace(column, kind=reading.forced.get(column.name, column.kind))
         for column in named.columns
         if column.name not in reading.drop
     )
@@ -74,7 +72,7 @@ def read(source: str, target: str = "", reading: Reading | None = None, *, data_
 def stream(
     source: str, rows: int = CHUNK, reading: Reading | None = None, *, data_dir: str | None = None
 ) -> Iterator[Any]:
-    """Frames of at most that many rows each of a file or a data set."""
+    """Yield frames of at most that many rows of a file or a data set."""
     _check_data(source)
     if is_file(source):
         yield from stream_file(source, rows, reading=reading)
@@ -84,8 +82,8 @@ def stream(
 
 
 def _named(source: str, data_dir: str | None) -> Sheet:
-    """A data set with its labels as one more column."""
-    try:  # a clone of the project has the benchmark's data sets, the installed package has not
+    """Return a data set with its labels as an additional column."""
+    try:  # a clone of the project has the data sets of the benchmark, the installed package does not
         load = import_module("reproduction.protocol").load_dataset
     except ModuleNotFoundError:
         raise DataError(f"there is no file {source!r}") from None
@@ -100,7 +98,7 @@ def _named(source: str, data_dir: str | None) -> Sheet:
 
 
 def check_classes(table: Sheet, least: int) -> None:
-    """Raise an error that names the classes with fewer than ``least`` rows, or if there are more than 1000 classes."""
+    """Raise an error if a class has fewer than ``least`` rows, or if there are more than 1000 classes."""
     classes, counts = np.unique(table.labels.astype(str), return_counts=True)
     pairs = zip(classes.tolist(), counts.tolist(), strict=True)
     rare = [f"{name!r} ({count})" for name, count in pairs if count < least]

@@ -1,7 +1,7 @@
-"""The type of a column (numbers, dates, categories, an identifier or empty), and its values as numbers or text.
+"""Detect the type of a column (numbers, dates, categories, an identifier or empty), and parse its values.
 
-Numbers may be written as people write them: with a decimal comma, thousands separators, a currency or a per cent sign
-(``$1,234.50``, ``1.234,50 €``, ``12 %``), or two at a time (``140/82``). A column of dates may hold two formats.
+Numbers may have a decimal comma, thousands separators, a currency symbol or a per cent sign (``$1,234.50``,
+``1.234,50 €``, ``12 %``), or come in pairs (``140/82``). A column of dates may mix two formats.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from closecall._names import Array
 from .dataset import DataError, need_pandas
 from .files import MISSING
 
-#: Names by which a target column is known, most telling first.
+#: Usual names of a target column, in order of preference.
 TARGETS = ("target", "class", "label", "y")
-#: How dates are written, tried in this order; 05/06/2024 alone does not say which is the month.
+#: Formats of dates, tried in this order; 05/06/2024 fits two of them.
 DATES = ("ISO8601", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y",
          "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")  # fmt: skip
-#: Between the two formats of a column that has two.
+#: Separates the two formats of a column that mixes two.
 EITHER = "|"
-#: How numbers are written: plainly, with thousands commas, with a decimal comma, or also with dots or blanks.
+#: Formats of numbers: plain, 1,234.5 (with marks), 1234,5, and 1.234,5 (with marks).
 PLAIN, THOUSANDS, COMMA, CONTINENTAL = "", "#.", ",", "#,"
 NUMBERS = (PLAIN, THOUSANDS, COMMA, CONTINENTAL)
 #: The first and the second number of a pair such as 140/82.
@@ -38,19 +38,20 @@ _WRITTEN = {
     THOUSANDS: r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?|\d*\.?\d+|\d+\.",
     CONTINENTAL: r"[1-9]\d{0,2}(?:[.'\s]\d{3})+(?:,\d*)?|\d*,?\d+|\d+,",
 }
-#: A column is numbers or dates if this share of its known values is; the others are then missing values.
+#: A column holds numbers or dates if this share of its known values does; the others count as missing.
 MOSTLY = 0.95
-#: It also is if half of them are, of more than so many kinds, and the others are one or two words ("k.A.", "unknown").
+#: So does a column in which half of the known values do, more than ten of them distinct, and the others are at most two
+#: words for a missing value ("k.A.", "unknown").
 HALF, DIFFERENT, WORDS = 0.5, 10, 2
-#: Fewer rows than this say nothing about integers that are all different.
+#: In fewer rows than this, distinct integers need not be an identifier.
 _FEW = 20
 _LOOK = 1000
-_DAY = 86_400e9
+_DAY = 86_400e9  # nanoseconds
 
 
 @dataclass(frozen=True)
 class Column:
-    """A feature: its name, ``nominal`` or one of :data:`KINDS`, and how its text is written."""
+    """A feature: its name, its kind (``nominal`` or one of :data:`KINDS`), and the format of its text."""
 
     name: str
     kind: str
@@ -58,12 +59,12 @@ class Column:
 
     @property
     def label(self) -> str:
-        """Its name; for a pair, also which of the two numbers it is."""
+        """The name, and for a pair which of its two numbers this is."""
         return f"{self.name} ({'first' if self.form == PAIR[0] else 'second'})" if self.form in PAIR else self.name
 
     @property
     def is_known(self) -> bool:
-        """Whether its kind and form are valid."""
+        """Whether the kind and the format are valid."""
         if self.kind not in KINDS:
             return self.kind == "nominal" and not self.form
         parts = self.form.split(EITHER) if self.kind == "date" else [self.form]
@@ -71,12 +72,18 @@ class Column:
 
 
 def quoted(names: Sequence[str], most: int = 8) -> str:
-    """Names for a message, control characters escaped, the first few only."""
+    """Return the first few names for a message, with control characters escaped."""
     return ", ".join(repr(str(name)) for name in names[:most]) + (", ..." if len(names) > most else "")
 
 
+def suggestion(name: str, names: Sequence[str]) -> str:
+    """Return the end of a message about an unknown column: the most similar name, and all names."""
+    near = nearest(name, names)
+    return f"{f'did you mean {near!r}? Its' if near else 'its'} columns are {quoted(names)}"
+
+
 def nearest(name: str, names: Collection[str]) -> str:
-    """The name most similar to the given one, ignoring case and accents; empty if there is none.
+    """Return the most similar name, ignoring case and accents; empty if there is none.
 
     Examples
     --------
@@ -94,7 +101,7 @@ def _bare(name: str) -> str:
 
 
 def texts(column: Any) -> Any:
-    """A column as trimmed text, missing values as missing; whole floats are written as integers.
+    """Return a column as trimmed text with missing values as NaN; whole floats are written as integers.
 
     Examples
     --------
@@ -112,13 +119,11 @@ def texts(column: Any) -> Any:
 
 
 def numbers(column: Any, what: Column) -> Array:
-    """Numbers (samples,) of a column of numbers or dates (days since 1970); NaN is missing or not a number.
+    """Return a column of numbers or dates (days since 1970) as numbers (samples,); NaN if missing or neither.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> numbers(pd.Series(["1,5", "x"]), Column("a", "number", ",")).tolist()
-    [1.5, nan]
     >>> numbers(pd.Series(["02.01.1970", "1970-01-03"]), Column("a", "date", "%d.%m.%Y|ISO8601")).tolist()
     [1.0, 2.0]
     >>> numbers(pd.Series(["$1,234.50", "($3)", "7"]), Column("a", "number", THOUSANDS)).tolist()
@@ -170,16 +175,8 @@ def _write_date(value: float, form: str) -> str:
 class Kind:
     """A type of column that is read as numbers.
 
-    Parameters
-    ----------
-    label : str
-        Its name on a page.
-    forms : tuple of str
-        How it may be written, tried in this order.
-    parse : callable
-        A column (a pandas series, of text or not) and the form -> numbers (samples,), NaN if a value is none.
-    write : callable
-        A number and the form -> the text that a reader sees.
+    ``forms`` are the formats to try, in this order. ``parse`` takes a column (a pandas series) and a format and returns
+    numbers (samples,), NaN where a value does not fit; ``write`` turns a number back into text.
     """
 
     label: str
@@ -188,7 +185,7 @@ class Kind:
     write: Callable[[float, str], str] = lambda value, form: f"{value:.6g}"
 
 
-#: The types of columns by name; what is none of them is nominal. Earlier ones are preferred where both fit.
+#: The types of columns by name, in order of preference; all other columns are nominal.
 KINDS = {
     "number": Kind("number", (*NUMBERS, *PAIR), _parse_numbers),
     "date": Kind("date, as days", DATES, _parse_dates, _write_date),
@@ -196,7 +193,7 @@ KINDS = {
 
 
 def _unwritten(text: Any, form: str) -> Any:
-    """Plain numbers from text with currency symbols, per cent signs and thousands separators; NaN if not a number."""
+    """Strip currency symbols, per cent signs and thousands separators from numbers; NaN if not a number."""
     pattern = rf"^(?P<minus>[-(]?)\+?\s*{_MARKS}?\s*(?P<late>-?)(?P<number>{_WRITTEN[form]})\s*{_MARKS}?\)?$"
     parts = text.str.extract(pattern)
     number = parts["number"].str.replace(r"[,\s]" if form == THOUSANDS else r"[.'\s]", "", regex=True)
@@ -206,7 +203,7 @@ def _unwritten(text: Any, form: str) -> Any:
 
 
 def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
-    """The target column, and a note if it had to be guessed.
+    """Return the target column, and a note if it was not given.
 
     Examples
     --------
@@ -218,18 +215,16 @@ def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
     if given in names:
         return given, ()
     if given:
-        near = nearest(given, names)
-        hint = f"did you mean {near!r}? " if near else ""
-        raise DataError(f"{what!r} has no column {given!r}; {hint}Its columns are {quoted(names)}")
+        raise DataError(f"{what!r} has no column {given!r}; {suggestion(given, names)}")
     by_name = {name.strip().lower(): name for name in reversed(names)}
     for name in TARGETS:
         if name in by_name:
             return by_name[name], (f"the target is the column {by_name[name]!r}, by its name",)
-    return names[-1], (f"the target is the last column, {names[-1]!r} (say --target to choose another)",)
+    return names[-1], (f"the target is the last column, {names[-1]!r} (use --target to choose another)",)
 
 
 def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[str, ...]]:
-    """Labels as text (known rows,), which rows have one (rows,), and notes; an error if they are not classes."""
+    """Return labels as text (known rows,), which rows have one (rows,), and notes; an error if they are not classes."""
     text = texts(column)
     known = text.notna().to_numpy()
     labels = text[known].to_numpy(dtype=object)
@@ -237,7 +232,7 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
         raise DataError(f"{what!r}: the target {target!r} is empty in every row; choose another with --target")
     classes = np.unique(labels.astype(str)).tolist()
     if len(classes) < 2:
-        raise DataError(f"{what!r}: the target {target!r}has only one class ({classes[0]!r}); a classifier needs two")
+        raise DataError(f"{what!r}: the target {target!r} has only one class ({classes[0]!r}); a classifier needs two")
     values = numbers(column, Column(target, "number"))
     if len(classes) > 20 and (values[~np.isnan(values)] % 1 != 0).any():
         raise DataError(
@@ -256,10 +251,9 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
 def columns_of(
     frame: Any, names: list[str], keep: Collection[str] = (), forced: Mapping[str, str] | None = None
 ) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The features among the named columns of a frame, and notes on those left out or read in an unusual way.
+    """Return the features among the named columns of a frame, and notes on those left out or read in an unusual way.
 
-    Columns in ``keep`` stay although they look like identifiers; ``forced`` columns are ``number`` or ``nominal``,
-    whatever they look like.
+    Columns in ``keep`` stay even if they look like identifiers; ``forced`` maps columns to ``number`` or ``nominal``.
 
     Examples
     --------
@@ -275,7 +269,7 @@ def columns_of(
         wanted = (forced or {}).get(str(name), "")
         column, note = _detect(str(name), frame[name], str(name) in keep or bool(wanted))
         if column and wanted and column.kind != wanted:
-            column, note = _as_asked(str(name), frame[name], wanted)
+            column, note = _forced(str(name), frame[name], wanted)
         both = PAIR if column and column.form in PAIR else ()
         found += [replace(column, form=form) for form in both] or [column] if column else []
         notes += [note] if note else []
@@ -305,8 +299,8 @@ def _detect(name: str, column: Any, keep: bool) -> tuple[Column | None, str]:
     return what, note
 
 
-def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
-    """The column read as numbers or names, as requested by the user; an error if no value is a number."""
+def _forced(name: str, column: Any, wanted: str) -> tuple[Column, str]:
+    """Return a column that the user wants read as numbers or names; an error if no value is a number."""
     if wanted == "nominal":
         return Column(name, "nominal"), ""
     known = texts(column).dropna()
@@ -319,7 +313,7 @@ def _as_asked(name: str, column: Any, wanted: str) -> tuple[Column, str]:
 
 
 def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
-    """Detect the kind of a column: numbers, numbers with decimal commas, dates in a known format, or else names."""
+    """Return the kind of a column, and a note on how it is read."""
     pd = need_pandas()
     if pd.api.types.is_numeric_dtype(column):
         return Column(name, "number"), ""
@@ -329,7 +323,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
     choices += [Column(name, kind, form) for kind in KINDS if kind != "number" for form in KINDS[kind].forms]
     what, share, shares = Column(name, "nominal"), 0.0, dict[str, float]()
     for each in choices:
-        # A million values are parsed only in the ways in which the first thousand make sense.
+        # All values are parsed only in formats that fit most of the first thousand.
         shares[each.form] = fits = _share(known, each) if _share(head, each) > 0.5 else 0.0
         if fits > share and (fits >= MOSTLY or _but_for_words(known, each, fits)):
             what, share = each, fits
@@ -342,7 +336,7 @@ def _kind(name: str, column: Any, known: Any) -> tuple[Column, str]:
 
 
 def _two_formats(name: str, known: Any) -> Column | None:
-    """Two unambiguous date formats that the column mixes, if there are any."""
+    """Return two unambiguous date formats that the column mixes, if there are any."""
     head = known.iloc[:_LOOK]
     first = max(DATES, key=lambda form: _share(head, Column(name, "date", form)))
     others = [form for form in DATES if {first[:5], form[:5]} != {"%d/%m", "%m/%d"} and form != first]
@@ -352,12 +346,12 @@ def _two_formats(name: str, known: Any) -> Column | None:
 
 
 def _how_read(what: Column, known: Any, share: float, shares: Mapping[str, float]) -> str:
-    """Notes to the user on how a column is read; empty if there is nothing to say."""
+    """Return a note on how a column is read; empty if that is obvious."""
     if what.kind == "nominal":
         return ""
     found, name = numbers(known, what), what.name
     if what.form == "%d/%m/%Y" and shares.get("%m/%d/%Y") == share:
-        return f"{name!r} is read as day/month/year; every date would also do as month/day/year"
+        return f"{name!r} is read as day/month/year; every date also fits month/day/year"
     said = ""
     if what.form in PAIR:
         said = f"{name!r} is read as pairs: {known.iloc[0][:30]!r} is two columns"
@@ -380,7 +374,7 @@ def _share(known: Any, what: Column) -> float:
 
 
 def _but_for_words(known: Any, what: Column, fits: float) -> bool:
-    """Whether the values that do not fit are one or two words for missing values."""
+    """Return whether the values that do not fit are one or two words for missing values."""
     if fits < HALF:
         return False
     found = numbers(known, what)

@@ -1,4 +1,4 @@
-"""What all readers share: their error, and the order of labels."""
+"""Shared by all readers: errors, the order of labels, and the import of pandas."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from closecall._budget import LIMIT
 
-#: `encode` refuses to build a matrix of more bytes than this: one-hot columns of free text would fill the memory.
+#: A larger matrix, in bytes, is refused: one-hot columns of free text would fill the memory.
 MATRIX_BYTES = LIMIT
 
 
 class DataError(ValueError):
-    """A data set that cannot be used as it is; the message says what was found and what to do."""
+    """A data set that cannot be used as it is; the message states what was found and what to do."""
 
 
 class NotAtHandError(DataError):
-    """A data set that is not available locally; the message says what to fetch and where to put it."""
+    """A data set that is not available locally; the message states what to fetch and where to put it."""
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    """The distinct labels, by number if all are numbers and by letter otherwise.
+    """Return the distinct labels, in numerical order if all are numbers, otherwise in alphabetical order.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def in_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def need_pandas() -> Any:
-    """The module pandas, or an error that names the extra to install."""
+    """Return the module pandas, or raise an error that names the extra to install."""
     try:
         import pandas
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""From columns to a matrix, with an encoding learnt from the training rows."""
+"""Encode columns as a matrix, as learnt from the training rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from closecall._names import Array
 
 
 def moments(X: Array) -> tuple[Array, Array]:
-    """Mean and scale (features,) that standardise X (samples, features); the scale of a constant column is 1.
+    """Return the mean and scale (features,) that standardise X (samples, features); a constant column has scale 1.
 
     Examples
     --------
@@ -16,20 +16,20 @@ def moments(X: Array) -> tuple[Array, Array]:
     [[1.0, 5.0], [1.0, 1.0]]
     """
     top = np.abs(X).max(axis=0, initial=0)
-    # Squares of numbers beyond these leave the range of floats: such columns are measured in a unit of their own size.
-    far = (top > 1e100) | ((top < 1e-100) & (top > 0))
-    if far.any():
-        unit = np.where(far, np.exp2(np.floor(np.log2(np.where(far, top, 1)))), 1)
+    # Squares of such numbers would overflow or underflow, so the column is divided by a power of two of its size.
+    extreme = (top > 1e100) | ((top < 1e-100) & (top > 0))
+    if extreme.any():
+        unit = np.where(extreme, np.exp2(np.floor(np.log2(np.where(extreme, top, 1)))), 1)
         mean, scale = moments(X / unit)
         return mean * unit, scale * unit
     mean, scale = X.mean(axis=0), X.std(axis=0)
-    # A constant column's deviation is rounding noise, not exactly zero: left alone, it becomes zero by its mean.
+    # The deviation of a constant column is rounding noise, not exactly zero.
     constant = scale <= 10 * np.finfo(float).eps * np.maximum(np.abs(mean), np.finfo(float).tiny)
     return mean, np.where(constant, 1, scale)
 
 
 def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float, Array | None]:
-    """The value used for missing cells, and the ``most`` frequent codes (None: the number itself).
+    """Return the value for missing cells, and the ``most`` frequent codes (None for numbers).
 
     A missing number becomes the mean, a missing code the most frequent one; ties go to the first.
 
@@ -48,16 +48,16 @@ def learn(column: Array, nominal: bool, most: int | None = None) -> tuple[float,
 
 
 def _mean(known: Array) -> float:
-    """The mean, also of numbers whose sum overflows; 0 if there are none."""
+    """Return the mean, even if the sum overflows; 0 if there are no numbers."""
     if not len(known):
         return 0.0
     return float(known.mean() if np.abs(known).max() < 1e100 else moments(known[:, None])[0][0])
 
 
 def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
-    """The value used for missing cells, and the codes that get their own column (None: the number itself).
+    """Return the value for missing cells, and the codes that get their own column (None for numbers).
 
-    With two codes a second column would only be the complement of the first.
+    With two codes, a second column would only be the complement of the first.
 
     Examples
     --------
@@ -70,6 +70,6 @@ def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
 
 
 def encoded(column: Array, fill: float, levels: Array | None) -> Array:
-    """The columns (samples, width) that a plan makes of a column; a code without a column of its own is all zeros."""
+    """Return the columns (samples, width) that encode a column; a code without its own column is all zeros."""
     filled = np.where(np.isnan(column), fill, column)[:, None]
     return filled if levels is None else (filled == levels).astype(float)

@@ -1,7 +1,7 @@
-"""Untrusted Parquet files, read piece by piece and only up to a limit.
+"""Read untrusted Parquet files in pieces, and only up to a limit.
 
-Dictionary and run-length coding can expand a few hundred bytes to gigabytes of text. Text columns are therefore read as
-dictionaries, which are as small in memory as in the file, and their expanded size is counted before it is allocated.
+Dictionary and run-length encoding can expand a few hundred bytes to gigabytes of text. Text columns are therefore read
+as dictionaries, which are as small in memory as in the file, and their expanded size is counted before allocation.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from closecall._budget import LIMIT
 from .dataset import DataError
 from .text import CELL_BYTES, check_columns
 
-#: Rows that are decoded at a time.
+#: Number of rows decoded at a time.
 BATCH = 1 << 16
 
 
 def read_parquet(path: Path, limit: int) -> Any:
-    """A whole Parquet file as a pandas frame, or a ``DataError`` as soon as it is more than ``limit`` bytes."""
-    frames = list(stream_parquet(path, BATCH, limit, whole=True))
-    return frames[0]
+    """Read a whole Parquet file as a pandas frame; raise a ``DataError`` as soon as it exceeds ``limit`` bytes."""
+    (frame,) = stream_parquet(path, BATCH, limit, whole=True)
+    return frame
 
 
 def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) -> Iterator[Any]:
-    """Frames of at most that many rows, each of at most ``limit`` bytes; an empty file gives one empty frame.
+    """Yield frames of at most that many rows, each of at most ``limit`` bytes; one empty frame for an empty file.
 
-    With ``whole`` all rows are one frame, to which the limit then applies.
+    With ``whole`` there is a single frame of all rows.
     """
     if not path.is_file():
         raise DataError(f"cannot read {str(path)!r}: no such file")
@@ -50,13 +50,13 @@ def stream_parquet(path: Path, rows: int, limit: int, *, whole: bool = False) ->
                 yield from (_frame([batch], file.schema_arrow, plain) for batch in batches)
     except (DataError, GeneratorExit):
         raise
-    except Exception as error:  # a forged file makes pyarrow and pandas complain in many ways; all mean one thing
+    except Exception as error:  # a forged file can raise almost anything in pyarrow and pandas
         detail = " ".join(str(error).split())[:200]
         raise DataError(f"{str(path)!r} is truncated or not a Parquet file ({detail})") from error
 
 
 def _check(file: Any, what: str, limit: int) -> Any:
-    """The file's plain schema, if it is that of a table; with a limit also its stated size."""
+    """Return the schema of a file if it is that of a table; with a limit, check also the stated size."""
     import pyarrow
 
     schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -71,7 +71,7 @@ def _check(file: Any, what: str, limit: int) -> Any:
         CELL_BYTES + (field.type.byte_width if pyarrow.types.is_fixed_size_binary(field.type) else 0)
         for field in schema
     ]
-    # A single piece of the stream is bounded by its own size; a width alone can be beyond it.
+    # The pieces of a stream are checked one by one, but a single row can already be too wide.
     if sum(widths) * max(rows if limit else 1, 1) > (limit or LIMIT):
         raise DataError(f"{what} unpacks to {rows} rows x {len(schema)} columns; refused")
     return schema
@@ -95,7 +95,7 @@ def _bounded(batches: Iterator[Any], what: str, limit: int, whole: bool) -> Iter
 
 
 def _plain_bytes(column: Any) -> int:
-    """The size of a column once its dictionary is expanded."""
+    """Return the size of a column once its dictionary is expanded."""
     import pyarrow
     from pyarrow import compute
 
@@ -106,9 +106,9 @@ def _plain_bytes(column: Any) -> int:
 
 
 def _frame(batches: list[Any], coded: Any, plain: Any) -> Any:
-    """Batches as one pandas frame, with dictionary columns expanded to text."""
+    """Return batches as one pandas frame, with dictionary columns expanded to text."""
     import pyarrow
 
     table = pyarrow.Table.from_batches(batches, coded).cast(plain)
-    table.validate(full=True)  # invalid UTF-8 would raise wherever it is read
+    table.validate(full=True)  # otherwise invalid UTF-8 raises later, wherever it is read
     return table.to_pandas()

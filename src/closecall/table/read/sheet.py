@@ -1,4 +1,4 @@
-"""A user's own file: its separator, the types of its columns, and reading it in pieces.
+"""Read a user's own file: detect its separator and the types of its columns, in pieces if necessary.
 
 Every cell of a text file is read as text. The type of a column is decided once, from all training rows
 (:mod:`closecall.table.read.columns`); otherwise the first piece of a stream could be numbers and the second text.
@@ -26,22 +26,22 @@ import numpy as np
 from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 
-from .columns import Column, columns_of, labels_of, nearest, numbers, quoted, target_of, texts
+from .columns import Column, columns_of, labels_of, numbers, quoted, suggestion, target_of, texts
 from .dataset import DataError, in_order, need_pandas
 from .files import MISSING, SEPARATORS, expanded, suffix_of
 from .parquet import stream_parquet
 from .text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
 
-#: Rows in memory at a time when a table is streamed.
+#: Number of rows in memory at a time when a table is streamed.
 CHUNK = 50_000
 _HEAD = 1 << 18
-#: Share of the first rows that must be as wide as the header under the right separator.
+#: With the right separator, this share of the first rows is as wide as the header.
 _AGREE = 0.8
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read a file, where automatic detection is not enough.
+    """How to read a file where automatic detection is not enough.
 
     An empty separator is detected, an empty encoding is UTF-8. The columns are those to leave out, to keep although
     they look like an identifier, and to read as numbers or as names.
@@ -53,6 +53,16 @@ class Reading:
     keep: Collection[str] = ()
     numeric: Collection[str] = ()
     nominal: Collection[str] = ()
+
+    @property
+    def forced(self) -> dict[str, str]:
+        """The kinds of columns whose kind is given."""
+        return {**dict.fromkeys(self.numeric, "number"), **dict.fromkeys(self.nominal, "nominal")}
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All columns that are mentioned."""
+        return (*self.drop, *self.keep, *self.numeric, *self.nominal)
 
     def __post_init__(self) -> None:
         if len(self.separator) > 1 or (self.separator and not self.separator.isascii()):
@@ -71,22 +81,21 @@ class Reading:
             )
 
 
-#: The first bytes of a file that is not a text table -> what to do with it.
+#: The first bytes of a file that is not a text table -> what it is, and what to do.
 _FOREIGN = {
     b"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
     "(in a spreadsheet: save as CSV in UTF-8)",
     b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save it as CSV in UTF-8",
     b"%PDF": "is a PDF; export the table as CSV",
 }
-
-
 _JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*[\[{])")
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A table to learn from: its frame (samples, columns), the labels (samples,) as text, and decisions that the user
-    should know about. Columns of the frame that are not among ``columns`` are left out.
+    """A table to learn from: its frame (samples, columns), the labels (samples,) as text, and notes for the user.
+
+    Columns of the frame that are not among ``columns`` are left out.
     """
 
     name: str
@@ -97,7 +106,7 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
     def sample(self, rows: int, seed: int = 0) -> Sheet:
-        """At most that many rows (0: all), stratified by class, with at least eight of each class if available."""
+        """Return at most that many rows (0: all), stratified by class, with eight or more of each class if possible."""
         if not rows or len(self.labels) <= rows:
             return self
         rng, chosen = np.random.default_rng(seed), []
@@ -106,11 +115,11 @@ class Sheet:
             count = min(len(members), max(8, round(rows * len(members) / len(self.labels))))
             chosen.append(rng.choice(members, count, replace=False))
         kept = np.sort(np.concatenate(chosen))
-        note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 takes all)"
+        note = f"{len(kept)} of {len(self.labels)} rows are used, drawn at random by class (--rows 0 uses all)"
         return replace(self, frame=self.frame.iloc[kept], labels=self.labels[kept], notes=(*self.notes, note))
 
     def parsed(self) -> Sheet:
-        """The same table with its numbers parsed once, for repeated splits."""
+        """Return the same table with its numbers parsed, for repeated splits."""
         found, columns = dict[str, Any](), list[Column]()
         for column in self.columns:
             values, kind = self.frame[column.name], "nominal" if column.kind == "nominal" else "number"
@@ -121,13 +130,13 @@ class Sheet:
 
 
 def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
-    """Codes (NaN is missing) of a column of text into its distinct values, in order."""
+    """Return codes (rows,) of a column of text, NaN where missing, and its distinct values in order."""
     names = in_order(text.dropna())
     return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names
 
 
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
-    """Read a file (``-``: standard input) and decide what its columns are.
+    """Read a file (``-`` for standard input) and detect its columns.
 
     An empty target is found by name, or is the last column.
     """
@@ -137,7 +146,7 @@ def read_file(source: str, target: str = "", reading: Reading | None = None) -> 
 
 
 def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name: str = "table") -> Sheet:
-    """Decide what the columns of a frame (samples, columns) are, as :func:`read_file` does."""
+    """Detect the columns of a frame (samples, columns), as :func:`read_file` does."""
     reading = reading or Reading()
     if not len(frame):
         raise DataError(f"{name!r} has a header line but no rows")
@@ -145,41 +154,38 @@ def sheet_of(frame: Any, target: str = "", reading: Reading | None = None, name:
     labels, kept, more = labels_of(frame[target], target, name)
     frame = frame if kept.all() else frame[kept]
     features = [column for column in frame.columns if column != target]
-    forced = {**dict.fromkeys(reading.numeric, "number"), **dict.fromkeys(reading.nominal, "nominal")}
-    check_names([*reading.drop, *reading.keep, *forced], features, name)
+    check_names(reading.named, features, name)
     used = [column for column in features if column not in reading.drop]
-    columns, told = columns_of(frame, used, reading.keep, forced)
+    columns, others = columns_of(frame, used, reading.keep, reading.forced)
     if not columns:
-        raise DataError(f"{name!r} has no usable column besides the target {target!r}: {'; '.join(told) or 'no other'}")
-    return Sheet(name, frame, target, labels, columns, (*notes, *more, *told))
+        why = "; ".join(others) or "no other"
+        raise DataError(f"{name!r} has no usable column besides the target {target!r}: {why}")
+    return Sheet(name, frame, target, labels, columns, (*notes, *more, *others))
 
 
 def stream_file(source: str, rows: int = CHUNK, limit: int = 0, reading: Reading | None = None) -> Iterator[Any]:
-    """Frames of at most that many rows each; an empty table with a header gives one empty frame.
+    """Yield frames of at most that many rows each; an empty table with a header gives one empty frame.
 
-    The whole table may take ``limit`` bytes in memory; 0 limits each piece instead, for callers that keep nothing.
+    The whole table may take ``limit`` bytes of memory; 0 limits each piece instead, for callers that keep nothing.
     """
     if "://" in source:
         raise DataError(f"{source!r} is a URL; download the file first, then pass its path")
     if suffix_of(source) == ".parquet":
-        # Whole, or in pieces; either way no frame is larger than the limit.
         yield from stream_parquet(expanded(source), rows, limit or PIECE_LIMIT, whole=bool(limit))
     else:
         yield from _stream_text(source, rows, limit, reading or Reading())
 
 
 def check_names(given: Collection[str], features: Collection[str], name: str) -> None:
-    """An error for the first of the given names that is not a feature."""
+    """Raise an error for the first of the given names that is not a feature."""
     for column in given:
         if column not in features:
-            near = nearest(column, features)
-            hint = f"did you mean {near!r}? Its" if near else "its"
-            raise DataError(f"{name!r} has no column {column!r}; {hint} columns are {quoted([*features])}")
+            raise DataError(f"{name!r} has no column {column!r}; {suggestion(column, [*features])}")
 
 
 def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterator[Any]:
     pd = need_pandas()
-    what = "standard input" if source == "-" else repr(source)  # a file's name may hold control characters
+    what = "standard input" if source == "-" else repr(source)  # a file name may contain control characters
     with _opened(source, what) as raw:
         rest, head = unpacked(raw, _HEAD, what)
         if rest is raw and source.lower().endswith(".gz"):
@@ -195,7 +201,7 @@ def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterat
             while True:
                 text.budget = text.budget if limit else Budget(PIECE_LIMIT)
                 with warnings.catch_warnings():
-                    # pandas warns of rows longer than the header, and drops what is over
+                    # pandas warns about rows longer than the header, and drops the excess
                     warnings.simplefilter("error", pd.errors.ParserWarning)
                     try:
                         frame = next(reader)
@@ -205,14 +211,14 @@ def _stream_text(source: str, rows: int, limit: int, reading: Reading) -> Iterat
 
 
 def _rows_of_a_piece(rows: int, head: bytes, columns: int) -> int:
-    """The requested number of rows, or as many as fill a quarter of a piece, estimated from the first rows."""
+    """Return the requested number of rows, or fewer if they would fill more than a quarter of a piece."""
     row = len(head) / max(head.count(b"\n"), 1) + CELL_BYTES * columns
     return max(1, min(rows, int(PIECE_LIMIT / 4 / row)))
 
 
 @contextmanager
 def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
-    """The bytes of a source; any failure while reading and parsing becomes one kind of error."""
+    """Open a source for reading; any failure while it is read and parsed becomes a ``DataError``."""
     pd = need_pandas()
     try:
         if source == "-":
@@ -249,9 +255,9 @@ def _opened(source: str, what: str) -> Iterator[IO[bytes]]:
 def sniff(
     head: bytes, what: object, usual: str = ",", *, fixed: bool = False, encoding: str = ""
 ) -> tuple[str, list[str]]:
-    """The separator and the column names, from the first bytes of a file.
+    """Return the separator and the column names, detected from the first bytes of a file.
 
-    ``usual`` is the separator if several, or none, fit; with ``fixed`` it is the only one tried; an empty encoding is
+    ``usual`` is the separator if several fit, or none; with ``fixed`` it is the only one tried. An empty encoding is
     UTF-8.
 
     Examples
@@ -276,7 +282,7 @@ def sniff(
     best, found = usual, 1
     for separator in (usual,) if fixed else dict.fromkeys((usual, ",", ";", "\t", "|")):
         widths = [len(row) for row in _first_rows(text, separator, 50)]
-        # Not all: a row may be broken, or the last one cut, and that row is to be named, not the separator.
+        # Not all rows: one may be broken or cut off, and the error should name that row, not the separator.
         if widths and widths[0] > found and widths.count(widths[0]) >= _AGREE * len(widths):
             best, found = separator, widths[0]
     header = next(row for row in csv.reader(io.StringIO(text), delimiter=best) if row)
@@ -290,7 +296,7 @@ def sniff(
 
 
 def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
-    """The first rows with a given separator; none if a cell is larger than Python's limit."""
+    """Return the first rows with a given separator; none if a cell is larger than Python's limit."""
     try:
         rows = [row for row, _ in zip(csv.reader(io.StringIO(text), delimiter=separator), range(count), strict=False)]
     except csv.Error:
@@ -299,7 +305,7 @@ def _first_rows(text: str, separator: str, count: int) -> list[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is written as a number."""
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:

@@ -12,10 +12,10 @@ pytest.importorskip("pymdownx", reason="install closecall[docs]")
 
 import markdown
 
-from closecall.report.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled, to_page
-from closecall.report.formats import Table
 from closecall.report.html import templates
 from closecall.report.text import p_value, p_words
+from reproduction.pages.blocks import Block, Code, Fold, Heading, Items, Link, Paragraph, Tabled, to_page
+from reproduction.pages.formats import Table
 
 
 class _Words(HTMLParser):
@@ -58,7 +58,7 @@ BLOCKS = FLAT | st.builds(
 def test_both_writers_say_the_same_words(blocks: list[Block]) -> None:
     extensions = ["tables", "sane_lists", "pymdownx.superfences", "pymdownx.details"]
     one = _Words(markdown.markdown(to_page(blocks), extensions=extensions))
-    two = _Words(str(templates().get_template("parts.html.jinja").module.written(blocks)))
+    two = _Words(str(templates("reproduction.pages").get_template("blocks.html.jinja").module.written(blocks)))
     assert one.words == two.words
     assert "b" not in one.tags | two.tags
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .formats import Table, to_markdown
-from .text import begun, escape_markdown, paragraph
+from .formats import Table, begun, escape_markdown, paragraph, to_markdown
 
 
 @dataclass(frozen=True)

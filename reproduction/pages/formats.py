@@ -1,0 +1,143 @@
+"""Tables of results as CSV, and as Markdown that fits 80 columns; names cannot become formulas or markup."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from closecall.report.formats import Row, csv_text
+from closecall.report.text import visible
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as displayed, and the numbers behind it.
+
+    ``name`` is the stem of its files; ``rows`` are formatted cells, the first column naming the row; ``records`` one
+    flat record for each number, unrounded, for the CSV file; ``notes`` say below the table what was left out, how many
+    splits and steps there are, and what each mark means.
+    """
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    records: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+#: A cell of a record: a format such as ``"{gain:+.2f}"``, or a function of the record.
+Column = str | Callable[[Row], str]
+
+
+def table_of(
+    name: str, title: str, columns: Mapping[str, Column], records: Sequence[Row], notes: Sequence[str] = ()
+) -> Table:
+    """A table with a row for each record.
+
+    Examples
+    --------
+    >>> table_of("t", "T", {"set": "{name}", "gain": "{gain:+.1f}"}, [{"name": "a", "gain": 0.5}]).rows
+    (('a', '+0.5'),)
+    """
+    rows = tuple(
+        tuple(cell.format_map(record) if isinstance(cell, str) else cell(record) for cell in columns.values())
+        for record in records
+    )
+    return Table(name, title, tuple(columns), rows, tuple(records), tuple(notes))
+
+
+def to_csv(table: Table) -> str:
+    """Return all records of a table as CSV."""
+    names = list(dict.fromkeys(name for record in table.records for name in record))
+    return csv_text([names, *([record.get(name) for name in names] for record in table.records)])
+
+
+def to_markdown(table: Table, width: int = WIDTH) -> str:
+    """Title, table and notes on at most 80 columns (or ``width``); long names are cut, long notes wrapped.
+
+    Examples
+    --------
+    >>> print(to_markdown(Table("t", "T", ("a", "b"), (("x", "0.25"),), (), ("A note.",))))
+    ## T
+    <BLANKLINE>
+    | a   |    b |
+    |:----|-----:|
+    | x   | 0.25 |
+    <BLANKLINE>
+    A note.
+    <BLANKLINE>
+    """
+    body = markdown_rows([[escape_markdown(cell) for cell in row] for row in (table.header, *table.rows)], width)
+    return "\n\n".join([f"## {escape_markdown(table.title)}", body, *map(paragraph, table.notes)]) + "\n"
+
+
+def markdown_rows(cells: Sequence[Sequence[str]], width: int = WIDTH) -> str:
+    """The lines of a table from cells that are Markdown already; the first row is the header.
+
+    Examples
+    --------
+    >>> print(markdown_rows([["set", "gain"], ["*monk3*", "+1.0"]]))
+    | set     | gain |
+    |:--------|-----:|
+    | *monk3* | +1.0 |
+    """
+    columns = list(zip(*cells, strict=True))
+    widths = [max(3, *map(len, column)) for column in columns]
+    widths[0] = max(3, min(widths[0], width - 1 - sum(each + 3 for each in widths[1:]) - 3))
+    names = [_cut(cell, widths[0]) for cell in columns[0]]
+    # A header too long for the page is broken by no renderer: cut the numbers' headers to their column.
+    body = [
+        "| "
+        + " | ".join([name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        + " |"
+        for name, row in zip(names, cells, strict=True)
+    ]
+    rule = "|:" + "-" * (widths[0] + 1) + "|" + "".join("-" * (each + 1) + ":|" for each in widths[1:])
+    return "\n".join([body[0], rule, *body[1:]])
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def paragraph(text: str) -> str:
+    """Text as a paragraph of Markdown, wrapped; no line of it begins a list, a heading or a quotation."""
+    lines = textwrap.wrap(escape_markdown(text), WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    lines = [re.sub(r"^=(?==*$)", "&#61;", line) for line in lines]  # under a line, they would make it a heading
+    return "\n".join(map(begun, lines))
+
+
+def begun(line: str) -> str:
+    r"""A line of Markdown, escaped so that it does not start a list, heading or quotation.
+
+    Examples
+    --------
+    >>> print(begun("#1"), begun("1. one"), begun("23 of 94"))
+    \#1 1\. one 23 of 94
+    """
+    return re.sub(r"^(\d*)(?=[#>]|[-+.)](?:\s|$)|-+$)", r"\1\\", line)
+
+
+#: What begins or ends something in Markdown. "<" opens a tag only before a letter, "/", "!" or "?", "&" an entity only
+#: before a letter or "#", "_" emphasis only at the edge of a word: "p < 0.05" and "a_b" stay readable as they are.
+_MARKDOWN = re.compile(r"[|`\\\[\]]|<(?=[A-Za-z/!?])|&(?=[A-Za-z#])|~(?=~)|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+#: These have no escape by a backslash that every renderer knows.
+_ENTITIES = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
+
+
+def escape_markdown(text: str) -> str:
+    r"""Text escaped so that Markdown shows it verbatim.
+
+    Examples
+    --------
+    >>> print(escape_markdown("p < 0.05 of a_b"), escape_markdown("![x](y) <b> | *z*"))
+    p < 0.05 of a_b !\[x\](y) &lt;b> \| \*z\*
+    """
+    text = _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text).replace("\n", " "))
+    # One star alone is a mark of ours and begins nothing, save at the start of a line.
+    return text.replace("*", "\\*") if text.count("*") > 1 or text.startswith("*") else text

@@ -21,14 +21,13 @@ import numpy as np
 from closecall import CloseKClassifier, load_model
 from closecall.table.model import TableModel
 from closecall.table.read.dataset import DataError
-from closecall.table.read.files import read_bytes
 from closecall.table.read.parquet import read_parquet
 from closecall.table.table import read, stream
 from gate import fuzz_skops
 from gate.fuzz import CORPUS, Change, mutate
 from gate.hostile_files import forge
 from gate.hostile_stores import rows_of, run_command
-from reproduction.protocol.files import from_frame, parse_table
+from reproduction.protocol.files import from_frame, parse_table, read_bytes
 from reproduction.protocol.grid import ROW
 from reproduction.run.record import pack, unpack
 

@@ -22,10 +22,11 @@ pytest.importorskip("pyarrow", reason="install closecall[bench]")
 
 from closecall import CloseKClassifier, load_model
 from closecall._arrays import ArchiveError, read_arrays
-from closecall.table.read import files, parquet
+from closecall.table.read import parquet
 from closecall.table.read.dataset import DataError
 from gate.hostile_files import ATTACKS, forge, npy
 from reproduction.protocol import load_dataset, sources
+from reproduction.protocol.files import read_bytes
 from reproduction.protocol.grid import ROW
 from reproduction.protocol.sources import at_hand, data_directory, resolve
 from reproduction.run.record import unpack
@@ -89,7 +90,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bytes unpacked; refused"):
         list(parquet.stream_parquet(tmp_path / "bomb.parquet", 500, 1 << 26))
     with pytest.raises(DataError, match="bytes unpacked; refused"):
-        files.read_bytes(tmp_path / "bomb.csv.gz", 1 << 20)
+        read_bytes(tmp_path / "bomb.csv.gz", 1 << 20)
     assert max(sizes) < 1 << 17
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes, of a gigabyte
 

@@ -15,7 +15,27 @@ import numpy as np
 
 from closecall._names import Array
 from closecall.table.read.dataset import MATRIX_BYTES, DataError, need_pandas
-from closecall.table.read.encode import encoded, plan_of
+from closecall.table.read.encode import encoded, mean_of
+
+
+def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
+    """Return the value for missing cells, and the codes that get their own column (None for numbers).
+
+    A missing number becomes the mean, a missing code the most frequent one; ties go to the first. With two codes, a
+    second column would only be the complement of the first.
+
+    Examples
+    --------
+    >>> fill, levels = plan_of(np.array([0.0, 2.0, 2.0, np.nan]), nominal=True)
+    >>> fill, levels.tolist()
+    (2.0, [2.0])
+    """
+    known = column[~np.isnan(column)]
+    if not nominal:
+        return mean_of(known), None
+    levels, counts = np.unique(known, return_counts=True)
+    fill = float(levels[np.argsort(-counts, kind="stable")[0]]) if len(levels) else -1.0
+    return fill, levels if len(levels) > 2 else levels[1:]
 
 PARTS = ("train", "validation", "test")
 

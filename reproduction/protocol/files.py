@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import os
 import shutil
 import tempfile
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -17,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from closecall._budget import LIMIT
+from closecall._budget import LIMIT, Budget, BudgetError, Readable
+from closecall._names import Array
 from closecall.table.read.columns import numbers, texts
 from closecall.table.read.dataset import DataError, in_order, need_pandas
-from closecall.table.read.files import SEPARATORS, read_bytes, suffix_of
+from closecall.table.read.files import SEPARATORS, suffix_of
 from closecall.table.read.parquet import read_parquet
-from closecall.table.read.sheet import Sheet, codes_of
-from closecall.table.read.text import MAX_HEADER, check_columns
+from closecall.table.read.sheet import Sheet
+from closecall.table.read.text import MAX_HEADER, Text, check_columns
 
 from .dataset import Dataset
 
@@ -32,6 +35,33 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of one of our own CSV files, as text by column."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def read_bytes(path: Path, limit: int = LIMIT, separator: str = "") -> bytes:
+    """The file's content, unpacked if it is gzip: at most ``limit`` bytes and, with a separator, of memory for its
+    cells.
+    """
+    try:
+        with path.open("rb") as file:
+            if not path.name.lower().endswith(".gz"):
+                return read_bounded(Text(b"", file, path, Budget(limit), separator), path, limit)
+            if file.read(2) != b"\x1f\x8b":
+                raise DataError(f"{path} is not a gzip file (a Git LFS pointer, perhaps); fetch the file itself")
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as packed:
+                return read_bounded(Text(b"", packed, path, Budget(limit), separator), path, limit)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is truncated or damaged ({error}); delete it and fetch it again") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_bounded(file: Readable, what: object, limit: int) -> bytes:
+    """The whole content of a file, or an error as soon as it exceeds ``limit`` bytes."""
+    try:
+        return Budget(limit).read(file)
+    except BudgetError as error:
+        raise DataError(f"{what}: {error}") from None
 
 
 def read_table(path: Path, target: str, nominal: Collection[str] = ()) -> Any:
@@ -163,6 +193,12 @@ def sha256_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
+    """Return codes (rows,) of a column of text, NaN where missing, and its distinct values in order."""
+    names = in_order(text.dropna())
+    return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names
 
 
 def from_sheet(sheet: Sheet) -> Dataset:

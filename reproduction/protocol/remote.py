@@ -12,11 +12,10 @@ from typing import Any
 
 from closecall._budget import LIMIT
 from closecall.table.read.dataset import DataError, NotAtHandError
-from closecall.table.read.files import read_bounded
 
 from .catalogue import PMLB94, PMLB_GONE, pmlb_today
 from .dataset import Dataset
-from .files import from_frame, read_table, sha256_of, staged
+from .files import from_frame, read_bounded, read_table, sha256_of, staged
 
 #: Seconds without an answer after which a download fails.
 TIMEOUT = 60

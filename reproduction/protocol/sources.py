@@ -16,13 +16,13 @@ from typing import Any
 from closecall._budget import Budget
 from closecall._names import lookup
 from closecall.table.read.dataset import DataError
-from closecall.table.read.files import SEPARATORS, expanded, read_bytes, suffix_of
+from closecall.table.read.files import SEPARATORS, expanded, suffix_of
 from closecall.table.read.sheet import read_file
 
 from .catalogue import FAN8_FILES, OPENML100, PMLB94, PMLB_GONE, PMLB_OF_2017, SUITES, pmlb_today
 from .dataset import Dataset
 from .embedded import EMBEDDED, embedded
-from .files import from_frame, from_sheet, read_table, sha256_of
+from .files import from_frame, from_sheet, read_bytes, read_table, sha256_of
 from .remote import fetch_openml, fetch_pmlb, not_at_hand, read_pmlb
 
 #: Without separators or a leading dot, a name never leaves the data directory.

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from closecall.table.preprocess import Preprocessor
-from closecall.table.read import files, sheet
+from closecall.table.read import sheet
 from closecall.table.read.dataset import DataError
 from closecall.table.table import read
 from reproduction.protocol import load_dataset
-from reproduction.protocol.files import staged
+from reproduction.protocol.files import read_bytes, staged
 
 pd = pytest.importorskip("pandas", reason="install closecall[bench]")
 
@@ -140,7 +140,7 @@ def test_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = write(tmp_path / "bomb.csv.gz", b"0" * 200_000)
     assert bomb.stat().st_size < 1000
     with pytest.raises(DataError, match="more than 100000 bytes unpacked"):
-        files.read_bytes(bomb, limit=100_000)
+        read_bytes(bomb, limit=100_000)
 
 
 def test_parquet_bounds_and_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

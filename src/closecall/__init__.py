@@ -40,7 +40,7 @@ __all__ = [
     "load_model",
 ]
 __version__ = "0.2.0.dev0"
-#: Where the names live that are not in ``linear``.
+#: The modules of the names that are not in ``linear``.
 _CORE = {
     "AGGREGATES": "aggregates", "LOSSES": "losses", "Problem": "objective", "get_aggregate": "aggregates",
     "get_loss": "losses", "SquashingScaler": "preprocessing",
@@ -49,8 +49,8 @@ _CORE = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: the classifiers need scikit-learn, which loads pandas where it is installed, and
-    # the command must answer signals before anything large is loaded.
+    # Imported on first use: the classifiers need scikit-learn, which loads pandas if it is installed, and the command
+    # must handle signals before anything large is loaded.
     if name in _CORE.values():
         return import_module(f"closecall.{name}")
     if name in __all__:

@@ -1,4 +1,4 @@
-"""The command ``closecall``: set up signals and limits before loading anything large, then run :mod:`closecall.cli`."""
+"""The command ``closecall``: handle signals and check limits before loading anything large, then run the command."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from . import _signals
 from ._budget import address_space
 
-#: Bytes of address space without which the libraries end in the middle of something, or do not load.
+#: With less address space, in bytes, the libraries crash or do not load.
 ADDRESS_SPACE = 3 << 29
 
 
 def main() -> None:
     """Handle signals, check the limits and run the command."""
     _signals.answer()
-    if sys.stderr is None:  # closed, as by `2>&-`: what is said goes nowhere
+    if sys.stderr is None:  # closed, as by `2>&-`
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process
-    if sys.stdout is None:  # what a command finds may be all that it is there for
+    if sys.stdout is None:  # the output may be the only result of a command
         print("closecall: standard output is closed: send it to a file, or to /dev/null", file=sys.stderr)
         raise SystemExit(_signals.BAD_REQUEST)
     limit = address_space()

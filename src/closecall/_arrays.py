@@ -1,4 +1,4 @@
-"""Reading an untrusted npz archive: nothing is unpickled, and nothing unpacks to more than a budget."""
+"""Read an untrusted npz archive: nothing is unpickled, and the unpacked size is limited by a budget."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from ._budget import LIMIT, PIECE, Budget
 from ._names import Array
 
-#: How many arrays an archive may hold.
+#: The largest number of arrays in an archive.
 MAX_ARRAYS = 10_000
 #: Numbers, booleans and text; objects would have to be unpickled.
 KINDS = "biufUS"
-#: How a member may be packed. Python unpacks the others (bz2, lzma) a whole block at a time, however large that is.
+#: Allowed compression methods. Python unpacks the others (bz2, lzma) a whole block at a time, however large it is.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -25,7 +25,7 @@ class ArchiveError(ValueError):
 
 
 def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Array]:
-    """The arrays of an npz archive by name; any defect raises ``ArchiveError``.
+    """Return the arrays of an npz archive by name; any defect raises ``ArchiveError``.
 
     Parameters
     ----------
@@ -52,13 +52,13 @@ def read_arrays(file: IO[bytes], budget: Budget | int = LIMIT) -> dict[str, Arra
             return {name: read_member(archive, member, budget) for name, member in zip(names, members, strict=True)}
     except (ArchiveError, MemoryError):
         raise
-    except Exception as error:  # zip, zlib, NumPy and struct each complain in their own way; all mean one thing
+    except Exception as error:  # zip, zlib, NumPy and struct raise various errors for a damaged file
         raise ArchiveError(f"it is truncated, damaged or not an archive of arrays ({error})") from error
 
 
 def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
     """Reject an archive with too many members before ``zipfile`` creates an object for each."""
-    mark, count, last = b"PK\x01\x02", 0, b""  # the head of a member's entry in the directory
+    mark, count, last = b"PK\x01\x02", 0, b""  # begins a member's entry in the directory
     file.seek(0)
     while piece := file.read(PIECE):
         count += (last + piece).count(mark)
@@ -69,7 +69,7 @@ def check_members(file: IO[bytes], most: int = MAX_ARRAYS) -> None:
 
 
 class _Counted:
-    """A member of the archive, read in pieces, because NumPy requests as much as the header claims."""
+    """A member of the archive that is read in pieces, because NumPy requests as much as the header claims."""
 
     def __init__(self, raw: IO[bytes], budget: Budget) -> None:
         self.raw, self.budget = raw, budget
@@ -83,7 +83,7 @@ class _Counted:
 def read_member(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: Budget, expected: np.dtype[Any] | None = None
 ) -> Array:
-    """An array of an archive, of the ``expected`` type, or of numbers or text."""
+    """Return an array of an archive, of the ``expected`` type, or of any numbers or text."""
     headers: dict[Any, Any] = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
@@ -96,21 +96,21 @@ def read_member(
         if dtype != expected if expected else dtype.kind not in KINDS:
             raise ArchiveError(f"{member.filename!r} holds {dtype}, not {expected or 'numbers or text'}")
         size = math.prod(shape) * dtype.itemsize
-        # NumPy would allocate what the header promises before it looks for the bytes.
+        # NumPy would allocate what the header claims before reading any bytes.
         if min(shape, default=0) < 0 or math.prod(shape) > member.file_size or size > member.file_size:
-            raise ArchiveError(f"{member.filename!r}claims more numbers than it has")
+            raise ArchiveError(f"{member.filename!r} claims more numbers than it has")
         data = bytearray()
         while len(data) < size and (piece := raw.read(size - len(data))):
             data += piece
         if len(data) < size or raw.read(1):  # reading to the end also checks the archive's own checksum
-            raise ArchiveError(f"{member.filename!r}does not match its header")
+            raise ArchiveError(f"{member.filename!r} does not match its header")
     flat = np.frombuffer(data, dtype=dtype) if size else np.empty(math.prod(shape), dtype)
     _check_text(flat, member.filename)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def _check_text(flat: Array, name: str) -> None:
-    """Reject numbers above the last code point, which raise when they are read as text."""
+    """Reject numbers above the last code point, which cannot be text."""
     if flat.dtype.kind == "U" and flat.size:
         codes = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if codes.max() > sys.maxunicode:

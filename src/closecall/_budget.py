@@ -1,7 +1,7 @@
-"""A memory budget for untrusted files, counted during unpacking, before anything is kept.
+"""A memory budget for untrusted files, which is checked while they are unpacked.
 
-A small file can fill all available memory when unpacked, and a few bytes of text can become large objects. Every reader
-therefore has one budget per call, for the unpacked bytes and for the objects built from them.
+A small file can fill the whole memory when it is unpacked, and a few bytes of text can become large objects. Every
+reader therefore has one budget per call, for the unpacked bytes and for the objects built from them.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-#: Bytes that one call may make of a file: unpacked text and arrays, and the objects built from them.
+#: Memory limit of one call, in bytes: unpacked text and arrays, and the objects built from them.
 LIMIT = 1 << 30
-#: What a process that reads a hostile file takes at most: copies on the way from bytes to arrays, and the libraries.
+#: Largest memory of a process that reads a hostile file, including temporary copies and the libraries.
 PEAK = 4 * LIMIT
-#: What parts of JSON become at most: a dictionary, a list, and a place in either with a number or the head of a string.
-#: A character takes four bytes at most.
+#: Largest memory for parts of JSON, in bytes: a dictionary, a list, an item of either, and a character.
 JSON_PARTS = {"{": 240, "[": 72, ",": 104, ":": 104}
 JSON_CHARACTER = 4
-#: A string among others in an array of objects: its head and the pointer to it.
+#: Memory for a string in an array of objects: its head and the pointer to it.
 TEXT_OBJECT = 64
-#: Bytes to read at a time.
+#: Number of bytes to read at a time.
 PIECE = 1 << 20
 
 
@@ -60,7 +59,7 @@ class Budget:
             raise BudgetError(f"it takes more than {self.limit} bytes unpacked; refused")
 
     def read(self, file: Readable) -> bytes:
-        """The whole content of a file, counted piece by piece.
+        """Read a whole file, counting its bytes piece by piece.
 
         Examples
         --------
@@ -68,14 +67,14 @@ class Budget:
         >>> Budget(10).read(io.BytesIO(b"abc"))
         b'abc'
         """
-        whole = bytearray()  # one growing block: a list of pieces would be there twice when it is joined
+        whole = bytearray()  # joining a list of pieces would double the memory
         while piece := file.read(PIECE):
             self.spend(len(piece))
             whole += piece
         return bytes(whole)
 
     def parse(self, text: str | bytes, *, finite: bool = False) -> Any:
-        """JSON as objects, counted before they are built; ``finite`` rejects NaN and infinite numbers.
+        """Parse JSON, counting its objects before they are built; ``finite`` rejects NaN and infinite numbers.
 
         Examples
         --------
@@ -95,7 +94,7 @@ def _refuse(name: str) -> Any:
 
 
 def address_space() -> int | None:
-    """The address space limit of this process (``ulimit -v``); None if there is none."""
+    """Return the address space limit of this process (``ulimit -v``), or None if there is none."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all; their mode follows the umask."""
+"""Write files completely or not at all; their mode follows the umask."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to that gets its name once it is complete; an error leaves nothing behind.
+    """Open a file for writing that gets its name once it is complete; an error leaves nothing behind.
 
     Pipes and devices are written to directly.
 

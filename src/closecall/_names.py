@@ -28,7 +28,7 @@ def keep(estimator: object, arguments: Mapping[str, Any]) -> None:
 
 
 def spread_out(words: Array) -> Array:
-    """Hashes as numbers in [0, 1)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finish of splitmix64
+    """Map hashes to numbers in [0, 1)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the final mixing of splitmix64
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
     return np.asarray(((words ^ (words >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53)

@@ -1,4 +1,4 @@
-"""Uniform handling of Ctrl-C, SIGTERM and SIGHUP from the program's first line; standard library only."""
+"""Handle Ctrl-C, SIGTERM and SIGHUP uniformly from the start of the program; standard library only."""
 
 from __future__ import annotations
 
@@ -12,28 +12,22 @@ INCOMPLETE, BAD_REQUEST = 2, 3
 
 
 class RunError(RuntimeError):
-    """Raised to end a run that the same command can continue; the message says why and what to do."""
+    """Raised to end a run that the same command can continue; the message states why and what to do."""
 
 
-#: Commands that keep each finished part; of all others nothing is kept.
+#: Commands that keep finished work; the others keep nothing.
 RESUMABLE = ("reproduce",)
 KEPT = "finished work is kept; the same command resumes"
 AGAIN = "the same command starts over"
 
 
 def going_on() -> str:
-    """How to continue after the command has ended early.
-
-    Examples
-    --------
-    >>> going_on() in (KEPT, AGAIN)
-    True
-    """
+    """Return how to continue after the command has ended early."""
     return KEPT if any(word in RESUMABLE for word in sys.argv[1:2]) else AGAIN
 
 
-def _say_and_end(number: int, frame: object) -> None:
-    # Nothing is running yet, and libraries that are being loaded may swallow an exception.
+def _report_and_exit(number: int, frame: object) -> None:
+    # Nothing is running yet, and a library that is being loaded may swallow an exception.
     os.write(2, f"interrupted; {going_on()}\n".encode())
     os._exit(INCOMPLETE)
 
@@ -43,15 +37,15 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _numbers() -> list[signal.Signals]:
-    # Windows has no SIGHUP; nohup has set SIG_IGN, which is left as it is.
+    # Windows has no SIGHUP, and nohup ignores it, which is left unchanged.
     found = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
     return [number for number in found if number is not None and signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def answer() -> None:
-    """End with a message and exit code 2 on any of the signals, until :func:`stoppable` takes over."""
+    """Exit with a message and code 2 on any of the signals, until :func:`stoppable` takes over."""
     for number in _numbers():
-        signal.signal(number, _say_and_end)
+        signal.signal(number, _report_and_exit)
 
 
 def ignore() -> None:
@@ -62,7 +56,7 @@ def ignore() -> None:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Turn the signals into ``KeyboardInterrupt``: a command stops its workers, keeps finished work and says so."""
+    """Turn the signals into ``KeyboardInterrupt``, so a command can stop its workers and keep finished work."""
     kept = {number: signal.signal(number, _interrupt) for number in _numbers()}
     try:
         yield

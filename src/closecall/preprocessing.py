@@ -10,18 +10,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._names import Array
 
-#: Robust deviations within which a cell is left alone; beyond, it approaches ``BOUND + ROOM``. Chosen among 2.5 to 4
-#: and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty; neighbours are within half a point.
+#: Cells within this many robust deviations are only scaled; others approach ``BOUND + ROOM``. Chosen from 2.5 to 4
+#: and 0 to 1 for logistic regression on 25 PMLB sets, clean and dirty; neighbouring values are within half a point.
 BOUND, ROOM = 3.0, 0.25
-#: Median absolute deviation, and quarter-to-quarter range, of a normal distribution of deviation 1.
+#: The median absolute deviation and the interquartile range of the standard normal distribution.
 _MAD, _QUARTERS = 0.6744897501960817, 1.3489795003921634
 
 
 def squash(z: Array, bound: float = BOUND) -> Array:
-    """Deviations ``z`` softly bounded: unchanged up to ``bound``, then ever more slowly towards ``bound + ROOM``.
+    """Bound deviations ``z`` softly: unchanged up to ``bound``, then increasing ever more slowly to ``bound + ROOM``.
 
-    The curve is smooth (its slope is 1 where it leaves the straight line) and strictly increasing, so nothing but
-    distance is lost. NaN stays NaN.
+    The curve is smooth (its slope is 1 where it leaves the straight line) and strictly increasing, so the order is
+    kept. NaN stays NaN.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def squash(z: Array, bound: float = BOUND) -> Array:
 
 
 def unsquash(z: Array, bound: float = BOUND) -> Array:
-    """The inverse of :func:`squash`; values at ``bound + ROOM`` or beyond become infinite.
+    """Invert :func:`squash`; values of ``bound + ROOM`` or more become infinite.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def unsquash(z: Array, bound: float = BOUND) -> Array:
 
 
 def robust_scale(X: Array) -> tuple[Array, Array]:
-    """Centre and scale (features,) of the finite cells of X (samples, features).
+    """Return the centre and scale (features,) of the finite cells of X (samples, features).
 
     The centre is the median; the scale is the median absolute deviation in units of a normal distribution's standard
     deviation. If more than half of the cells are equal, it is the interquartile range, or else the standard deviation.
@@ -74,19 +74,19 @@ def robust_scale(X: Array) -> tuple[Array, Array]:
 
 
 def _robust(known: Array) -> tuple[float, float]:
-    """Centre and scale of one column of finite numbers."""
+    """Return the centre and scale of one column of finite numbers."""
     low, high = float(known.min()), float(known.max())
     if ((known == low) | (known == high)).all():
         return low / 2 + high / 2, high / 2 - low / 2 or 1.0
     center = float(np.median(known))
-    # Half of each number, twice the result: the difference of two large floats may be none.
+    # Differences are halved first, because the difference of two large floats may overflow.
     halves = known / 2 - center / 2
-    far = np.abs(halves)
-    scales = (np.median(far) / _MAD, np.ptp(np.quantile(halves, (0.25, 0.75))) / _QUARTERS)
+    away = np.abs(halves)
+    scales = (np.median(away) / _MAD, np.ptp(np.quantile(halves, (0.25, 0.75))) / _QUARTERS)
     found = next((2 * float(scale) for scale in scales if scale > 0), 0.0)
     if found:
         return center, found
-    unit = float(far.max())
+    unit = float(away.max())
     return center, 2 * unit * float(np.std(halves / unit))
 
 
@@ -94,14 +94,14 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
     """Scale every column by its median and robust deviation, and squash outliers.
 
     A handful of extreme cells can ruin a mean and a standard deviation: all other rows are squeezed together, and the
-    extreme ones dominate. Here they cannot. Within ``bound`` robust deviations of the median a cell is merely scaled;
-    beyond, it is squashed towards ``bound + 0.25``, which preserves the order. skrub's class of the same name is based
-    on the same idea, but bends the whole column, whereas this one scales ordinary cells linearly.
+    extreme ones dominate. This scaler prevents that. A cell within ``bound`` robust deviations of the median is only
+    scaled; one beyond is squashed towards ``bound + 0.25``, which preserves the order. skrub's class of the same name
+    is based on the same idea but bends the whole column, whereas this one scales ordinary cells linearly.
 
     Parameters
     ----------
     bound : float
-        Robust deviations up to which cells are left alone; infinity squashes nothing.
+        Number of robust deviations up to which cells are only scaled; infinity squashes nothing.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
         return self
 
     def transform(self, X: Any) -> Array:
-        """The scaled and squashed matrix (samples, features)."""
+        """Return the scaled and squashed matrix (samples, features)."""
         z = self._deviations(X)
         return squash(z, self.bound).astype(z.dtype, copy=False)
 
@@ -148,7 +148,7 @@ class SquashingScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  #
             return (unsquash(z, self.bound) * self.scale_ + self.center_).astype(z.dtype, copy=False)
 
     def is_far(self, X: Any) -> Array:
-        """Which cells (samples, features) lie beyond the bound."""
+        """Return which cells (samples, features) lie beyond the bound."""
         return np.abs(self._deviations(X)) > self.bound
 
     def _deviations(self, X: Any) -> Array:

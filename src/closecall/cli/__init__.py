@@ -1,4 +1,4 @@
-"""The command ``closecall``: arguments -> calls; results -> plain text, a bar, CSV or JSON lines; exit codes."""
+"""The command ``closecall``."""
 
 try:
     from .exits import BAD_REQUEST, COMPLETE, FAILED, INCOMPLETE

@@ -1,4 +1,4 @@
-"""Errors that end a command -> a message that says how to continue, and an exit code.
+"""Turn errors that end a command into a message that states how to continue, and an exit code.
 
 0 complete, 1 some cells failed, 2 incomplete (interrupted, or data sets not available), 3 bad request.
 """
@@ -19,16 +19,15 @@ from closecall._signals import KEPT, RunError, going_on
 COMPLETE, FAILED, INCOMPLETE, BAD_REQUEST = 0, 1, _signals.INCOMPLETE, _signals.BAD_REQUEST
 #: typer turns Ctrl-C into this exit code.
 _INTERRUPTED = 130
-UNEXPECTED = "an error of its own, which should be reported (CLOSECALL_TRACEBACK=1 shows where)"
-#: A disk, a quota or a limit of the process that is full.
+UNEXPECTED = "an unexpected error, which should be reported (CLOSECALL_TRACEBACK=1 shows where)"
+#: The disk, a quota or a limit of the process is exhausted.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """A message and an exit code for an exception; no command ends in a traceback.
+    """Return a message and an exit code for an exception; no command ends in a traceback.
 
-    An unexpected error is reported as such; if the environment variable ``CLOSECALL_TRACEBACK`` is set, its traceback
-    is shown too.
+    If the environment variable ``CLOSECALL_TRACEBACK`` is set, the traceback of an unexpected error is shown.
 
     Examples
     --------
@@ -39,13 +38,13 @@ def explain(error: BaseException) -> tuple[str, int]:
     """
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return f"interrupted; {going_on()}", INCOMPLETE
-    if isinstance(error, SystemExit):  # Rich ends so when the reader of a help page went away
+    if isinstance(error, SystemExit):  # Rich exits when the reader of a help page is gone
         return "", error.code if isinstance(error.code, int) else BAD_REQUEST
-    if isinstance(error, BrokenPipeError):  # as in `closecall ... | head`; nothing more can be said there
+    if isinstance(error, BrokenPipeError):  # as in `closecall ... | head`
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         resumes = going_on() == KEPT
-        return (f"closecall: the reader of the output went away; {KEPT}", INCOMPLETE) if resumes else ("", 0)
+        return (f"closecall: the reader of the output is gone; {KEPT}", INCOMPLETE) if resumes else ("", 0)
     if _is_full(error) or (isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS)):
         return f"closecall: {error}: make room, or choose another --out; {going_on()}", INCOMPLETE
     if isinstance(error, MemoryError):
@@ -62,13 +61,13 @@ def explain(error: BaseException) -> tuple[str, int]:
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether an error was caused by a full disk, however it is worded."""
+    """Return whether an error was caused by a full disk."""
     full = isinstance(error, OSError) and error.errno in _FULL
     return full or (error is not None and _is_full(error.__cause__))
 
 
 def finish(code: object) -> int:
-    """The exit code of an application that returned; typer returns 130 for Ctrl-C."""
+    """Return the exit code of an application; typer returns 130 for Ctrl-C."""
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0

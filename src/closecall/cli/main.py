@@ -1,4 +1,4 @@
-"""The table commands in one application, with access to the commands of the reproduction."""
+"""The application: the table commands, and access to the commands of the reproduction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from closecall._signals import stoppable
 from . import exits, models, streams, tables
 from .console import err, plain
 
-#: Commands of the reproduction of the paper, which a clone of the project has and the installed package has not.
+#: Commands of the reproduction of the paper, available only in a clone of the project.
 REPRODUCTION = ("reproduce", "report", "status", "export", "import", "publish")
 app = typer.Typer(
     help="Classifiers trained on the close calls, for your own table.",
@@ -26,8 +26,8 @@ for _command in (tables.compare, tables.check, models.fit, models.predict, model
     app.command(_command.__name__)(_command)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"closecall {__version__}")
         raise typer.Exit
 
@@ -42,12 +42,12 @@ def _common(
 
 @cache
 def built() -> Any:
-    """The application, built once from the annotations of all commands, which takes a while."""
+    """Build the application from the annotations of all commands, which takes a while."""
     return typer.main.get_command(app)
 
 
 def command_of(arguments: list[str]) -> Any:
-    """The application that has the requested command."""
+    """Return the application that has the requested command."""
     if arguments[:1] and arguments[0] in REPRODUCTION:
         try:
             return import_module("reproduction.app").built()
@@ -62,12 +62,12 @@ def command_of(arguments: list[str]) -> Any:
 
 
 def main() -> None:
-    """The entry point: runs the command and turns errors into a message and an exit code."""
+    """Run the command and turn errors into a message and an exit code."""
     with stoppable():
         try:
             arguments = streams.with_values(sys.argv[1:]) or ["--help"]
             code = exits.finish(command_of(arguments)(arguments, standalone_mode=False))
-            sys.stdout.flush()  # here a reader that went away can still be answered
+            sys.stdout.flush()  # a closed pipe raises here, where it is handled
         except BaseException as error:
             message, code = exits.explain(error)
             if message:

@@ -1,4 +1,4 @@
-"""Shared parts of charts: colours, data as plain values, tooltips, files; everything is offline."""
+"""Shared parts of charts: colours, data as plain values, tooltips and pictures; everything works offline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from closecall._budget import address_space
 from .formats import Row
 from .text import visible
 
-#: Okabe & Ito's colours, which all eyes can tell apart; the same method has the same colour everywhere.
+#: Okabe & Ito's colours, which colour-blind readers can distinguish; a method has the same colour everywhere.
 COLOURS = {
     "close": "#0072B2",
     "close_decay": "#D55E00",
@@ -26,42 +26,42 @@ COLOURS = {
 
 
 def chart_of(records: Sequence[Row]) -> Any:
-    """A chart without marks; its data are plain values, not a frame, which keeps its JSON predictable."""
+    """Return a chart without marks; its data is plain values rather than a frame, for predictable JSON."""
     return alt.Chart(alt.Data(values=[{name: _plain(value) for name, value in r.items()} for r in records]))
 
 
 def _plain(value: Any) -> Any:
-    # JSON has no NaN, and a control character in a text makes vl-convert abort the whole process.
+    # JSON has no NaN, and a control character makes vl-convert abort the whole process.
     value = value.item() if isinstance(value, np.generic) else visible(value)
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def dots(records: Sequence[Row], *, size: int, opacity: float | None = None, **encodings: Any) -> Any:
-    """A filled point for each record."""
+    """Return a chart with a filled point for each record."""
     look = {} if opacity is None else {"opacity": opacity}
     return chart_of(records).mark_point(filled=True, size=size, **look).encode(**encodings)
 
 
 def level(**place: Any) -> Any:
-    """A dashed rule at zero along ``x`` or ``y``."""
+    """Return a dashed rule at zero along ``x`` or ``y``."""
     ((axis, encoding),) = place.items()
     field = str(encoding.shorthand).partition(":")[0]
     return chart_of([{field: 0}]).mark_rule(color="#555555", strokeDash=[4, 4]).encode(**{axis: encoding})
 
 
 def significance(p: float) -> str:
-    """The side of 0.05 on which a p-value lies, as :func:`by_significance` colours it."""
+    """Return the category of a p-value for :func:`by_significance`."""
     return "p < 0.05" if p < 0.05 else "p >= 0.05"
 
 
 def by_significance(field: str, other: str = "#999999", **options: Any) -> Any:
-    """Colour by significance: that of close decay, or grey."""
+    """Return a colour by significance: that of close decay, or grey."""
     scale = alt.Scale(domain=["p < 0.05", "p >= 0.05"], range=[COLOURS["close_decay"], other])
     return alt.Color(f"{field}:N", title=None, scale=scale, **options)
 
 
 def tips(**formats: str) -> list[Any]:
-    """Tooltips: field -> format, with an underscore for a space; no format for text."""
+    """Return tooltips for fields with their formats, empty for text; an underscore in a name stands for a space."""
     return [
         alt.Tooltip(f"{name}:Q", format=spec, title=name.replace("_", " "))
         if spec
@@ -70,12 +70,12 @@ def tips(**formats: str) -> list[Any]:
     ]
 
 
-#: Address space without which vl-convert, which reserves very much and uses little of it, ends the whole process.
+#: With less address space vl-convert, which reserves much and uses little of it, ends the whole process.
 ADDRESS_SPACE = 1 << 38
 
 
 def check_room() -> None:
-    """Refuse to draw if the address space is limited, because drawing would kill the process."""
+    """Raise an error if the address space is limited, because drawing would end the process."""
     limit = address_space()
     if limit is not None and limit < ADDRESS_SPACE:
         raise ValueError(
@@ -85,20 +85,20 @@ def check_room() -> None:
 
 
 def unchecked() -> Any:
-    """A context in which Altair does not validate the parts of a chart, which would take longer than drawing it.
+    """Return a context in which Altair does not validate charts, which would take longer than drawing them.
 
-    The tests check every complete chart, see :func:`specification`.
+    The tests validate every complete chart.
     """
     return debug_mode(False)
 
 
 def specification(chart: Any) -> dict[str, Any]:
-    """A chart as plain values for Vega-Lite; plain values are returned unchanged."""
+    """Return a chart as plain values for Vega-Lite; plain values are returned unchanged."""
     return chart if isinstance(chart, dict) else chart.to_dict(validate=False)
 
 
 def draw(specification: dict[str, Any]) -> str:
-    """The picture of a specification, as SVG."""
+    """Return the picture of a specification as SVG."""
     check_room()
     drawn = spec_to_mimebundle(specification, "svg", mode="vega-lite")
     (content,) = (drawn[0] if isinstance(drawn, tuple) else drawn).values()

@@ -1,4 +1,4 @@
-"""The environment of a computation: versions, cores, BLAS, kind of kernel and git revision."""
+"""The environment of a computation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ _PACKAGES = ("closecall", "numpy", "scipy", "scikit-learn", "torch", "pandas", "
 
 
 def environment() -> dict[str, Any]:
-    """Versions, cores, BLAS, kind of kernel and git revision, stored with every run.
-
-    Examples
-    --------
-    >>> environment()["packages"]["numpy"].count(".") >= 1
-    True
-    """
+    """Return versions, cores, BLAS, kind of kernel and git revision, which are stored with every run."""
     from threadpoolctl import threadpool_info
 
     from closecall.solvers.compiled import LIBRARY
@@ -42,17 +36,14 @@ def environment() -> dict[str, Any]:
 
 
 def _revision() -> str | None:
-    """The source's git revision, with a plus if files differ from it; None for an installed package."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
+    """Return the git revision of the source, with a plus if files differ from it; None for an installed package."""
+    # An installed package may lie inside another repository, so this file must be tracked.
+    tracked = ["ls-files", "--error-unmatch", Path(__file__).name]
+    describe = ["describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
     try:
-        # Only if this very file is tracked: an installed package may lie inside somebody else's repository.
-        subprocess.run(
-            ["git", "-C", str(folder), "ls-files", "--error-unmatch", Path(__file__).name],
-            check=True,
-            capture_output=True,
-            timeout=10,
-        )
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout.strip()
+        for command in (tracked, describe):
+            git = ["git", "-C", str(Path(__file__).parent), *command]
+            done = subprocess.run(git, check=True, capture_output=True, text=True, timeout=10)
+        return done.stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None

@@ -39,11 +39,5 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """A difference with its sign; zero after rounding is never negative.
-
-    Examples
-    --------
-    >>> signed(-0.04, 1), signed(-0.06, 1)
-    ('+0.0', '-0.1')
-    """
+    """Return a difference with its sign; zero after rounding is never negative."""
     return f"{round(value, digits) + 0.0:+.{digits}f}"

@@ -1,4 +1,4 @@
-"""Shared parts of pages: templates, style, scripts and charts; all offline, all escaped."""
+"""Shared parts of pages: templates, style, scripts and charts; everything works offline and is escaped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .text import visible
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart on the page: its identity, its picture (SVG, for readers without JavaScript) and its specification."""
+    """A chart on a page: its identity, caption, picture (SVG, for readers without JavaScript) and specification."""
 
     identity: str
     caption: str
@@ -29,8 +29,8 @@ class Chart:
 
 
 def place(identity: str, caption: str, chart: Any, picture: str | None = None) -> Chart:
-    """A chart, or its specification, for a page; its picture is drawn here unless given."""
-    plain, caption = specification(chart), caption.replace(" %", "\u00a0%")  # a number and its sign stay on one line
+    """Return a chart for a page; its picture is drawn unless given."""
+    plain, caption = specification(chart), caption.replace(" %", "\u00a0%")  # no line break between number and sign
     picture = draw(plain) if picture is None else picture
     return Chart(identity, caption, picture, to_json({**plain, "description": caption}))
 
@@ -38,11 +38,10 @@ def place(identity: str, caption: str, chart: Any, picture: str | None = None) -
 def render(
     template: str, *, charts: Sequence[Chart], scripts: Sequence[str] = (), package: str = __package__, **content: Any
 ) -> str:
-    """A page of ``templates/`` without external references.
+    """Render a page of ``templates/``, without external references.
 
-    The drawing code is left out if there are no charts; ``scripts`` are file names of further scripts that the page
-    needs. The templates of ``package`` take precedence over those of this one. Text in ``content`` is escaped, its
-    control characters are spelt out.
+    The drawing code is left out if there are no charts; ``scripts`` are file names of further scripts. The templates of
+    ``package`` take precedence over those of this one. Text in ``content`` is escaped, including control characters.
     """
     script, bundle = "".join(read(name, package) for name in scripts), _bundle() if charts else ""
     page = templates(package).get_template(template)
@@ -53,21 +52,21 @@ def render(
 
 
 def _source(script: str) -> str:
-    """The hash of a script for the page's content security policy, which allows no other script."""
+    """Return the hash of a script for the page's content security policy, which allows no other scripts."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache
 def _bundle() -> str:
-    """The script that draws charts, with the libraries in it; the same for every page, and slow to assemble.
+    """Return the script that draws charts, including its libraries; it is slow to assemble.
 
-    Our own code, not data: safe to pass unescaped, apart from the one sequence that would end the element.
+    It contains no data, so only the sequence that would end the element has to be escaped.
     """
     return str(vl_convert.javascript_bundle(read("charts.js"))).replace("</script", "<\\/script")
 
 
 def templates(package: str = __package__) -> jinja2.Environment:
-    """The Jinja environment of ``templates/``: all values are escaped, with control characters spelt out."""
+    """Return the Jinja environment of ``templates/``; all values are escaped, including control characters."""
     return jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -78,19 +77,18 @@ def templates(package: str = __package__) -> jinja2.Environment:
 
 
 def read(name: str, package: str = __package__) -> str:
-    """A file of ``templates/``, from the given package or from this one."""
+    """Return a file of ``templates/``, from the given package or from this one."""
     places = [resources.files(each).joinpath("templates", name) for each in (package, __package__)]
     return next(filter(lambda place: place.is_file(), places), places[-1]).read_text(encoding="utf-8")
 
 
 def to_json(content: Any) -> str:
-    r"""JSON that is safe inside a script element: nothing in it can end the element or start a comment.
+    r"""Return JSON that is safe inside a script element: it can neither end the element nor start a comment.
 
     Examples
     --------
     >>> print(to_json({"name": "</script>&"}))
     {"name":"\u003c/script\u003e\u0026"}
     """
-    # ensure_ascii spells U+2028 and its like by their codes; these three remain.
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,4 +1,4 @@
-"""Safe text: untrusted names in Markdown, CSV, HTML and on a terminal."""
+"""Safe text: untrusted names in CSV, HTML and on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from closecall._files import whole_file
 
 
 def visible(value: Any) -> Any:
-    r"""Text with control and direction characters spelt out, so a name can neither hide nor reorder anything.
+    r"""Escape control and direction characters, so a name can neither hide nor reorder anything.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def visible(value: Any) -> Any:
 
 
 def shown(text: object) -> str:
-    r"""Text for a terminal: unprintable characters (control characters, reversed writing, line ends) are escaped.
+    r"""Return text for a terminal with unprintable characters escaped, such as control characters and line ends.
 
     Examples
     --------
@@ -38,14 +38,14 @@ def shown(text: object) -> str:
     return given if given.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in given)
 
 
-#: What begins a formula in a spreadsheet, other writings of the signs too; blanks before it are ignored.
+#: Characters that begin a formula in a spreadsheet, including variants of the signs; leading blanks are ignored.
 SIGNS = "=+\\-@\uff1d\uff0b\uff0d\uff20\ufe62\ufe63\ufe66\ufe6b\u207a\u207b\u207c\u208a\u208b\u208c"
-#: At the start, and after a semicolon, at which many spreadsheets split lines whatever quotes are around.
+#: Also after a semicolon, where many spreadsheets split lines even inside quotes.
 _FORMULA = re.compile(rf"(^|;)(?=\s*[{SIGNS}])")
 
 
 def no_formula(text: str) -> str:
-    """Text with ``'`` before anything a spreadsheet would evaluate, wherever it begins a cell; numbers are unchanged.
+    """Put ``'`` before anything that a spreadsheet would evaluate at the start of a cell; numbers are unchanged.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def cell(value: object) -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file completely or not at all, creating its folder. Bytes that are not text are spelt out."""
+    """Write a file completely or not at all, creating its folder; invalid characters are escaped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode(errors="backslashreplace"))

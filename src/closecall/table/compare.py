@@ -55,6 +55,8 @@ LEAST = 4
 #: Rows x splits x classes below which processes cost more than they save.
 WORTH = 20_000
 EXACT = "average_exact_intercept"
+#: Steps of the individual aggregates.
+STEPS = 150
 #: Every aggregate is solved with the first loss, these also with the others.
 EVERY_LOSS = ("average", "close", "close_decay")
 _BLOCK = 1 << 23  # scores in memory at a time
@@ -66,8 +68,8 @@ class ComparePlan:
 
     The first loss is that of close-k and of every aggregate; `average` and close-k are also solved with the others.
     ``only`` names the contenders that take part besides those that the verdict needs, ``extra`` additional ones;
-    ``everyone`` adds all that are installed. ``aggregates``: whether the individual aggregates take part, with
-    ``max_iter`` steps; ``jobs`` = 0 means one process per core.
+    ``everyone`` adds all that are installed. ``aggregates``: whether the individual aggregates take part;
+    ``jobs`` = 0 means one process per core.
     """
 
     splits: int = 10
@@ -78,7 +80,6 @@ class ComparePlan:
     only: tuple[str, ...] = ()
     everyone: bool = False
     aggregates: bool = False
-    max_iter: int = 150
     seed: int = 0
     jobs: int = 0
     squashed: bool = True
@@ -90,8 +91,6 @@ class ComparePlan:
         lookup(MULTICLASS, self.multiclass, "multiclass")
         if self.splits < 2:
             raise ValueError(f"--splits must be 2 or more, not {self.splits}: an interval needs at least two")
-        if self.max_iter < 1:
-            raise ValueError(f"--max-iter must be 1 or more, not {self.max_iter}")
 
     @property
     def plain(self) -> str:
@@ -177,11 +176,6 @@ def problems_of(losses: Sequence[str]) -> list[Problem]:
     """Return the grid of `closecall fit`: every aggregate with the first loss, `average` and close-k with all losses.
 
     Every second alpha is enough for all but `average`, as in the heats of the search that `fit` runs.
-
-    Examples
-    --------
-    >>> len({problem.alpha for problem in problems_of(["logistic"])})
-    11
     """
     found = []
     for place, loss in enumerate(losses):
@@ -204,7 +198,7 @@ def aggregates(
     problems, n = problems_of(plan.losses), len(data.y[0])
     problems += [problem for problem in problems if AGGREGATES[problem.aggregate].plain]
     moved = np.arange(len(problems)) >= len(problems_of(plan.losses))
-    options = Options(plan.max_iter, 1e-3, True, False, "ovr", dtype=np.float32, certify=False)
+    options = Options(STEPS, 1e-3, True, False, "ovr", dtype=np.float32, certify=False)
     values, sigmoid = _values(*_fitted(data.X[0], data.y[0], problems, moved, options), data, metric)
     shares = np.array([looks_at(problem, n) / n for problem in problems])
     places: dict[tuple[str, str], list[int]] = {}

@@ -134,25 +134,13 @@ class Conclusion:
 
 
 def half_width(values: Array, ratio: float = TEST_OVER_TRAIN) -> float:
-    """Return half the width of the corrected 95 % interval of the mean of values (splits,).
-
-    Examples
-    --------
-    >>> round(half_width(np.array([0.8, 0.82, 0.84])), 3)
-    0.07
-    """
+    """Return half the width of the corrected 95 % interval of the mean of values (splits,)."""
     spread = np.std(values, ddof=1) * np.sqrt(1 / len(values) + ratio)
     return float(stats.t.ppf(1 - SIGNIFICANCE / 2, len(values) - 1) * spread)
 
 
 def named(method: str, loss: str) -> str:
-    """Return the name of a result: that of the method, followed by the loss unless it is the logistic one.
-
-    Examples
-    --------
-    >>> named("close_decay", "logistic"), named("close_decay", "hinge"), named("linear_svc", "")
-    ('close_decay', 'close_decay_hinge', 'linear_svc')
-    """
+    """Return the name of a result: that of the method, followed by the loss unless it is the logistic one."""
     return {"": method, "logistic": method}.get(loss, f"{method}_{loss}")
 
 
@@ -240,14 +228,7 @@ def _about(method: str) -> str:
 
 
 def against(results: Sequence[Result], reference: Result) -> dict[str, Difference]:
-    """Return each other result minus the reference, split by split, with p adjusted over all of them.
-
-    Examples
-    --------
-    >>> base = Result("a", "a", (0.8, 0.8, 0.8))
-    >>> round(against([base, Result("b", "b", (0.9, 0.9, 0.89))], base)["b"].mean, 3)
-    0.097
-    """
+    """Return each other result minus the reference, split by split, with p adjusted over all of them."""
     others = [result for result in results if result.method != reference.method]
     moves = [np.array(other.values) - np.array(reference.values) for other in others]
     p = [corrected_test(move, np.zeros_like(move), test_over_train=reference.ratio) for move in moves]

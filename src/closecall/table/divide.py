@@ -156,24 +156,12 @@ class Order:
 
 
 def _starts(times: Array) -> Array:
-    """Return the positions in sorted times (samples,) at which a later time begins.
-
-    Examples
-    --------
-    >>> _starts(np.array([1.0, 1.0, 2.0, 5.0, 5.0])).tolist()
-    [2, 3]
-    """
+    """Return the positions in sorted times (samples,) at which a later time begins."""
     return np.flatnonzero(np.diff(times)) + 1
 
 
 def _nearest(starts: Array, wanted: Array) -> list[int]:
-    """Return the distinct starts nearest to the requested positions, in ascending order.
-
-    Examples
-    --------
-    >>> _nearest(np.array([2, 3, 9]), np.array([4, 5, 8]))
-    [3, 9]
-    """
+    """Return the distinct starts nearest to the requested positions, in ascending order."""
     return np.unique([starts[np.abs(starts - place).argmin()] for place in wanted]).tolist() if len(starts) else []
 
 

@@ -1,4 +1,4 @@
-"""Charts of one table's comparison, each as wide as the page; a function takes flat records and returns a chart."""
+"""Charts of a comparison, each as wide as the page; every function takes flat records and returns a chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import altair as alt
 from closecall.report.charts import COLOURS, by_significance, chart_of, dots, level, significance, tips
 from closecall.report.formats import Row
 
-#: What kind of method it is -> its colour; the same hues as in the other figures.
+#: The family of a method -> its colour, with the same hues as in the other figures.
 FAMILIES = {
     "close-k": COLOURS["close_decay"],
     "linear": COLOURS["average"],
@@ -23,7 +23,7 @@ _WIDTH = 760
 
 
 def _filling(chart: Any, height: float) -> Any:
-    """A chart as wide as the page, which sets the width before drawing."""
+    """Make a chart as wide as the page, whose script sets the width before drawing."""
     return chart.properties(
         width=_WIDTH, height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         usermeta={"fill": True},
@@ -31,7 +31,7 @@ def _filling(chart: Any, height: float) -> Any:
 
 
 def _across(field: str, title: str, **options: Any) -> Any:
-    """The value axis: a tick every 70 pixels, which keeps the labels apart."""
+    """Return the value axis, with a tick every 70 pixels to keep the labels apart."""
     return alt.X(f"{field}:Q", title=title, axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 70)")), **options)
 
 
@@ -41,7 +41,7 @@ def _names(summaries: Sequence[Row], field: str = "method") -> Any:
 
 
 def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
-    """Every method minus the plain one on the same splits: dots, mean and interval; grey if not significant.
+    """Draw every method minus the plain one on the same splits, in grey if not significant.
 
     Summaries, best first, have ``method``, ``mean``, ``low``, ``high``, ``p``; splits ``method``, ``split``,
     ``difference``; the title is that of the axis.
@@ -54,7 +54,7 @@ def gains(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 def _intervals(
     shown: Sequence[Row], splits: Sequence[Row], points: dict[str, str], title: str, step: int, legend: Any, **more: str
 ) -> Any:
-    """A dot for each split and a tick on a pale interval for each summary; the first of ``points`` names the rows."""
+    """Draw a dot for each split and a tick on a pale interval for each summary; the first of ``points`` is the row."""
     name, *_, field = points
     y, x = _names(shown, name), _across(field, title)
     dotted = (
@@ -72,7 +72,7 @@ def _intervals(
 
 
 def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
-    """Every method: a dot for each split, the mean and its interval.
+    """Draw every method, with a dot for each split, the mean and its interval.
 
     Summaries, best first, have ``method``, ``family``, ``mean``, ``low``, ``high``; splits ``method``, ``family``,
     ``split``, ``value``, ``k``, ``alpha``.
@@ -93,7 +93,6 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
     base = chart_of([{**record, "value": record["mean"]} for record in summaries]).encode(
         y=y, color=colour, tooltip=tips(method="", mean=".4g", low=".4g", high=".4g")
     )
-    # The interval is a pale band, which keeps the dots of the splits visible.
     ends = {"x": _across("low", title), "x2": "high:Q"}
     bars = base.mark_rule(strokeWidth=9).encode(**ends, opacity=bright(0.28, 0.06))
     means = base.mark_tick(thickness=3, size=15).encode(x=x, opacity=bright(1.0, 0.12))
@@ -101,7 +100,7 @@ def ranking(summaries: Sequence[Row], splits: Sequence[Row], title: str) -> Any:
 
 
 def trade(records: Sequence[Row], title: str) -> Any:
-    """The value of each k on the validation parts: a thin line for each split, a thick one for the mean.
+    """Draw the value of each k on the validation parts, with a thin line for each split and a thick one for the mean.
 
     Records have ``split``, ``share``, ``value`` and ``mean``.
     """
@@ -121,7 +120,7 @@ def trade(records: Sequence[Row], title: str) -> Any:
 
 
 def coefficients(records: Sequence[Row]) -> Any:
-    """Coefficients of close-k on every split, the largest first; grey if the interval includes zero.
+    """Draw the coefficients of close-k on every split, the largest first, in grey if the interval includes zero.
 
     Records have ``name``, ``split``, ``value``, ``mean``, ``low`` and ``high``.
     """

@@ -1,7 +1,7 @@
-"""Metrics: accuracy, balanced accuracy, F1, log loss, AUC; for one model or a batch of them.
+"""Metrics for one model or a batch: accuracy, balanced accuracy, F1, log loss and AUC.
 
-A model's scores are (samples, classes), and the largest wins; with two classes they are (0, score). Higher values are
-better, so log loss is negative until it is displayed.
+Scores are (samples, classes), and the class with the largest score is predicted; with two classes they are (0, score).
+Higher values are better, so log loss is negative until it is displayed.
 """
 
 from __future__ import annotations
@@ -15,29 +15,17 @@ from scipy.stats import rankdata
 
 from closecall._names import Array
 
-_STEPS = 60  # Newton's, of a sigmoid; it takes about ten
+_STEPS = 60  # of Newton's method; about ten are enough
 _TINY = 1e-12
 
 
 def wide(scores: Array) -> Array:
-    """Scores (..., samples, classes): a single column (..., samples, 1) becomes two; others are returned unchanged.
-
-    Examples
-    --------
-    >>> wide(np.array([[-1.0], [2.0]])).argmax(axis=-1).tolist()
-    [0, 1]
-    """
+    """Return scores (..., samples, classes); a single column (..., samples, 1) becomes two."""
     return scores if scores.shape[-1] > 1 else np.concatenate([np.zeros_like(scores), scores], axis=-1)
 
 
 def confusion(truth: Array, predicted: Array, classes: int) -> Array:
-    """Counts (..., classes, classes) of predictions (..., samples): rows are true classes.
-
-    Examples
-    --------
-    >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
-    [[1, 1], [0, 1]]
-    """
+    """Count predictions (..., samples) as (..., true classes, predicted classes)."""
     hit = predicted[..., None] == np.arange(classes)
     rows = [hit[..., truth == code, :].sum(axis=-2) for code in range(classes)]
     return np.stack(rows, axis=-2)
@@ -61,7 +49,7 @@ def _f1(truth: Array, scores: Array) -> Array:
 
 
 def _auc(truth: Array, scores: Array) -> Array:
-    """The probability that a member of a class scores above a non-member: the mean over the classes present."""
+    """Return the probability that a member of a class scores above a non-member, averaged over the classes present."""
     columns = [1] if scores.shape[-1] == 2 else [c for c in range(scores.shape[-1]) if (truth == c).any()]
     found = []
     for code in columns:
@@ -74,7 +62,7 @@ def _auc(truth: Array, scores: Array) -> Array:
 
 
 def _log_loss(truth: Array, scores: Array) -> Array:
-    """Scores are logarithms of probabilities here."""
+    """Return the mean log probability of the true class; scores are log probabilities."""
     return np.take_along_axis(scores, np.broadcast_to(truth[:, None], (*scores.shape[:-1], 1)), -1)[..., 0].mean(-1)
 
 
@@ -99,33 +87,33 @@ class Metric:
 
     @property
     def least(self) -> float:
-        """The smallest probability used: log loss stays finite, and AUC still ranks small ones."""
+        """The smallest probability used, which keeps log loss finite and lets AUC rank small ones."""
         return 1e-6 if self.probabilities else 1e-300
 
     @property
     def rough(self) -> int:
-        """Digits in a sentence."""
+        """The number of digits in a sentence."""
         return 1 if self.factor == 100 else 3
 
     def shown(self, value: float) -> float:
-        """A value in the units shown to the reader."""
+        """Return a value in the units shown to the reader."""
         return self.factor * value
 
     def plain(self, value: float) -> float:
-        """A value for programs: a share, or the log loss."""
+        """Return a value for programs: a share, or the log loss."""
         return value if self.factor > 0 else -value
 
     def gain(self, value: float) -> float:
-        """A difference of values in the units shown to the reader: higher is better."""
+        """Return a difference in the units shown to the reader; higher is better."""
         return abs(self.factor) * value
 
     def interval(self, mean: float, half_width: float) -> tuple[float, float]:
-        """The ends of an interval in the units shown to the reader, clipped to possible values."""
+        """Return the ends of an interval in the units shown to the reader, clipped to possible values."""
         low, high = sorted(self.shown(mean + sign * half_width) for sign in (-1, 1))
         return max(low, 0.0), min(high, 100.0) if self.factor == 100 else high
 
     def record(self, mean: float, half_width: float) -> dict[str, float]:
-        """The ends of an interval for programs."""
+        """Return the ends of an interval for programs."""
         low, high = sorted(self.plain(mean + sign * half_width) for sign in (-1, 1))
         return {"low": low, "high": high}
 
@@ -143,16 +131,10 @@ METRICS = {
 
 
 def sigmoids(scores: Array, truth: Array) -> tuple[Array, Array]:
-    """Platt's slope and offset (problems, columns) of scores (problems, samples, columns), by Newton steps.
+    """Return Platt's slope and offset (problems, columns) for scores (problems, samples, columns), by Newton's method.
 
-    There is one column for two classes, else one for each; ``truth`` (samples,) are codes, and his smoothed targets
-    keep separable scores finite.
-
-    Examples
-    --------
-    >>> slope, offset = sigmoids(np.array([[[-2.0], [-1.0], [1.0], [2.0]]]), np.array([0, 0, 1, 1]))
-    >>> bool(slope[0, 0] > 0), bool(abs(offset[0, 0]) < 1e-6)
-    (True, True)
+    There is one column for two classes, otherwise one for each class; ``truth`` (samples,) holds codes. Platt's
+    smoothed targets keep the slope finite if the scores separate the classes.
     """
     columns = [1] if scores.shape[-1] == 1 else range(scores.shape[-1])
     positive = np.stack([truth == code for code in columns], axis=-1)
@@ -167,7 +149,7 @@ def sigmoids(scores: Array, truth: Array) -> tuple[Array, Array]:
         a, b, c = (weight * z * z).sum(1) + 1e-6, (weight * z).sum(1), weight.sum(1) + 1e-6
         g, h = (error * z).sum(1) + 1e-6 * slope, error.sum(1)
         det = np.maximum(a * c - b * b, _TINY)
-        # A step of Newton's may leave the region in which its model holds; a bounded one gets there.
+        # A full Newton step may diverge, so its length is bounded.
         step = np.clip((c * g - b * h) / det, -2, 2), np.clip((a * h - b * g) / det, -2, 2)
         slope, offset = slope - step[0], offset - step[1]
         if max(np.abs(step[0]).max(), np.abs(step[1]).max()) < 1e-9:
@@ -176,7 +158,7 @@ def sigmoids(scores: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def log_probabilities(scores: Array, slope: Array, offset: Array) -> Array:
-    """Logarithms of probabilities (..., samples, classes) from raw scores and their sigmoids."""
+    """Return log probabilities (..., samples, classes) of raw scores and their sigmoids."""
     chance = np.clip(expit(slope[..., None, :] * scores + offset[..., None, :]), _TINY, 1 - _TINY)
     if chance.shape[-1] == 1:
         chance = np.concatenate([1 - chance, chance], axis=-1)
@@ -184,17 +166,11 @@ def log_probabilities(scores: Array, slope: Array, offset: Array) -> Array:
 
 
 def logs_of(probabilities: Array, least: float = 1e-6) -> Array:
-    """Logarithms of a model's own probabilities, kept away from minus infinity."""
+    """Return the logarithms of a model's probabilities, bounded from below."""
     return np.log(np.clip(probabilities, least, 1.0))
 
 
 def prior_scores(counts: Array, samples: int) -> Array:
-    """Scores (samples, classes) of always predicting the largest class, as logarithms of the class shares.
-
-    Examples
-    --------
-    >>> prior_scores(np.array([3, 1]), 2).argmax(axis=1).tolist()
-    [0, 0]
-    """
+    """Return scores (samples, classes) that always predict the largest class: the logarithms of the class shares."""
     shares = softmax(np.log(np.maximum(counts, 0.5)))
     return np.tile(np.log(shares), (samples, 1))

@@ -225,14 +225,7 @@ def _checked(given: dict[str, Any], classifier: Any) -> TableModel:
 
 
 def marks_of(X: Array, labels: Array) -> Array:
-    """Return a 64-bit number (rows,) for each row and its label, by which the row is recognised later.
-
-    Examples
-    --------
-    >>> marks = marks_of(np.array([[1.0], [2.0], [1.0]]), np.array(["a", "a", "a"]))
-    >>> bool(marks[0] == marks[2] != marks[1])
-    True
-    """
+    """Return a 64-bit number (rows,) for each row and its label, by which the row is recognised later."""
     content = np.ascontiguousarray(X, dtype=np.float32) + np.float32(0)  # no negative zeros
     digests = [
         hashlib.blake2b(row.tobytes() + str(label).encode(), digest_size=8).digest()

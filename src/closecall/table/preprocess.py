@@ -18,7 +18,7 @@ from closecall._names import Array
 from closecall.preprocessing import BOUND, robust_scale, squash
 from closecall.table.read.columns import Column, numbers, texts
 from closecall.table.read.dataset import MATRIX_BYTES, DataError, in_order
-from closecall.table.read.encode import encoded, learn, moments
+from closecall.table.read.encode import encoded, mean_of, moments
 
 #: A name seen this often in training gets its own column, up to a maximum: free text would fill the memory. All other
 #: names share one level.
@@ -166,7 +166,7 @@ def _step(values: Any, column: Column, squashed: bool) -> Step:
     if column.kind != "nominal":
         found = numbers(values, column)
         known = found[~np.isnan(found)]
-        return Step(column, float(np.median(known)) if squashed and len(known) else learn(found, nominal=False)[0])
+        return Step(column, float(np.median(known)) if squashed and len(known) else mean_of(known))
     counts = texts(values).value_counts()
     seen = counts[counts >= SEEN].index[:MAX_LEVELS] if (counts >= SEEN).any() else counts.index[:MAX_LEVELS]
     levels = in_order(seen) or ("",)

@@ -31,13 +31,13 @@ def shares(count: int, sizes: Sequence[int] = SHARES) -> list[int]:
 
 
 def shuffled(rows: Array, rng: np.random.Generator) -> list[Array]:
-    """The given rows in random order, cut into the three parts."""
+    """Return the given rows in random order, divided into the three parts."""
     train, validation, _ = shares(len(rows))
     return np.split(rng.permutation(rows), [train, train + validation])
 
 
 def stratified(labels: Array, rng: np.random.Generator) -> list[Array]:
-    """Rows of the three parts, sorted and stratified by class; a class with one row goes to the training part.
+    """Return the rows of the three parts, sorted and stratified by class; a single row of a class is for training.
 
     Examples
     --------

@@ -27,7 +27,7 @@ from closecall.cluster.classifier import MAX_GATHERED
 from closecall.cluster.columns import Columns, columns_of
 from closecall.cluster.parquet_source import Recast, cells_of, first_columns
 from closecall.preprocessing import BOUND
-from closecall.table.read.columns import Column, quoted, target_of, texts
+from closecall.table.read.columns import Column, check_target, quoted, target_of, texts, without_label
 from closecall.table.read.dataset import DataError, need_pandas
 from closecall.table.read.sheet import check_names
 from closecall.table.read.text import CELL_BYTES
@@ -43,8 +43,6 @@ STREAMED: dict[str, Callable[..., Any]] = {
     "close-k": DaskCloseKClassifier,
     "logistic": DaskAggregateLossClassifier,
 }
-#: A target with more distinct numbers than this, not all of them whole, is not a class label.
-FRACTIONS = 20
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,9 @@ def schema_of(paths: Sequence[str], target: str, drop: Collection[str]) -> tuple
     return target, features, notes
 
 
-def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dict[str, int], tuple[str, ...]]:
+def classes_of(
+    labels: dict[Any, int], target: str, what: str
+) -> tuple[dict[Any, int], dict[str, int], tuple[str, ...]]:
     """Return the code of each value of a target, the number of rows of each class, and notes."""
     values = list(labels)
     text = texts(need_pandas().Series(values)).tolist()
@@ -91,17 +91,11 @@ def classes_of(labels: dict[Any, int], target: str) -> tuple[dict[Any, int], dic
     counts: dict[str, int] = dict.fromkeys(sorted(set(names.values())), 0)
     for value, name in names.items():
         counts[name] += labels[value]
-    if len(counts) < 2:
-        found = f"only one class ({next(iter(counts))!r})" if counts else "no values"
-        raise DataError(f"the target {target!r} has {found}; a classifier needs two: choose another with --target")
-    if len(counts) > FRACTIONS and any(isinstance(value, float) and value % 1 for value in names):
-        raise DataError(
-            f"the target {target!r} has {len(counts)} different numbers; closecall predicts classes: choose another "
-            "column with --target, or cut this one into classes first"
-        )
+    if not counts:
+        raise DataError(f"{what!r}: the target {target!r} is empty in every row; choose another with --target")
+    check_target(list(counts), any(isinstance(value, float) and value % 1 for value in names), target, what)
     place = {name: number for number, name in enumerate(counts)}
-    lost = sum(labels.values()) - sum(counts.values())
-    notes = (f"{lost} rows without a value in {target!r} are left out",) if lost else ()
+    notes = without_label(sum(labels.values()) - sum(counts.values()), target)
     return {value: place[name] for value, name in names.items()}, counts, notes
 
 
@@ -118,7 +112,7 @@ def fit_streamed(
     how = how or How()
     target = source.pieces[0].target
     found = _look(source, callback)
-    codes, classes, notes = classes_of(found.labels, target)
+    codes, classes, notes = classes_of(found.labels, target, source.files[0])
     used, more = _used(found, source.features, keep)
     names = [source.features[place] for place in used]
     rows = sum(classes.values())

@@ -198,14 +198,7 @@ def check_model(name: str) -> str:
 
 
 def train(name: str, X: Array, y: Array, how: How) -> Any:
-    """Fit a model to X (samples, features) and labels y (samples,).
-
-    Examples
-    --------
-    >>> X, y = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 5), np.array([0, 0, 1, 1] * 5)
-    >>> train("logistic_regression", X, y, How()).predict([[0.5]]).tolist()
-    [1]
-    """
+    """Fit a model to X (samples, features) and labels y (samples,)."""
     name = check_model(name)
     linear = linear_model(name)
     model = linear(X, y, how) if linear else _other(name, X, y, how)

@@ -161,13 +161,7 @@ GRIDS = {
 
 
 def dozen(name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Return the members and alphas to try for a family (4 by 3 or 6 by 2); every alpha for a single member.
-
-    Examples
-    --------
-    >>> dozen("tilted")
-    (('tilted(-4)', 'tilted(-1)', 'tilted(0.5)', 'tilted(2)'), (100.0, 1.0, 0.01))
-    """
+    """Return the members and alphas to try for a family (4 by 3 or 6 by 2); every alpha for a single member."""
     if name not in FAMILIES:
         return (name,), PENALTIES
     found = FAMILIES[name].grid

@@ -45,6 +45,8 @@ MOSTLY = 0.95
 HALF, DIFFERENT, WORDS = 0.5, 10, 2
 #: In fewer rows than this, distinct integers need not be an identifier.
 _FEW = 20
+#: A target with more distinct values than this, some of them fractions, is not a class label.
+MOST_FRACTIONS = 20
 _LOOK = 1000
 _DAY = 86_400e9  # nanoseconds
 
@@ -101,14 +103,7 @@ def _bare(name: str) -> str:
 
 
 def texts(column: Any) -> Any:
-    """Return a column as trimmed text with missing values as NaN; whole floats are written as integers.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> texts(pd.Series([1.0, 2.5, None])).tolist()[:2], texts(pd.Series([" a ", "?"])).isna().tolist()
-    (['1', '2.5'], [False, True])
-    """
+    """Return a column as trimmed text with missing values as NaN; whole floats are written as integers."""
     pd = need_pandas()
     if pd.api.types.is_float_dtype(column):
         column = column.map(lambda v: None if v != v else str(int(v)) if float(v).is_integer() else str(v))
@@ -203,14 +198,7 @@ def _unwritten(text: Any, form: str) -> Any:
 
 
 def target_of(frame: Any, given: str, what: str) -> tuple[str, tuple[str, ...]]:
-    """Return the target column, and a note if it was not given.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> target_of(pd.DataFrame({"Class": [], "z": []}), "", "it")
-    ('Class', ("the target is the column 'Class', by its name",))
-    """
+    """Return the target column, and a note if it was not given."""
     names = [str(name) for name in frame.columns]
     if given in names:
         return given, ()
@@ -230,22 +218,31 @@ def labels_of(column: Any, target: str, what: str) -> tuple[Array, Array, tuple[
     labels = text[known].to_numpy(dtype=object)
     if not len(labels):
         raise DataError(f"{what!r}: the target {target!r} is empty in every row; choose another with --target")
-    classes = np.unique(labels.astype(str)).tolist()
-    if len(classes) < 2:
-        raise DataError(f"{what!r}: the target {target!r} has only one class ({classes[0]!r}); a classifier needs two")
     values = numbers(column, Column(target, "number"))
-    if len(classes) > 20 and (values[~np.isnan(values)] % 1 != 0).any():
-        raise DataError(
-            f"{what!r}: the target {target!r} has {len(classes)} different numbers; closecall predicts classes: "
-            "choose another column with --target, or cut this one into classes first"
-        )
+    classes = np.unique(labels.astype(str)).tolist()
+    check_target(classes, (values[~np.isnan(values)] % 1 != 0).any(), target, what)
     if len(classes) > max(2, len(labels) // 2):
         raise DataError(
             f"{what!r}: {len(classes)} classes in {len(labels)} rows; {target!r} is not a class label: choose "
             "another column with --target"
         )
-    lost = int((~known).sum())
-    return labels, known, (f"{lost} rows without a value in {target!r} are left out",) if lost else ()
+    return labels, known, without_label(int((~known).sum()), target)
+
+
+def check_target(classes: Sequence[str], fractions: bool, target: str, what: str) -> None:
+    """Raise an error if there is one class only, or many numbers of which some are ``fractions``."""
+    if len(classes) < 2:
+        raise DataError(f"{what!r}: the target {target!r} has only one class ({classes[0]!r}); a classifier needs two")
+    if len(classes) > MOST_FRACTIONS and fractions:
+        raise DataError(
+            f"{what!r}: the target {target!r} has {len(classes)} different numbers; closecall predicts classes: "
+            "choose another column with --target, or cut this one into classes first"
+        )
+
+
+def without_label(count: int, target: str) -> tuple[str, ...]:
+    """Return a note on rows without a label, if there are any."""
+    return (f"{count} rows without a value in {target!r} are left out",) if count else ()
 
 
 def columns_of(

@@ -20,13 +20,7 @@ class NotAtHandError(DataError):
 
 
 def in_order(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct labels, in numerical order if all are numbers, otherwise in alphabetical order.
-
-    Examples
-    --------
-    >>> in_order(["10", "9", "10"]), in_order(["10", "9", "no"])
-    (('9', '10'), ('10', '9', 'no'))
-    """
+    """Return the distinct labels, in numerical order if all are numbers, otherwise in alphabetical order."""
     distinct = sorted(set(labels))
     try:
         return tuple(sorted(distinct, key=float))

@@ -27,7 +27,7 @@ from closecall._budget import LIMIT, Budget
 from closecall._names import Array
 
 from .columns import Column, columns_of, labels_of, numbers, quoted, suggestion, target_of, texts
-from .dataset import DataError, in_order, need_pandas
+from .dataset import DataError, need_pandas
 from .files import MISSING, SEPARATORS, expanded, suffix_of
 from .parquet import stream_parquet
 from .text import CELL_BYTES, PIECE_LIMIT, Text, check_columns, unpacked
@@ -81,14 +81,16 @@ class Reading:
             )
 
 
-#: The first bytes of a file that is not a text table -> what it is, and what to do.
+#: How a file that is not a text table begins -> what it is, and what to do.
 _FOREIGN = {
-    b"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
+    rb"PK\x03\x04": "is a zip archive, perhaps an Excel workbook: it is not a text file; give CSV, TSV or .parquet "
     "(in a spreadsheet: save as CSV in UTF-8)",
-    b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save it as CSV in UTF-8",
-    b"%PDF": "is a PDF; export the table as CSV",
+    rb"\xd0\xcf\x11\xe0": "is an old Excel workbook; save it as CSV in UTF-8",
+    rb"%PDF": "is a PDF; export the table as CSV",
+    rb"\s*(?:\{\s*\"|\[\s*[\[{])": "is JSON, not a table; save it as CSV (in pandas: read_json, then to_csv)",
+    rb"\xff\xfe|\xfe\xff": "is encoded as UTF-16; save it as UTF-8",
+    rb"(?s:.*)\0": "contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet",
 }
-_JSON = re.compile(rb"\s*(?:\{\s*\"|\[\s*[\[{])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +129,6 @@ class Sheet:
             columns.append(Column(column.label, kind))
         frame = need_pandas().DataFrame(found, index=self.frame.index)
         return replace(self, frame=frame, columns=tuple(columns))
-
-
-def codes_of(text: Any) -> tuple[Array, tuple[str, ...]]:
-    """Return codes (rows,) of a column of text, NaN where missing, and its distinct values in order."""
-    names = in_order(text.dropna())
-    return text.map({name: code for code, name in enumerate(names)}).to_numpy(dtype=float), names
 
 
 def read_file(source: str, target: str = "", reading: Reading | None = None) -> Sheet:
@@ -266,14 +262,8 @@ def sniff(
     (';', ['a', 'b,c', 'd'])
     """
     for start, advice in _FOREIGN.items():
-        if head.startswith(start):
+        if re.match(start, head):
             raise DataError(f"{what} {advice}")
-    if _JSON.match(head):
-        raise DataError(f"{what} is JSON, not a table; save it as CSV (in pandas: read_json, then to_csv)")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{what} is encoded as UTF-16; save it as UTF-8")
-    if b"\0" in head:
-        raise DataError(f"{what} contains zero bytes, so it is not a text file; pass CSV, TSV or .parquet")
     text = head.decode(encoding or "utf-8-sig", errors="replace")
     if len(head) >= _HEAD:
         text = text.rpartition("\n")[0] or text  # the last line may be cut

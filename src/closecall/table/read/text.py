@@ -1,6 +1,6 @@
-"""The text of an untrusted table: unpacked, counted and checked while it is read.
+"""Unpack, count and check the text of an untrusted table while it is read.
 
-A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can become twelve in memory, and an unclosed quote
+A file of a megabyte can unpack to a gigabyte, a gigabyte of ``1,1`` can take twelve in memory, and an unclosed quote
 can turn the rest of the file into one cell. Memory is therefore counted cell by cell, as the text arrives.
 """
 
@@ -14,17 +14,17 @@ from closecall._budget import LIMIT, Budget, BudgetError, Readable
 
 from .dataset import DataError
 
-#: What a cell becomes beside its text: its places in the parser, in a frame and in a matrix.
+#: Memory for a cell besides its text: in the parser, in a frame and in a matrix.
 CELL_BYTES = 32
 #: Memory limit for a piece of a streamed table; pieces usually take a quarter of it.
 PIECE_LIMIT = LIMIT >> 2
-#: No table may have more columns than this, nor a header line of more bytes.
+#: The largest number of columns, and of bytes in the header line.
 MAX_COLUMNS, MAX_HEADER = 100_000, 1 << 24
 _GZIP = b"\x1f\x8b"
 
 
 class _Rejoined(io.RawIOBase):
-    """A head that was read already, and the rest: a pipe cannot be rewound."""
+    """The bytes already read, followed by the rest: a pipe cannot be rewound."""
 
     def __init__(self, head: bytes, rest: Readable) -> None:
         self.head, self.rest = head, rest
@@ -44,15 +44,10 @@ class _Rejoined(io.RawIOBase):
 
 
 class Text(_Rejoined):
-    """The bytes of a table: the head, which has already been read, and the rest of a file or pipe.
+    """The bytes of a table, counted while they are read.
 
-    A reader of pieces may set a new budget for each. Cells are counted by separators and line ends; without a separator
-    the text is not a table.
-
-    Examples
-    --------
-    >>> Text(b"a,b", io.BytesIO(b",c"), "it", Budget(100), ",").read()
-    b'a,b,c'
+    A reader of pieces may set a new budget for each. Cells are counted by separators and line ends, unless there is no
+    separator.
     """
 
     def __init__(self, head: bytes, rest: Readable, what: object, budget: Budget, separator: str = "") -> None:
@@ -72,9 +67,7 @@ class Text(_Rejoined):
 
 
 def unpacked(raw: Any, size: int, what: object) -> tuple[Readable, bytes]:
-    """A file to read from, unpacked if it is gzip (whatever its name), and its first bytes, at least ``size`` of them
-    with the whole first line.
-    """
+    """Return a file, unpacked if it is gzip (whatever its name), and its first bytes: ``size`` or the first line."""
     head = raw.read(size)
     if head.startswith(_GZIP):
         raw = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, raw)))

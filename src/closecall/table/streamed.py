@@ -80,7 +80,7 @@ def schema_of(paths: Sequence[str], target: str, drop: Collection[str]) -> tuple
 
 
 def classes_of(
-    labels: dict[Any, int], target: str, what: str
+    labels: dict[Any, int], target: str, what: str = "table"
 ) -> tuple[dict[Any, int], dict[str, int], tuple[str, ...]]:
     """Return the code of each value of a target, the number of rows of each class, and notes."""
     values = list(labels)

@@ -37,6 +37,7 @@ def plan_of(column: Array, nominal: bool) -> tuple[float, Array | None]:
     fill = float(levels[np.argsort(-counts, kind="stable")[0]]) if len(levels) else -1.0
     return fill, levels if len(levels) > 2 else levels[1:]
 
+
 PARTS = ("train", "validation", "test")
 
 

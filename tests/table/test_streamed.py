@@ -122,7 +122,7 @@ def test_what_cannot_be_fitted_says_what_to_do(run: Run, tmp_path: Path, monkeyp
     (tmp_path / "t.csv").write_text("a,label\n1,x\n")
     for code, message, *arguments in (
         (3, "the folder has none", "empty"),
-        (3, "no such file", "nothing.parquet", "--stream"),
+        (3, "no file has this name", "nothing.parquet", "--stream"),
         (3, "has no column 'goal'", "data", "--target", "goal"),
         (3, "'town' are not numeric", "words.parquet", "--stream", "--target", "label"),
         (3, "has no column 'b'", "data/0.parquet", "other.parquet"),

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from closecall.losses import get_loss
 from closecall.solvers.cuts import LossWindow
-from closecall.solvers.path import Tasks, follow
+from closecall.solvers.path import PathTask, follow
 from closecall.solvers.rows import DenseRows
 
 T = get_loss("logistic").threshold
@@ -42,10 +42,10 @@ def path() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mass inside, the cut and the misclassified share at thirty points of one path."""
     X, y = data()
     mass, size = np.ones(len(y)), len(y)
-    rows, none = DenseRows(X, y, mass, True, False), np.zeros(1, dtype=int)
-    k = np.geomspace(0.9, 0.05, 30)[None] * size
-    spots = follow(rows, Tasks("logistic", mass[None], none, none, np.ones(1), k, np.zeros((1, 3))))
-    return spots.inside[0] / size, spots.cut[0], spots.errors[0] / size
+    k = np.geomspace(0.9, 0.05, 30) * size
+    [(spots, _)] = follow(DenseRows(X, y, mass, True, False), [PathTask("logistic", mass, mass, 1.0, k, np.zeros(3))])
+    inside, cuts, errors = np.array([[spot.inside, spot.cut, spot.errors] for spot in spots]).T
+    return inside / size, cuts, errors / size
 
 
 def main(target: Path) -> None:

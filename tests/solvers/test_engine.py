@@ -12,8 +12,8 @@ from closecall.objective import Problem
 from closecall.solvers import engine as module
 from closecall.solvers.certificate import Judged, dual_values
 from closecall.solvers.cuts import CLOSE, LossCut, cut_of
-from closecall.solvers.engine import Engine, judge_spot, narrow, serves
-from closecall.solvers.path import Spots
+from closecall.solvers.engine import Engine, ranked, serves
+from closecall.solvers.narrow import judge_spot, narrow
 from closecall.solvers.stages import Spot, Walk
 from closecall.solvers.starts import outlyingness, start_masses, starts_for
 from tests.solvers.test_path import table
@@ -148,18 +148,11 @@ def test_outliers_that_turn_the_average_do_not_turn_the_fit():
 @given(seed=st.integers(0, 9999), starts=st.integers(1, 5), unit=st.sampled_from([1e-12, 1e-3, 1.0, 1e8]))
 def test_the_end_with_the_fewest_errors_is_kept_then_the_lowest_for_its_cut(seed, starts, unit):
     rng = np.random.default_rng(seed)
-    shape = 3 * starts, 2
-    errors, value, cut = rng.integers(0, 3, shape) * unit, rng.exponential(size=shape), rng.exponential(size=shape)
-    none = np.zeros(shape)
-    spots = Spots(np.zeros((*shape, 1)), cut, none, value, errors, np.zeros(shape[0]))
-    kept = module._best(spots, starts)
-    for path in range(3):
-        for target in range(2):
-            mine = range(path * starts, (path + 1) * starts)
-            assert kept[path, 0, target] == min(
-                mine, key=lambda t: (errors[t, target], value[t, target] / cut[t, target])
-            )
-            assert sorted(kept[path, :, target]) == list(mine)
+    errors, value, cut = rng.integers(0, 3, starts) * unit, rng.exponential(size=starts), rng.exponential(size=starts)
+    spots = [Spot(np.zeros(1), cut[each], 0.0, value[each], errors[each]) for each in range(starts)]
+    kept = ranked(spots)
+    assert kept[0] is min(spots, key=lambda spot: (spot.errors, spot.value / spot.cut))
+    assert sorted(map(id, kept)) == sorted(map(id, spots))
 
 
 def test_more_starts_make_no_more_errors_and_some_make_fewer():
@@ -252,23 +245,24 @@ def test_a_sample_stands_for_all_rows(monkeypatch):
     X, y, rng = table(7, 900)
     close, order, seen = closed(X + 3, y, n_starts=1), rng.permutation(900), []
     other = Engine(close.X[order], y[order], np.ones((1, 900)), close.words[order], n_starts=1)
-    begun, sharpened = module.follow, module.sharpen
+    begun, closed_from = module.follow, module.Selection.close
 
     def watched(rows, tasks, **how):
-        seen.append([rows, tasks, begun(rows, tasks, **how)])
+        seen.append([rows, *tasks, begun(rows, tasks, **how)])
         return seen[-1][-1]
 
+    def continued(selection, ends, looks, tol):
+        seen[-1].append((selection.rows, ends[0].c))
+        return closed_from(selection, ends, looks, tol)
+
     monkeypatch.setattr(module, "follow", watched)
-    monkeypatch.setattr(
-        module, "sharpen", lambda rows, task, **how: seen[-1].append((rows, task)) or sharpened(rows, task, **how)
-    )
+    monkeypatch.setattr(module.Selection, "close", continued)
     one(close, k=0.2, alpha=6.0)
     one(other, k=0.2, alpha=6.0)
-    for rows, tasks, spots, (whole, task) in seen:
+    for rows, task, [(spots, _)], (whole, c) in seen:
         assert (rows.samples, whole.samples) == (300, 900)
-        assert (tasks.k.item(), tasks.alpha.item()) == pytest.approx((60.0, 2.0))
-        expected = rows.to_parameters(spots.coordinates[:, 0])
-        for found, wanted in zip(whole.to_parameters(task.coordinates), expected, strict=True):
+        assert (task.k.item(), task.alpha) == pytest.approx((60.0, 2.0))
+        for found, wanted in zip(whole.to_parameters(c), rows.to_parameters(spots[0].c), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-9)
     same = [{tuple(row) for row in np.round(rows.across[:, :300].T, 6)} for rows, *_ in seen]
     assert same[0] == same[1]
@@ -283,11 +277,10 @@ def test_neither_a_wide_ramp_nor_a_wrong_mass_certifies(wider, grown):
     best = walk.settle(np.zeros(4), np.inf).c
     cut = LossCut(CLOSE, 40.0, 40.0, False)
 
-    def sharpened(spot, ramps, near):
-        return Spot(best, spot.cut * grown), float(wider * ramps[-1])
-
-    assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4, sharpened)[1])
-    assert narrow(walk, Spot(best, 60.0), cut, 1e-4, lambda spot, ramps, near: (spot, float(ramps[-1])))[1] <= 1e-4
+    walk.sharpen = lambda spot, cut, ramps, near: (Spot(best, spot.cut * grown), float(wider * ramps[-1]))
+    assert np.isinf(narrow(walk, Spot(best, 60.0), cut, 1e-4)[1])
+    walk.sharpen = lambda spot, cut, ramps, near: (spot, float(ramps[-1]))
+    assert narrow(walk, Spot(best, 60.0), cut, 1e-4)[1] <= 1e-4
 
 
 def test_nothing_inside_is_no_certificate():

@@ -10,8 +10,9 @@ from closecall import CloseKClassifier, Problem
 from closecall.linear.training import _sorted
 from closecall.losses import get_loss
 from closecall.solvers import solve
-from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, Standard, margin_at
+from closecall.solvers.blocked import FlowSums, ManyRows, NearRows, margin_at
 from closecall.solvers.flow import Flow, place_of
+from closecall.solvers.standard import Standard
 
 
 def draw(seed: int, samples: int, features: int = 4) -> tuple[np.ndarray, np.ndarray]:

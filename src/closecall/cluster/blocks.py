@@ -15,7 +15,7 @@ import numpy as np
 
 from .._names import Array, spread_out
 from ..linear.training import LARGEST
-from ..solvers.blocked import Standard
+from ..solvers.standard import Standard
 
 
 @dataclass(frozen=True)

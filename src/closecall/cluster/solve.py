@@ -21,13 +21,15 @@ from ..linear.training import NEGLIGIBLE, Training, column_sizes, row_hashes
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers import many
-from ..solvers.blocked import ManyRows, TangentSums, margins_of
+from ..solvers.blocked import ManyRows, margins_of
 from ..solvers.certificate import NOTHING
 from ..solvers.cuts import ALL, LossCut, LossWindow, edge_at
-from ..solvers.engine import Engine, narrow
+from ..solvers.engine import Engine
 from ..solvers.flow import Flow
 from ..solvers.many import WORSE, Sample, start
+from ..solvers.narrow import narrow
 from ..solvers.newton import LARGEST_RANK
+from ..solvers.rows import TangentSums
 from ..solvers.stages import KINK, Spot, Walk
 from .blocks import Block, Frame, fold_of
 from .passes import Passes
@@ -238,7 +240,7 @@ class Task:
         if begun is None:
             return None
         flow = Flow(rows, self.cut.k, self.penalty, begun.metric, self.tol)
-        low, high = margins_of(rows.threshold, get_loss(rows.name), begun.ramp)
+        low, high = margins_of(get_loss(rows.name), begun.ramp)
         margins = sample.signs * frame.scores(sample.X, begun.c)
         near = float(((margins > low - 1) & (margins < high + 1)).mean())
         flow.gathers = 1.2 * near * self.rows <= self.room  # the share in the sample is only an estimate

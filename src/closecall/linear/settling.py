@@ -14,16 +14,15 @@ import numpy as np
 from scipy import sparse
 
 from .._names import Array
-from ..aggregates import take_smallest
 from ..losses import get_loss
 from ..objective import Problem
 from ..solvers.batched import is_average
-from ..solvers.cuts import ALL, LookSums, LossCut, LossWindow, add_up, cut_of, edge_at, left_out
+from ..solvers.cuts import ALL, LossCut, cut_of
 from ..solvers.design import Design, finite
-from ..solvers.engine import TURNS, narrow
 from ..solvers.hold import hold, weigh
-from ..solvers.rows import Rounded
-from ..solvers.stages import Spot, Walk
+from ..solvers.narrow import finish
+from ..solvers.rows import LossRows, Rounded
+from ..solvers.stages import Walk
 from .joint import losses_and_pull
 
 #: Coordinates of all classes up to which Newton's steps are worth their memory.
@@ -44,7 +43,7 @@ class ClassView:
     width: float
 
 
-class ClassScores:
+class ClassScores(LossRows):
     """The losses of all classes' scores; coordinates are (classes, rank), flat.
 
     Parameters
@@ -124,28 +123,10 @@ class ClassScores:
         large = (held * (bends + pulls) + sizes * pulls**2)[:, None] * apart**2 + mixed[:, None] * view.shares
         return (large.T @ self.rows**2).ravel(), found.reshape(self.classes * rank, -1)
 
-    def look(self, c: Array, window: LossWindow, width: float) -> LookSums:
-        """Compute the sums that a stage needs."""
-        return add_up(self, self.see(c, width), window, self.mass)
-
     def plain_losses(self, c: Array) -> Array:
         """Losses (samples,) without any softening."""
         scores = np.asarray(self.rows @ c.reshape(self.classes, -1).T)
         return losses_and_pull(self.kind, self.loss, scores.T[None].copy(), self.codes)[0][0]
-
-    def largest(self, c: Array, k: float) -> float:
-        """The sum of the largest losses of the mass k."""
-        losses = self.plain_losses(c)
-        return float(take_smallest(-losses[None], self.mass, k)[0] @ losses)
-
-    def bound(
-        self, c: Array, window: LossWindow, width: float, most: float, penalty: Array
-    ) -> tuple[float, float, float]:
-        """Weighted losses, the mass they weigh, and a lower bound for such weights: see :meth:`tangents`."""
-        view = self.see(c, width)
-        weights = self.mass * window.parts(view.losses)[0]
-        weights *= min(1.0, most / max(float(weights.sum()), 1e-300))
-        return float(weights @ self.plain_losses(c)), float(weights.sum()), self.tangents(view, weights, penalty)
 
     def tangents(self, view: ClassView, weights: Array, penalty: Array) -> float:
         """A lower bound of the objective for held weights (see :mod:`closecall.solvers.certificate`).
@@ -200,16 +181,5 @@ def certify_joint(rows: ClassScores, C: Array, *, steps: int, tol: float) -> tup
     if cut is None:
         found, better = hold(rows, problem, rows.penalty, c, tol)
         return (found.reshape(C.shape), better) if better < gap else (C, gap)
-    found, better = c, np.inf
-    for _ in range(TURNS):
-        losses = rows.plain_losses(found)
-        rows.mass = left_out(losses, whole, cut.m)
-        spot = Spot(found, edge_at(cut, losses, rows.mass, rows.threshold))
-        end, better = narrow(Walk(rows, rows.penalty, tol=EXACT), spot, cut, tol)
-        found = end.c
-        if not cut.m or np.allclose(left_out(rows.plain_losses(found), whole, cut.m), rows.mass, atol=1e-9):
-            break
-    else:
-        better = np.inf
-    rows.mass = whole
+    found, better = finish(Walk(rows, rows.penalty, tol=EXACT), c, cut, tol)
     return (found.reshape(C.shape), better) if better <= tol else (C, gap)

@@ -20,7 +20,7 @@ from ..objective import Problem
 from .certificate import counts
 from .kernels import pull_close, pull_largest, pull_of, pull_top
 
-#: Which losses a cut leaves, by C's numbers: near T, above minus the cut, or all.
+#: Which losses a cut keeps, numbered as in C: those near T, those above minus the cut, or all.
 CLOSE, ABOVE, ALL = range(3)
 
 
@@ -42,7 +42,7 @@ class LossWindow:
     spread: float = 0.0
 
     def parts(self, losses: Array) -> tuple[Array, Array, Array, Array]:
-        """For losses (samples,): their shares, the charge, and the slopes of the rising and falling ramps."""
+        """Return the shares of losses (samples,), their charge, and the slopes of the rising and falling ramps."""
         none = np.zeros_like(losses)
         share, charge, rising, falling = np.ones_like(losses), losses, none, none
         if np.isfinite(self.low):
@@ -53,7 +53,7 @@ class LossWindow:
         return share, charge, rising, falling
 
     def _ramp(self, beyond: Array) -> tuple[Array, Array, Array]:
-        """A ramp around 0, its integral and its slope."""
+        """Return a ramp around 0, its integral and its slope."""
         inside = beyond + self.width / 2
         part = np.clip(inside, 0, self.width)
         share = part / self.width
@@ -77,14 +77,14 @@ class LossCut:
 
 
 def cut_of(problem: Problem, mass: Array) -> LossCut | None:
-    """The cut of a problem over masses (samples,); None for averages and aggregates with their own selection."""
+    """Return the cut of a problem over masses (samples,); None for averages and aggregates with other selections."""
     aggregate, pull, total = get_aggregate(problem.aggregate), pull_of(problem.aggregate), float(mass.sum())
     k, m = counts(problem, total)
     if aggregate.is_average(k, m, total):
         return None
     if pull is pull_close:
         return LossCut(CLOSE, k, min(k, total - k), False)
-    if pull is pull_top and (mass == 1).all():  # with other masses its ties have a rule of their own
+    if pull is pull_top and (mass == 1).all():  # with other masses its ties follow another rule
         k, m = float(np.ceil(k - 1e-9)), float(np.ceil(k - 1e-9)) - 1
     elif pull is not pull_largest:
         return None
@@ -95,12 +95,12 @@ def cut_of(problem: Problem, mass: Array) -> LossCut | None:
 
 
 def left_out(losses: Array, mass: Array, m: float) -> Array:
-    """The masses (samples,) without those of the largest losses; ties share."""
+    """Return the masses (samples,) without the mass m of the largest losses; ties share."""
     return mass - take_smallest(-losses[None], mass, m)[0] if m > 0 else mass
 
 
 def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float:
-    """The cut that contains the mass k at losses (samples,), without a ramp."""
+    """Return the cut that contains the mass k at losses (samples,), without a ramp."""
     if cut.kind == ALL:
         return np.inf
     keys = np.abs(losses - threshold) if cut.kind == CLOSE else -losses
@@ -109,21 +109,22 @@ def edge_at(cut: LossCut, losses: Array, mass: Array, threshold: float) -> float
     return float(keys[order[min(place, len(keys) - 1)]])
 
 
+class Sums:
+    """Sums over rows, as fields; those of other rows are added field by field."""
+
+    def __add__(self, other: Any) -> Any:
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        return type(self)(*(mine + theirs for mine, theirs in both))
+
+
 @dataclass(frozen=True)
-class LookSums:
+class LookSums(Sums):
     """Sums over rows at given coordinates and a window, as needed by a stage.
 
-    Parameters
-    ----------
-    value, inside, errors : float
-        The charge, the mass inside and the misclassified mass.
-    gradient, sizes : arrays (coordinates,)
-        Derivatives of the charge, and the sizes for damping its curvature.
-    hessian : array (coordinates, coordinates)
-    grown : float
-        The rate at which the mass inside grows with the cut, at fixed coordinates.
-    by_cut, by_mass : arrays (coordinates,)
-        The change of the gradient with the cut, and of the mass inside with the coordinates.
+    ``value``, ``inside`` and ``errors`` are the charge, the mass inside and the misclassified mass. ``gradient``,
+    ``sizes`` (coordinates,) and ``hessian`` are the derivatives of the charge and the sizes for damping its curvature.
+    ``grown`` is the derivative of the mass inside with respect to the cut, ``by_mass`` (coordinates,) that with respect
+    to the coordinates, and ``by_cut`` (coordinates,) that of the gradient with respect to the cut.
     """
 
     value: float
@@ -136,14 +137,9 @@ class LookSums:
     by_cut: Array
     by_mass: Array
 
-    def __add__(self, other: LookSums) -> LookSums:
-        return LookSums(
-            *(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True))
-        )
-
 
 def add_up(rows: Any, view: Any, window: LossWindow, mass: Array) -> LookSums:
-    """The sums over a view of rows, see :class:`closecall.solvers.rows.Margins`."""
+    """Return the sums over a view of rows, see :class:`closecall.solvers.rows.LossRows`."""
     share, charge, rising, falling = window.parts(view.losses)
     held, edges = mass * share, mass * (rising + falling)
     by_cut = edges * (1 + window.spread * (0.5 - share))

@@ -1,17 +1,17 @@
-"""A certified point of close-k on many rows, by a flow.
+"""Certified points of close-k on many rows, by a flow.
 
-With many rows the penalty of an example is small and scores are large: most losses inside the cut are tiny, and a ramp
-as wide as a share of the cut would reach all correct rows. The ramp here has its width in the logarithms of the losses
-below T (times T, which is the same at T), and its unknown is the *place*, minus the logarithm of the smallest selected
-loss. The equations state that the gradient is zero and that the weights sum to k; they are solved by following a flow.
-Its steps are those of an implicit Euler scheme in the metric of the curvature (pseudo-transient continuation), longer
-as the gradient falls, and limited where the selection moves with the coordinates and little pulls them back. Measured
-on 10^5 x 20, k = 0.1, alpha = 1: 0.03 s, where the stages of :mod:`closecall.solvers.stages` at fixed cuts need 5 s and
-leave no certificate.
+On many rows the penalty per example is small and scores are large: most losses inside the cut are tiny, and a ramp as
+wide as a share of the cut would reach all correct rows. Below T the width of the ramp here is therefore one of
+logarithms of losses (times T, which makes the two the same at T). The unknown is the *place*, minus the logarithm of
+the smallest selected loss. The gradient must be zero and the weights must sum to k; these equations are solved by
+following a flow. Its steps are those of an implicit Euler scheme in the metric of the curvature (pseudo-transient
+continuation). They become longer as the gradient falls, and are limited where the selection moves with the coordinates
+and little pulls them back. On 10^5 x 20 with k = 0.1 and alpha = 1 this takes 0.03 s; the stages of
+:mod:`closecall.solvers.stages` at fixed cuts need 5 s and leave no certificate.
 
 A point is certified for the weights of a ramp so narrow that it changes no loss by more than ``tol`` times their mean.
-Tangents may touch anywhere: they touch where a Newton step with these weights would end, so the gap is about what that
-step would gain, and a wide ramp's point is certified at once where rows are many.
+Tangents may touch anywhere. They touch where a Newton step with these weights would end, so the gap is about the gain
+of that step, and with many rows the point of a wide ramp is certified at once.
 
 Rows near the window are gathered if there is room. The certificate always covers all rows, and would reveal a missing
 one.
@@ -29,23 +29,12 @@ from .._names import Array
 from ..losses import get_loss
 from .blocked import SEEN, FlowSums, ManyRows, Ramp, margins_of
 from .certificate import NOTHING
+from .narrow import NARROWING
 
-#: The first ramp, and what each is narrowed to; where that is too far, the root of it, so many times.
-WIDEST, NARROWING, GENTLER = 1.0, 0.2, 2
+WIDEST = 1.0  # the first ramp
 ROUGH = 0.5  # all rows are solved to this share of the tolerance
-#: The last ramp, as a share of the tolerance, how near to k its weights are, and how often tangents touch anew.
-LAST, EXACTLY, TOUCHES = 1.8, 1e-5, 4
-#: Steps at one ramp, and times of the first from afar, from a neighbour's end, and after the ramp was narrowed.
-STEPS, AFAR, NEARBY, NARROWED = 60, 1.0, 10.0, 1e3
-#: What a step takes the flow's rate to be at least, where one that holds the selection has 1; a step that makes this
-#: many times more of the residual is taken back and its time shortened to a share, from at most what curvature notices.
-FLOOR, MORE, SHORTER, NOTICED, SHORTEST = 0.12, 4.0, 0.25, 12.0, 1e-3
-#: A step moves the margins, and the place, by at most these shares of their size; less than 1 counts as it, than 4.
-FARTHEST, FARTHEST_PLACE = 0.5, 0.25
-BEYOND = 0.25  # rows are gathered that are by this share of the window's margins, or of 1, outside of it
-MOVED = 0.25  # gathered rows serve until a move is this share of what is to spare, as a root mean square
-PLACES = -5.0, 600.0  # between which the place is searched for
-BANDS = 4  # of losses that come from rows elsewhere, each four times wider, until one holds the k-th place
+NEARBY = 10.0  # the time of the first step of a flow that begins near its end
+PLACES = -5.0, 600.0  # the range in which the place is searched
 
 
 @dataclass(frozen=True)
@@ -61,18 +50,10 @@ class Point:
 
 @dataclass
 class Flow:
-    """One close selection of a smooth loss on rows anywhere.
+    """One close selection of a smooth loss, on :class:`ManyRows` or rows elsewhere with the same methods.
 
-    Parameters
-    ----------
-    rows : ManyRows or whatever has its ``flow``, ``gather``, ``standard``, ``name`` and ``threshold``
-    k : float
-    penalty : array (coordinates,)
-    metric : array (coordinates, coordinates)
-        The mean square by which a move of the coordinates changes the margins.
-    tol : float
-    gathers : bool
-        Whether the rows near the window may be gathered in one place.
+    ``penalty`` is (coordinates,). ``metric`` (coordinates, coordinates) gives the mean square by which a move of the
+    coordinates changes the margins. ``gathers``: whether the rows near the window may be gathered in one place.
     """
 
     rows: Any
@@ -87,28 +68,28 @@ class Flow:
     local: Any = field(default=None, init=False)
 
     def run(self, c: Array, ramp: Ramp) -> Point | None:
-        """A certified point, near c if there is one for the first ramp."""
+        """Return a certified point, near c if there is one for the first ramp."""
         narrowing, gentler, enough = NARROWING, 0, ROUGH * self.tol
         point = self.stage(c, ramp, NEARBY, enough)
         if point is None and ramp[1] < WIDEST:
             point = self.stage(c, (ramp[0], WIDEST), NEARBY, enough)
         while point is not None:
-            last = min(LAST * self.tol * self.value(point) / self.k, point.ramp[1])
+            last = min(1.8 * self.tol * self.value(point) / self.k, point.ramp[1])  # 2 would just certify
             end = self.certified(point, last)
             if end is not None or point.ramp[1] <= last:
                 return end
-            enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may be what is too rough
+            enough = max(NARROWING * enough, 1e-3 * self.tol)  # the point itself may be too rough
             following = self.narrowed(point, max(point.ramp[1] * narrowing, last), enough)
-            if following is None and gentler == GENTLER:
+            if following is None and gentler == 2:  # twice the root of the narrowing was not gentle enough
                 return None
             narrowing, gentler = (narrowing, 0) if following else (float(np.sqrt(narrowing)), gentler + 1)
             point = following or point
         return None
 
     def certified(self, point: Point, width: float) -> Point | None:
-        """The same coordinates with the weights of a narrow ramp that sum to k, if these certify them on all rows."""
+        """Return the same point with weights of a narrow ramp that sum to k, if these certify it on all rows."""
         touch, ramp = None, (self.placed(point, width), width)
-        for _ in range(TOUCHES):
+        for _ in range(4):  # the tangents touch at c, then where Newton steps lead
             end = self.see(point.c, ramp, touch)
             gap = self.gap(end)
             if gap <= self.tol and self.gathers:
@@ -119,19 +100,19 @@ class Flow:
             if np.isfinite(gap):
                 touch = point.c if touch is None else touch
                 touch = touch - _solved(self.held(end.sums), end.sums.across.sum(axis=0) + self.penalty * touch)
-            elif self.gathers:  # other rows have come in
+            elif self.gathers:  # other rows have entered
                 self.center = None
                 ramp = self.placed(point, width), width
         return None
 
     def placed(self, point: Point, width: float) -> float:
-        """The place at which weights of a ramp sum to k."""
+        """Return the place at which the weights of a ramp sum to k."""
         hint, threshold = point.ramp[0], self.rows.threshold
         if self.gathers or isinstance(self.rows, ManyRows):
             rows = self._gathered(point.c, (hint, width)) if self.gathers else self.rows
             found = place_of(threshold, rows.losses(point.c), rows.mass, self.k, width, hint)
             return hint if found is None else found
-        for reach in (2 * max(width, SEEN) / threshold) * 4.0 ** np.arange(BANDS):
+        for reach in (2 * max(width, SEEN) / threshold) * 4.0 ** np.arange(4):  # until a band contains the k-th place
             inner, outer = (threshold - np.exp(-hint + way * reach) for way in (1, -1))
             self.looks += 1
             band = self.rows.keys(point.c, threshold, inner, outer)
@@ -142,17 +123,20 @@ class Flow:
         return hint
 
     def narrowed(self, point: Point, width: float, enough: float) -> Point | None:
-        """The stationary point of a narrower ramp, from that of a wider one."""
-        return self.stage(point.c, (self.placed(point, width), width), NARROWED, enough)
+        """Return the stationary point of a narrower ramp, from that of a wider one."""
+        return self.stage(point.c, (self.placed(point, width), width), 1e3, enough)
 
     def stage(self, c: Array, ramp: Ramp, time: float, enough: float) -> Point | None:
-        """The stationary point of one ramp, whose residual is small enough."""
+        """Return the stationary point of one ramp, whose residual is small enough; ``time`` is that of the first step.
+
+        A step that quadruples the residual is undone and its time shortened.
+        """
         best, inverse, here = None, 1.0, self.see(c, ramp, None)
-        for _ in range(STEPS):
+        for _ in range(60):
             if not np.isfinite(here.residual) or here.residual <= enough:
                 return here if here.residual <= enough else None
-            if best is not None and here.residual > MORE * best.residual and time > SHORTEST:
-                time = SHORTER * min(1 / inverse, NOTICED)
+            if best is not None and here.residual > 4.0 * best.residual and time > 1e-3:
+                time = 0.25 * min(1 / inverse, 12.0)  # the curvature hides longer times
             else:
                 if best is not None:
                     time *= float(np.clip(1.5 * np.sqrt(best.residual / here.residual), 0.5, 30.0))
@@ -166,7 +150,7 @@ class Flow:
         return None
 
     def see(self, c: Array, ramp: Ramp, touch: Array | None, whole: bool = False) -> Point:
-        """One evaluation, on the gathered rows as long as no other row can have entered, or on the ``whole``."""
+        """Evaluate the gathered rows as long as no other row can have entered, or the ``whole``."""
         rows = self.rows if whole or not self.gathers else self._gathered(c, ramp)
         self.looks += 1
         sums = rows.flow(c, ramp, touch)
@@ -175,16 +159,17 @@ class Flow:
         return replace(found, residual=decrement / self.value(found) + ((sums.held - self.k) / self.k) ** 2)
 
     def _gathered(self, c: Array, ramp: Ramp) -> Any:
-        """Rows near the window, gathered again if margins may have moved by more than the spare width."""
-        low, high = margins_of(self.rows.threshold, get_loss(self.rows.name), ramp)
+        """Return the rows near the window, gathered again if margins may have moved by more than the spare width."""
+        low, high = margins_of(get_loss(self.rows.name), ramp)
         if self.center is not None:
             spare, move = min(low - self.reach[0], self.reach[1] - high), c - self.center
             # A change of scale alone moves a row in proportion to its margin.
             along = float(self.center @ self.metric @ move) / max(self.length(self.center) ** 2, 1e-300)
-            far = abs(along) * max(abs(self.reach[0]), abs(self.reach[1]))
-            if far + self.length(move - along * self.center) / MOVED <= spare:
+            scaled = abs(along) * max(abs(self.reach[0]), abs(self.reach[1]))
+            # Of the rest, single margins move by up to about four times the root mean square.
+            if scaled + 4.0 * self.length(move - along * self.center) <= spare:
                 return self.local
-        beyond = BEYOND * max(high - low, 1.0)
+        beyond = 0.25 * max(high - low, 1.0)
         self.reach = low - beyond, high + beyond
         found = self.rows.gather(c, *self.reach)
         pieces = found.X, found.signs, found.mass
@@ -196,19 +181,19 @@ class Flow:
         return self.local
 
     def value(self, point: Point) -> float:
-        """The objective."""
+        """Return the objective."""
         return max(point.sums.value + 0.5 * float(self.penalty @ point.c**2), 1e-300)
 
     def gap(self, point: Point) -> float:
-        """The certificate for the weights, as a share of the objective; infinite where they do not sum to k."""
-        if abs(point.sums.held - self.k) > EXACTLY * self.k:
+        """Return the gap for the weights, as a share of the objective; infinite if they do not sum to k."""
+        if abs(point.sums.held - self.k) > 1e-5 * self.k:
             return np.inf
         value = self.value(point)
         gap = (value - point.sums.bound(self.penalty)) / max(value, NOTHING * self.rows.threshold * self.k)
         return float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
 
     def held(self, sums: FlowSums) -> Array:
-        """The curvature with the weights held."""
+        """Return the curvature with the weights held fixed."""
         held = sums.bend + np.diag(self.penalty)
         return held + (1e-10 * np.trace(held) / len(held) + 1e-300) * np.eye(len(held))
 
@@ -216,7 +201,11 @@ class Flow:
         return float(np.sqrt(max(float(move @ self.metric @ move), 0.0)))
 
     def _step(self, point: Point, inverse: float) -> tuple[Array, float]:
-        """An implicit step of the flow: changes of the coordinates and of the place."""
+        """Return an implicit step of the flow: changes of the coordinates and of the place.
+
+        It moves the margins by at most half their size and the place by at most a quarter of its own; sizes below 1 and
+        4 count as these.
+        """
         sums, held, missing = point.sums, self.held(point.sums), point.sums.held - self.k
         right, matrix = sums.gradient + self.penalty * point.c, held
         if not sums.mass_by_place > 0:  # no row is on the ramp
@@ -225,14 +214,14 @@ class Flow:
         right = right - sums.by_place * (missing / sums.mass_by_place)
         if not np.isfinite(matrix).all():
             return np.full(len(right), np.nan), 0.0
-        # Where the flow grows, its own rate would lead backwards.
+        # Where the flow grows, its own rate would lead backwards. A step that holds the selection has rate 1.
         rates, directions = np.linalg.eig(_solved(held, matrix))
-        rates = np.abs(rates.real) + 1j * rates.imag + max(inverse, FLOOR)
+        rates = np.abs(rates.real) + 1j * rates.imag + max(inverse, 0.12)
         move = -(directions @ (_solved(directions, _solved(held, right)) / rates)).real
-        move *= min(1.0, FARTHEST * max(self.length(point.c), 1.0) / max(self.length(move), 1e-300))
+        move *= min(1.0, 0.5 * max(self.length(point.c), 1.0) / max(self.length(move), 1e-300))
         shift = -(missing + float(sums.mass_by_c @ move)) / sums.mass_by_place
-        far = FARTHEST_PLACE * max(abs(point.ramp[0]), 4.0)
-        return move, float(np.clip(shift, -far, far))
+        limit = 0.25 * max(abs(point.ramp[0]), 4.0)
+        return move, float(np.clip(shift, -limit, limit))
 
 
 def _solved(matrix: Array, right: Array) -> Array:
@@ -243,7 +232,7 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 def place_of(threshold: float, losses: Array, mass: Array, k: float, width: float, hint: float = 0.0) -> float | None:
-    """The place at which the weights of losses (samples,) sum to k; None where k reaches beyond twice T.
+    """Return the place at which the weights of losses (samples,) sum to k; None if k reaches beyond twice T.
 
     Examples
     --------
@@ -252,12 +241,12 @@ def place_of(threshold: float, losses: Array, mass: Array, k: float, width: floa
     True
     """
     wrong = losses >= threshold
-    far, heavy = (2 * threshold - losses[wrong]) / width + 0.5, mass[wrong]
-    near, light = threshold * np.log(np.maximum(losses[~wrong], 1e-300)) / width + 0.5, mass[~wrong]
+    above, heavy = (2 * threshold - losses[wrong]) / width + 0.5, mass[wrong]
+    below, light = threshold * np.log(np.maximum(losses[~wrong], 1e-300)) / width + 0.5, mass[~wrong]
 
     def excess(place: float) -> float:
-        taken = heavy @ np.clip(far - np.exp(-place) / width, 0.0, 1.0)
-        return float(taken + light @ np.clip(near + threshold * place / width, 0.0, 1.0)) - k
+        held = heavy @ np.clip(above - np.exp(-place) / width, 0.0, 1.0)
+        return float(held + light @ np.clip(below + threshold * place / width, 0.0, 1.0)) - k
 
     ends = hint - 0.25, hint + 0.25
     if not excess(ends[0]) < 0 < excess(ends[1]):

@@ -19,17 +19,16 @@ from ..objective import Problem
 from .certificate import NOTHING, counts
 from .stages import Walk
 
-#: Rounds at most, evaluations of L-BFGS, and the width over which a kink is rounded when weights are judged.
-ROUNDS, EVALUATIONS, SHARP = 30, 1000, 1e-12
+SHARP = 1e-12  # the width over which kinks are rounded when weights are judged
 
 
 def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> tuple[Array, float]:
-    """The best result of several rounds from coordinates c, and its gap."""
+    """Return the best of at most 30 rounds from coordinates c, and its gap."""
     mass, walk = rows.mass, Walk(rows, penalty)
     if get_aggregate(problem.aggregate).excess is not None and not get_loss(problem.loss).kinks:
         c = descend_smooth(rows, problem, penalty, c)
     best = c, np.inf
-    for _ in range(ROUNDS):
+    for _ in range(30):
         weights, gap = weigh(rows, problem, penalty, c)
         best = (c, gap) if gap < best[1] else best
         if gap <= tol or problem.alpha == 0 or not get_loss(problem.loss).convex:
@@ -44,7 +43,7 @@ def hold(rows: Any, problem: Problem, penalty: Array, c: Array, tol: float) -> t
 
 
 def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array, float]:
-    """The aggregate's own weights (samples,) at given coordinates, and the gap with these weights fixed."""
+    """Return the aggregate's own weights (samples,) at given coordinates, and the gap with these weights fixed."""
     aggregate, losses = get_aggregate(problem.aggregate), rows.plain_losses(c)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
     weights = aggregate.weigh(losses[None], rows.mass, rows.threshold, k, m)[0]
@@ -56,7 +55,7 @@ def weigh(rows: Any, problem: Problem, penalty: Array, c: Array) -> tuple[Array,
 
 
 def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) -> Array:
-    """The result of L-BFGS from a start, never worse than the start."""
+    """Return the result of L-BFGS from a start, never worse than the start."""
     aggregate = get_aggregate(problem.aggregate)
     k, m = (np.asarray(count) for count in counts(problem, float(rows.mass.sum())))
 
@@ -66,6 +65,6 @@ def descend_smooth(rows: Any, problem: Problem, penalty: Array, start: Array) ->
         value = float(weights @ losses) + float(aggregate.above(weights[None], rows.mass)[0])
         return value + 0.5 * float(penalty @ c**2), rows.pull(view, weights) + penalty * c
 
-    limits = {"maxiter": EVALUATIONS, "maxfun": EVALUATIONS, "ftol": 1e-14, "gtol": 1e-9 * float(rows.mass.sum())}
+    limits = {"maxiter": 1000, "maxfun": 1000, "ftol": 1e-14, "gtol": 1e-9 * float(rows.mass.sum())}
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options=limits)
     return found.x if np.isfinite(found.fun) and found.fun <= objective(start)[0] else start

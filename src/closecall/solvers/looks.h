@@ -1,39 +1,37 @@
-/* Looks at the rows of a task at a cut: sums, gradient and Hessian; included by stages.h.
+/* Evaluate the rows of a task at a cut: sums, gradient and Hessian; included by stages.h.
  *
- * Sums are made of eight partial sums in a fixed order and nothing is fused, whatever vectors the processor has: the same
- * numbers come out everywhere.
+ * Sums consist of eight partial sums in a fixed order and nothing is fused, whatever vectors the processor has, so results
+ * are the same everywhere.
  */
 enum { LOGISTIC = 0, HINGE = 1 };
 enum { CLOSE = 0, ABOVE = 1, ALL = 2 };
-#define LANES 8       /* rows come in multiples of it; the last ones may have no mass */
-#define BLOCK 256     /* rows of a weighted block: they stay in cache */
-#define MEMORY 8       /* steps that correct a kept factor */
+#define LANES 8      /* rows come in multiples of this; the last ones may have no mass */
+#define BLOCK 256    /* rows in a weighted block, which stays in cache */
+#define MEMORY 8     /* steps that correct a kept factor */
+#define DAMPING 0.1  /* the first damping, as in stages.py */
 
 typedef struct {
     int64_t rows, size;      /* rows are a multiple of LANES */
-    const double *across;    /* (size, rows): minus signed rows, so that products with c are minus margins */
+    const double *across;    /* (size, rows): minus signed rows, so products with c are minus margins */
     int loss;
     double threshold, kink;  /* T, and the width over which a kink is rounded */
     const double *mass;      /* (rows,) */
     const double *penalty;   /* (size,) */
-    int kind;                /* which losses a cut leaves: CLOSE to T, ABOVE minus the cut, or ALL */
-    double tol, ramp;        /* decrement as a share of the value; width of a ramp as a share of the cut, or of T */
-    int64_t steps, stage;    /* Newton steps that are left, and those of one stage */
-    int64_t looks;           /* at the rows, so far */
-    int64_t padded;          /* the size, filled up to a multiple of four */
-    double *v, *dv, *first, *second, *size_of, *pairs;       /* (rows,), the last (rows, 2) */
-    double *packed;                                          /* (padded + 2, BLOCK) */
-    double *matrix, *factor;                                 /* (padded, padded): lower, and the factor's transpose */
-    double *gradient, *before, *diagonal, *step;             /* (size,) */
-    double *drift;                                           /* (size,): how a minimum moves with its cut */
-    double *moved, *turned, inverse[MEMORY];                 /* (MEMORY, size): steps since the factor, and what they changed */
-    double *saved, saved_inverse[MEMORY];
-    int saved_factored, saved_known;
-    int factored, known;     /* whether there is a factor, and how many steps have been taken with it */
+    int kind;                /* which losses a cut keeps: CLOSE to T, ABOVE minus the cut, or ALL */
+    double ramp;             /* the width of a ramp, as a share of the cut or of T */
+    int64_t looks;           /* evaluations so far */
+    int64_t padded;          /* the size, rounded up to a multiple of four */
+    double *v, *dv, *first, *second, *size_of;    /* (rows,): minus margins, their change, and derivatives */
+    double *packed;                               /* (padded + 2, BLOCK) */
+    double *matrix, *factor;                      /* (padded, padded): lower triangle, and the transposed factor */
+    double *gradient, *before, *diagonal, *step;  /* (size,) */
+    double *moved, *turned, *inverse;             /* (MEMORY, size): steps since the factor, changes of the gradient; (MEMORY,) */
+    int factored, known;                          /* whether there is a factor, and how many steps correct it */
 } Task;
 
 typedef struct {
     double value, inside, errors;
+    int64_t steps;
 } Sums;
 
 typedef struct {
@@ -41,7 +39,7 @@ typedef struct {
     double low, high, width, spread;
 } Window;
 
-/* Eight partial sums. As a vector they stay in registers; compilers without such types have a loop. */
+/* Eight partial sums. As a vector they stay in registers; compilers without vector types use a loop. */
 #ifdef __GNUC__
 typedef double Lane __attribute__((vector_size(LANES * sizeof(double)), aligned(8), may_alias));
 #define AT(p) (*(const Lane *)(p))
@@ -60,7 +58,7 @@ INLINE double total(const Lane *sums) {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-/* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so that it vectorises. */
+/* log(1 + t) for t in [0, 1] as 2 atanh(t / (2 + t)): written out so it vectorises. */
 INLINE double log_one_and(double t) {
     double z = t / (2.0 + t), s = z * z, p = 1.0 / 35;
     p = p * s + 1.0 / 33;
@@ -104,8 +102,8 @@ INLINE double dot(const double *a, const double *b, int64_t rows) {
     return total(&sum);
 }
 
-/* What is charged for some rows at their minus margins, their shares, and their first and second derivatives. The charge is
- * the integral of the share: a ramp up at the low edge less one at the high edge. */
+/* Compute the charges of some rows at their minus margins, their shares, and their first and second derivatives. The charge
+ * is the integral of the share: a rising ramp at the low edge minus another at the high edge. */
 INLINE void charge_rows(
     int loss, double kink, Window window, int64_t count, const double *restrict x, const double *restrict mass,
     double *restrict charge, double *restrict share, double *restrict first, double *restrict second,
@@ -133,14 +131,14 @@ INLINE void charge_rows(
         share[i] = s;
         first[i] = m * s * p;
         second[i] = m * (s * b + (up - down) * p * p);
-        size_of[i] = m * (s * (b + p) + (up + down) * p * p); /* a kinked loss has slopes alone */
+        size_of[i] = m * (s * (b + p) + (up + down) * p * p); /* a kinked loss has no bend */
     }
 }
 
-/* Sums at the minus margins v + t * dv, and the derivatives of every row. */
+/* Compute the sums at the minus margins v + t * dv, and the derivatives of each row. */
 INLINE Sums look_as(int loss, Window window, Task *task, double t) {
     double x[BLOCK], charge[BLOCK], share[BLOCK], wrong[BLOCK];
-    Sums sums = {0, 0, 0};
+    Sums sums = {0, 0, 0, 0};
     task->looks++;
     for (int64_t begin = 0; begin < task->rows; begin += BLOCK) {
         const int64_t count = task->rows - begin < BLOCK ? task->rows - begin : BLOCK;
@@ -157,12 +155,12 @@ INLINE Sums look_as(int loss, Window window, Task *task, double t) {
     return sums;
 }
 
-/* The window of a cut: around T, or above minus the cut, so that it holds more where the cut is larger. */
+/* Return the window of a cut: around T, or above minus the cut, so a larger cut contains more. */
 INLINE Window window_at(const Task *task, double cut) {
     int kind = isfinite(cut) ? task->kind : ALL;
     double width = kind == ALL ? 1 : task->ramp * (kind == CLOSE ? cut : task->threshold);
     Window window = {kind, kind == CLOSE ? task->threshold - cut : -cut, task->threshold + cut, width, 0};
-    window.spread = kind == CLOSE ? task->ramp : 0; /* its ramp widens with the cut */
+    window.spread = kind == CLOSE ? task->ramp : 0; /* the ramp widens with the cut */
     return window;
 }
 
@@ -171,13 +169,13 @@ INLINE Window window_at(const Task *task, double cut) {
     return task->loss == LOGISTIC ? look_as(LOGISTIC, window, task, t) : look_as(HINGE, window, task, t)
 
 CLONES static Sums look(Task *task, double cut, double t) {
-    Window window = window_at(task, cut); /* kinds are constants below: each has a loop of its own */
+    Window window = window_at(task, cut); /* kinds are constants below, so each gets its own loop */
     if (window.kind == CLOSE) { LOOK(CLOSE); }
     if (window.kind == ABOVE) { LOOK(ABOVE); }
     LOOK(ALL);
 }
 
-/* Products of the columns with coordinates c, for every row: four columns at a time, added in their order. */
+/* Multiply the columns by coordinates c and add them up for each row, four columns at a time, in their order. */
 CLONES static void margins(const Task *task, const double *c, double *out) {
     const int64_t n = task->rows, d = task->size;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
@@ -195,7 +193,7 @@ CLONES static void margins(const Task *task, const double *c, double *out) {
     }
 }
 
-/* Products of the rows' weights with all columns, four at a time. */
+/* Multiply the weights of the rows by all columns, four at a time. */
 CLONES static void pull(const Task *task, const double *weights, double *out) {
     const int64_t n = task->rows, d = task->size;
     for (int64_t k = 0; k < d; k += 4) {
@@ -213,7 +211,7 @@ CLONES static void pull(const Task *task, const double *weights, double *out) {
     }
 }
 
-/* Products of two weighted columns with four others at once, added to two rows of a matrix. */
+/* Multiply two weighted columns by four others at once, and add the products to two rows of a matrix. */
 INLINE void dots(const double *a, const double *b, int64_t rows, double *out, int64_t next) {
     Lane s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, t0 = {0}, t1 = {0}, t2 = {0}, t3 = {0};
     for (int64_t i = 0; i < rows; i += LANES) {
@@ -232,15 +230,15 @@ INLINE void dots(const double *a, const double *b, int64_t rows, double *out, in
     out[0] += total(&t0), out[1] += total(&t1), out[2] += total(&t2), out[3] += total(&t3);
 }
 
-/* Rows of a block that bend, packed: columns (size, BLOCK) filled up to a multiple of four, their second derivatives and
- * sizes behind. Returns how many, filled up to lanes. */
+/* Pack the rows of a block that have curvature: columns (size, BLOCK), padded to a multiple of four, followed by second
+ * derivatives and sizes. Return their number, padded to lanes. */
 static int64_t pack(const Task *task, int64_t begin, int64_t count) {
     int64_t chosen[BLOCK], few = 0, filled, whole;
     for (int64_t i = 0; i < count; i++) {
         chosen[few] = i;
         few += task->size_of[begin + i] > 0;
     }
-    whole = 4 * few > 3 * count; /* the others add nothing: copying is faster than choosing */
+    whole = 4 * few > 3 * count; /* copying is then faster than choosing; the others add nothing */
     filled = whole ? count : (few + LANES - 1) / LANES * LANES;
     for (int64_t k = 0; k < task->size + 2; k++) {
         const double *from = k < task->size ? task->across + k * task->rows : k == task->size ? task->second : task->size_of;
@@ -255,7 +253,7 @@ static int64_t pack(const Task *task, int64_t begin, int64_t count) {
     return filled;
 }
 
-/* Hessian (lower triangle) and the sizes by which it is damped, of the rows alone. */
+/* Compute the Hessian (lower triangle) and the sizes by which it is damped, without the penalty. */
 CLONES static void assemble(Task *task) {
     const int64_t n = task->rows, d = task->size, wide = task->padded;
     double room[2 * BLOCK];

@@ -14,30 +14,30 @@ import numpy as np
 from .._names import Array, spread_out
 from ..losses import get_loss
 from ..objective import Problem
-from .blocked import ManyRows, Ramp, Standard, standards
+from .blocked import ManyRows, Ramp
 from .cuts import CLOSE, LossCut
-from .flow import AFAR, NARROWING, NEARBY, ROUGH, WIDEST, Flow, place_of
+from .flow import NEARBY, ROUGH, WIDEST, Flow, place_of
+from .narrow import NARROWING
 from .newton import LARGEST_RANK
+from .standard import Standard, standards
 
-#: From how many rows on, and rows of the path's sample at least and at most, and how many are to be inside its cut.
-FROM_ROWS, SAMPLED, MOST_SAMPLED, INSIDE = 80_000, 4_000, 12_000, 400
-#: The share of the rows of a second, larger sample, its rows at least and at most: it brings the start near cheaply.
-SHARE, LEAST, MOST = 1 / 16, 16_000, 100_000
-#: A sample is solved until half the squared gradient is this share of its noise; the narrowest first ramp of all rows.
-NOISE, LEAST_WIDTH = 0.1, 1e-3
-SEARCHED = 1e-2  # the tolerance where no certificate is requested, as in a search
-#: Errors, as a share of the mass, that a certified point may have more than the sample's end.
+FROM_ROWS = 80_000  # the number of rows from which problems are solved this way
+LEAST = 16_000  # the least number of rows of the second, larger sample, which brings the start near cheaply
+SEARCHED = 1e-2  # the tolerance if no certificate is requested, as in a search
+#: A certified end is kept if its errors, as a share of the mass (other selections: costs), exceed the best by at most
+#: this. On 25 PMLB sets (100 close-k fits) 91 % are certified instead of 64 %; training errors rise by 0.1 points, and
+#: the test accuracy does not change (0.03 +- 0.04).
 WORSE = 0.01
 
 
 def serves(problem: Problem, cut: LossCut, size: int) -> bool:
-    """Whether a problem can be solved by a flow: a close selection of a smooth convex loss with a penalty."""
+    """Return whether a flow can solve a problem: a close selection of a smooth convex loss with a penalty."""
     loss = get_loss(problem.loss)
     return cut.kind == CLOSE and loss.convex and not loss.kinks and problem.alpha > 0 and size <= LARGEST_RANK
 
 
 def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
-    """The share of each label in a sample of ``room`` rows: a quarter of it is divided evenly among the labels.
+    """Return the share of each label in a sample of ``room`` rows, a quarter of which is divided evenly among labels.
 
     Examples
     --------
@@ -49,15 +49,15 @@ def shares_of(counts: dict[Any, int], room: float) -> dict[Any, float]:
 
 
 def sample_sizes(rows: int, k: float) -> tuple[int, int]:
-    """The rows of a path's sample, and of the second one; ``k`` is the share of the mass inside the cut.
+    """Return the number of rows of a path's sample and of the second one; ``k`` is the share of the mass in the cut.
 
     Examples
     --------
     >>> sample_sizes(10**5, 0.1), sample_sizes(10**6, 0.05), sample_sizes(10**8, 0.0)
     ((4000, 16000), (8000, 62500), (12000, 100000))
     """
-    first = min(max(SAMPLED, int(INSIDE / max(k, 1e-9))), MOST_SAMPLED, rows)
-    return first, min(max(int(rows * SHARE), LEAST), MOST, rows)
+    first = min(max(4_000, int(400 / max(k, 1e-9))), 12_000, rows)  # about 400 rows are inside the cut
+    return first, min(max(rows // 16, LEAST), 100_000, rows)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Sample:
 
     @classmethod
     def draw(cls, X: Array, signs: Array, mass: Array, words: Array, room: int) -> Sample:
-        """About this many rows, chosen by their hashes; those of a rare label are chosen more often."""
+        """Draw about this many rows, chosen by their hashes; those of a rare label are chosen more often."""
         ahead = int(np.count_nonzero(signs > 0))
         shares = shares_of({1: ahead, -1: len(signs) - ahead}, room)
         limits = np.where(signs > 0, shares[1], shares[-1])
@@ -79,14 +79,12 @@ class Sample:
         return cls(X[some], signs[some], mass[some] / limits[some], words[some])
 
     def smaller(self, room: int) -> Sample:
-        """About so many of them."""
+        """Draw about this many of them."""
         if room >= len(self.signs):
             return self
-        return Sample.draw(self.X, self.signs, self.mass, self.words * STREAM, room)
-
-
-#: An odd number by which the hashes that choose a sample become those that choose part of it.
-STREAM = np.uint64(0xD6E8FEB86659FD93)
+        # The product with an odd number gives other hashes than those that chose this sample.
+        words = self.words * np.uint64(0xD6E8FEB86659FD93)
+        return Sample.draw(self.X, self.signs, self.mass, words, room)
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def start(
     sample: Sample, problem: Problem, cut: LossCut, total: float, path: Any, standard: Standard, penalty: Array,
     tol: float,
 ) -> Start | None:  # fmt: skip
-    """The solution of a problem over the mass ``total`` on a sample; None if k exceeds the losses in it.
+    """Solve a problem over the mass ``total`` on a sample; return None if k exceeds the losses in it.
 
     ``path(sample, problem)`` solves a problem on a few of its rows.
     """
@@ -118,15 +116,15 @@ def start(
     flow = Flow(rows, cut.k * share, share * penalty, z.T @ z, tol)
     width, losses = WIDEST, rows.losses(c)
     place = place_of(rows.threshold, losses, sample.mass, flow.k, width)
-    while place is not None and np.exp(-place) > (1 - width / 4) * rows.threshold and width > LEAST_WIDTH:
-        width *= NARROWING  # so few are selected that a ramp as wide as that has no inside
+    while place is not None and np.exp(-place) > (1 - width / 4) * rows.threshold and width > 1e-3:
+        width *= NARROWING  # so few are selected that a ramp this wide has no inside
         place = place_of(rows.threshold, losses, sample.mass, flow.k, width)
     if place is None:
         return None
     begun = Start(c, (place, width), flow.metric, rows.errors(rows.margins(c)) / float(sample.mass.sum()))
-    # What a sample says is off by about this much: no more of it is asked.
-    enough = max(NOISE * len(c) * total / (cut.k * len(sample.signs)), ROUGH * tol)
-    point = flow.stage(c, begun.ramp, AFAR, enough)
+    # More precision is useless: half the squared gradient is then a tenth of its sampling noise.
+    enough = max(0.1 * len(c) * total / (cut.k * len(sample.signs)), ROUGH * tol)
+    point = flow.stage(c, begun.ramp, 1.0, enough)
     if point is not None:
         point = flow.narrowed(point, NARROWING * width, enough) or point
         begun = replace(begun, c=point.c, ramp=point.ramp)
@@ -134,11 +132,9 @@ def start(
 
 
 def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: float | None) -> tuple[Any, ...] | None:
-    """Solve one problem on many rows in memory; None if no solution is found.
+    """Solve one problem on many rows in memory; return None if no solution is found.
 
-    Returns
-    -------
-    coef (features,), intercept, looks, misclassified mass, gap
+    The result is coef (features,), intercept, evaluations, misclassified mass and gap.
     """
     mass = engine.masses[fold]
     total = float(mass.sum())
@@ -150,9 +146,10 @@ def solve_many(engine: Any, problem: Problem, cut: LossCut, fold: int, tol: floa
 
     sample = Sample.draw(engine.X, engine.y, mass, engine.words, sample_sizes(len(mass), cut.k / total)[1])
     sample = Sample(*(part[sample.mass > 0] for part in vars(sample).values()))
-    standard = standards(sample.X, sample.mass, engine.fit_intercept, engine.penalize_intercept)
+    X = sample.X.astype(np.float64, copy=False)
+    standard, _ = standards(X, sample.mass, engine.fit_intercept, engine.penalize_intercept)
     penalty, enough = standard.penalty(problem.alpha, engine.penalize_intercept), tol or SEARCHED
-    with np.errstate(all="ignore"):  # what is not finite has no end
+    with np.errstate(all="ignore"):  # a point that is not finite is no end
         begun = start(sample, problem, cut, total, path, standard, penalty, enough)
         if begun is None:
             return None

@@ -1,6 +1,12 @@
-"""One stage of a path, cuts that count a mass, and one path of stages, in NumPy: the slow version of `stages.h`.
+"""Paths of cuts: close-k as a clipped loss, minimised stage by stage.
 
-It works for every loss, several classes, and rows in several places.
+At a fixed cut e the close-k gradient is the gradient of a function: ``sum of clip(l, T - e, T + e)`` has the slopes of
+the examples with ``|l - T| < e`` and none elsewhere, and charges T + e, the paper's M, for an error beyond the cut. A
+stage is therefore an ordinary minimisation: Newton steps with a line search, with corners rounded over a ramp. Lowering
+the cut is the paper's decay, and one path visits every k: k only determines the cut.
+
+This works for every loss, for several classes, and for rows in several places; :mod:`closecall.solvers.path` replaces
+the stage itself by compiled code where it can.
 """
 
 from __future__ import annotations
@@ -14,34 +20,22 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from .._names import Array
 from .cuts import ALL, CLOSE, LookSums, LossCut, LossWindow
 
-#: Which share of the mass the first cut holds, what a cut is multiplied by from stage to stage, and the width of a ramp
-#: as a share of its cut. Of ramps of 0.1 to 1.5 and factors of 0.5 to 0.8 on 16 PMLB sets none was more accurate; these
-#: need the fewest looks.
-BEGIN, FACTOR, RAMP = 0.95, 0.5, 1.5
-GENTLE = 0.8  # what a cut is multiplied by where it is placed anew for a narrower ramp
-#: How near to k the mass inside a cut has to be while starts compete, and where it ends, as a share of k.
-ROUGHLY, NEAR = 0.25, 0.02
-#: How exactly a stage is solved in a heat, while starts compete, and in the end, by Newton's decrement as a share of
-#: the value. On three PMLB sets and five alphas, one start: 1e-3 had up to half a per cent more errors than 1e-5 with
-#: three quarters of the looks, 1e-2 up to 4 % more with two fifths. At the end looser stages would let the rounding
-#: of a processor choose the next one.
-ROUGHEST, COARSE, TOL = 1e-2, 1e-3, 1e-9
-#: Newton's steps of one stage and of a path, shortenings of a step, moves of a cut until it holds k, and
-#: the lowest cut as a share of T: what is then inside ties.
-STAGE, STEPS, SHORTENINGS, MOVES, LOWEST = 100, 100_000, 40, 60, 1e-7
-NARROWEST = 1e-13  # as a share of the cuts: between two so near what is counted jumps
-#: What a step is multiplied by that does not descend, in loose stages and in exact ones. On four PMLB sets and four
-#: alphas a quarter, with damping after it, needs 10 to 20 % fewer looks than halves without.
-SHORTENED = {True: 0.25, False: 0.5}
-ARMIJO, DAMPING, FLAT = 1e-4, 0.1, 1e-11
-#: The tolerance of ends in a search. Stages at least as loose keep factors from so many coordinates on: while a
-#: step leaves at most a share of what the last one left, and for so many steps; steps with less than a share of the
-#: curvature that it predicts do not correct it. On spambase (58 coordinates) paths take half the time. In exact stages,
-#: whose narrow ramps bend the objective everywhere, kept factors took up to ten times the looks (adult, k = 0.01).
-EXACT, WIDE, KEPT, MEMORY, CURVED = 1e-5, 8, 0.5, 8, 0.01
-STALLED = 1e-4  # of the tolerance: what falls less is rounding
-#: The width over which the kinks of a loss are rounded.
-KINK = 0.1
+#: The factor between the cuts of two stages, and the width of a ramp as a share of its cut. On 16 PMLB sets, ramps from
+#: 0.1 to 1.5 and factors from 0.5 to 0.8 were equally accurate; these need the fewest evaluations.
+FACTOR, RAMP = 0.5, 1.5
+#: The tolerance of the mass inside a cut at the end of a path, as a share of k.
+NEAR = 0.02
+#: The tolerance of a stage: Newton's decrement as a share of the value. With looser stages, rounding would decide which
+#: minimum a path reaches.
+TOL = 1e-9
+#: The tolerance of ends in a search. Stages at least this loose keep a Cholesky factor, which halves the time on
+#: spambase (58 coordinates). In exact stages, whose narrow ramps bend the objective everywhere, kept factors took up to
+#: ten times as many evaluations (adult, k = 0.01).
+EXACT = 1e-5
+STAGE = 100  # the maximum number of Newton steps in a stage
+LOWEST = 1e-7  # the lowest cut as a share of T: everything inside is tied
+DAMPING = 0.1  # the first damping, as a share of the size of each coordinate
+KINK = 0.1  # the width over which the kinks of a loss are rounded
 
 
 @dataclass
@@ -52,7 +46,7 @@ class Curvature:
     pairs: list[tuple[Array, Array, float]] = field(default_factory=list)
 
     def solve(self, right: Array) -> Array:
-        """The inverse times a vector: two loops, as in L-BFGS."""
+        """Multiply a vector by the inverse, in two loops as in L-BFGS."""
         shares = []
         for step, change, inverse in reversed(self.pairs):
             shares.append(inverse * float(step @ right))
@@ -63,9 +57,9 @@ class Curvature:
         return found
 
     def remember(self, step: Array, change: Array, predicted: float) -> bool:
-        """Add a pair, unless it curves less than a share of the prediction or the memory is full."""
+        """Add a pair, unless there are eight or it curves by less than a hundredth of the prediction."""
         curved = float(step @ change)
-        if len(self.pairs) == MEMORY or not curved > CURVED * predicted:
+        if len(self.pairs) == 8 or not curved > 0.01 * predicted:
             return False
         self.pairs.append((step, change, 1 / curved))
         return True
@@ -73,9 +67,9 @@ class Curvature:
 
 @dataclass
 class Spot:
-    """Where a stage ended: coordinates, cut, the mass inside it, the penalised value, and the misclassified mass.
+    """The end of a stage: coordinates, cut, the mass inside it, the penalised value, and the misclassified mass.
 
-    ``sums`` and the ``curvature`` of the last step say how the minimum moves with its cut.
+    ``curvature`` is that of the last step, and ``sums`` those of the last evaluation, if NumPy computed them.
     """
 
     c: Array
@@ -83,27 +77,16 @@ class Spot:
     inside: float = 0.0
     value: float = 0.0
     errors: float = 0.0
+    curvature: Any = None
     sums: LookSums | None = None
-    curvature: Curvature | None = None
-
-    def row(self) -> list[float]:
-        """The spot as a row of numbers, in the layout used by the C code."""
-        return [*self.c, self.cut, self.inside, self.value, self.errors]
 
 
 @dataclass
 class Walk:
-    """Stages of one problem, as `path.c` takes them.
+    """The stages of one problem on ``rows``, such as :class:`closecall.solvers.rows.Margins`.
 
-    Parameters
-    ----------
-    rows : Margins or whatever has its ``look`` and ``threshold``
-    penalty : array (coordinates,)
-    stage : int
-        The maximum number of steps in a stage.
-    tol : float
-    kind : int
-        Which losses a cut keeps, see :mod:`closecall.solvers.cuts`.
+    ``penalty`` is (coordinates,), ``stage`` the maximum number of steps in a stage, ``tol`` its tolerance, and ``kind``
+    one of those in :mod:`closecall.solvers.cuts`.
     """
 
     rows: Any
@@ -113,11 +96,10 @@ class Walk:
     ramp: float = RAMP
     kink: float = KINK
     kind: int = CLOSE
-    steps: int = field(default=STEPS, init=False)
+    steps: int = field(default=100_000, init=False)  # that are left
     looks: int = field(default=0, init=False)
 
     def window(self, cut: float) -> LossWindow:
-        """The window of a cut."""
         threshold = self.rows.threshold
         if self.kind == ALL or not np.isfinite(cut):
             return LossWindow()
@@ -126,27 +108,32 @@ class Walk:
         return LossWindow(-cut, np.inf, self.ramp * threshold)
 
     def look(self, c: Array, cut: float) -> tuple[float, LookSums]:
-        """The penalised value and the sums at given coordinates."""
+        """Return the penalised value and the sums at given coordinates."""
         self.looks += 1
         sums = self.rows.look(c, self.window(cut), self.kink)
         return sums.value + 0.5 * float(self.penalty @ c**2), sums
 
-    def settle(self, c: Array, cut: float, curvature: Curvature | None = None) -> Spot:
-        """Damped Newton steps at one cut, always downhill; a given curvature is tried before that of the start."""
+    def settle(self, c: Array, cut: float, curvature: Any = None) -> Spot:
+        """Minimise at one cut by damped Newton steps, always downhill.
+
+        A given curvature is tried before that at the start. From eight coordinates on, a factor costs more than a few
+        evaluations. Loose stages keep it as long as each decrement is at most half the previous one, and shorten steps
+        by quarters with damping: on four PMLB sets and four alphas, 10 to 20 % fewer evaluations than halves without.
+        """
         damping, last, (value, sums) = 0.0, np.inf, self.look(c, cut)
         gradient = sums.gradient + self.penalty * c
         loose = self.tol >= EXACT
-        keeps = loose and len(c) >= WIDE
+        keeps = loose and len(c) >= 8
         curvature = Curvature(curvature.factor, [*curvature.pairs]) if curvature is not None and keeps else None
         for _ in range(self.stage):
-            if self.steps <= 0 or sums.inside <= 0:  # where nothing is inside, the cut is too low
+            if self.steps <= 0 or sums.inside <= 0:  # if nothing is inside, the cut is too low
                 break
             self.steps -= 1
             step, fall, fresh = c, -np.inf, False
             if curvature is not None and last:
                 step = -curvature.solve(gradient)
                 fall = float(gradient @ step)
-            if curvature is None or not last or (not -fall <= KEPT * last and -fall > self.tol * value):
+            if curvature is None or not last or (not -fall <= 0.5 * last and -fall > self.tol * value):
                 sizes = sums.sizes + self.penalty
                 damping, curvature = _factor(sums.hessian + np.diag(self.penalty), sizes, damping)
                 if curvature is None:
@@ -156,58 +143,67 @@ class Walk:
             if not -fall > self.tol * value:
                 break
             t = 1.0
-            for _ in range(SHORTENINGS if fresh else 1):
+            for _ in range(40 if fresh else 1):
                 there, seen = self.look(c + t * step, cut)
-                if there <= value + ARMIJO * t * fall:
+                if there <= value + 1e-4 * t * fall:
                     break
-                t *= SHORTENED[loose]
+                t *= 0.25 if loose else 0.5
             else:
                 if fresh:
                     break
                 curvature = None  # it is too old
                 continue
-            stalled, before = not value - there > STALLED * self.tol * value, gradient
+            stalled, before = not value - there > 1e-4 * self.tol * value, gradient  # only rounding is left
             c, value, sums = c + t * step, there, seen
             if stalled:
                 break
             gradient, last = sums.gradient + self.penalty * c, -fall
             if t < 1 or not keeps or not curvature.remember(t * step, gradient - before, t * t * -fall):
-                last = 0.0  # its factor would not serve
+                last = 0.0  # the factor is of no further use
             if t < 1 and loose:
                 damping = 2 * damping or DAMPING
             else:
                 damping = 0.0 if damping < 0.8 * DAMPING else damping if t < 1 else damping / 4
-        return Spot(c, cut, sums.inside, value, sums.errors, sums, curvature)
+        return Spot(c, cut, sums.inside, value, sums.errors, curvature, sums)
 
-    def place(self, spot: Spot, k: float, slack: float, factor: float, here: bool = False) -> tuple[Spot, int]:
-        """A point whose cut contains the mass k up to a slack, and the number of moves needed.
+    def slope(self, spot: Spot) -> tuple[float, Array]:
+        """Return the derivatives of the mass inside and of the minimum with respect to the cut."""
+        if spot.curvature is None or spot.sums is None:
+            return 0.0, np.zeros_like(spot.c)
+        drift = -spot.curvature.solve(spot.sums.by_cut)
+        return spot.sums.grown + float(spot.sums.by_mass @ drift), drift
 
-        The moves are Newton steps in the cut, with the minimum following. They stay between the nearest cuts with more
-        and with less mass, once both are known. If no cut contains k, the nearest one is returned. ``here``: a stage
-        has just ended at this spot.
+    def place(self, spot: Spot, k: float, slack: float, factor: float, here: bool = False) -> Spot:
+        """Move the cut until it contains the mass k up to a slack, with the minimum following.
+
+        The moves are Newton steps in the cut. They stay between the nearest cuts with more and with less mass, once
+        both are known. If no cut contains k, the nearest one is returned. ``here``: a stage has just ended at this
+        spot.
         """
         if not here:
             spot = self.settle(spot.c, spot.cut)
-        moves, before, tries = 0, np.inf, 0
+        moves, before = 0, np.inf
         high: Spot | None = None
         low: Spot | None = None
-        for tries in range(MOVES + 1):
-            if tries == MOVES or self.steps <= 0 or not abs(spot.inside - k) > slack:
+        for tries in range(60):
+            if self.steps <= 0 or not abs(spot.inside - k) > slack:
                 break
             inside = spot.inside > k
             high, low = (spot, low) if inside else (high, spot)
-            slope, drift = _slope(spot)
+            slope, drift = self.slope(spot)
             following = spot.cut - (spot.inside - k) / slope if slope > 0 else spot.cut
             least = low.cut if low else self._moved(spot.cut, factor, -1, moves)
             most = high.cut if high else self._moved(spot.cut, factor, 1, moves)
             newton = slope > 0 and least < following < most
             if high and low:
-                if not most - least > NARROWEST * (abs(most) + abs(least)):  # what is counted jumps
+                if not most - least > 1e-13 * (abs(most) + abs(least)):  # the mass jumps between them
                     break
                 if tries % 3 == 2:
                     newton, before = newton and most - least < 0.5 * before, most - least
                 if not newton:
-                    following = np.sqrt(most * least) if self.kind == CLOSE else (most + least) / 2
+                    following = (
+                        most * float(np.sqrt(least / most)) if self.kind == CLOSE else most + 0.5 * (least - most)
+                    )
             else:
                 if not newton:
                     following, moves = least if inside else most, moves + 1
@@ -221,71 +217,70 @@ class Walk:
                 start = high.c
             spot = self.settle(start, following, spot.curvature if newton else None)
         known = [each for each in (spot, high, low) if each is not None]
-        return min(known, key=lambda each: abs(each.inside - k)), tries
+        return min(known, key=lambda each: abs(each.inside - k))
 
     def _moved(self, cut: float, factor: float, way: int, moves: int) -> float:
-        """The cut moved one step in (-1) or out (1)."""
+        """Move a cut one step in (-1) or out (1)."""
         if self.kind == CLOSE:
             return cut / factor if way > 0 else cut * factor
         return cut + way * self.ramp * self.rows.threshold * 2.0 ** min(moves, 40)
 
     def sharpen(self, spot: Spot, cut: LossCut, ramps: Array, near: Array) -> tuple[Spot, float]:
-        """The point solved at one ramp after another, with the mass k inside, and the last ramp reached."""
+        """Solve a spot at one ramp after another, with the mass k inside; return it and the last ramp reached, or 0.
+
+        The tolerances ``near`` (ramps,) are shares of the cut's slack.
+        """
         reached, found, self.kind = 0.0, spot, cut.kind
         for ramp, share in zip(ramps.tolist(), near.tolist(), strict=True):
             self.ramp = ramp
             self.kink = min(KINK, ramp * (spot.cut if cut.kind == CLOSE else self.rows.threshold))
-            spot = self.place(spot, cut.k, share * cut.slack, GENTLE)[0]
+            spot = self.place(spot, cut.k, share * cut.slack, 0.8)  # the cut is already near
             if not abs(spot.inside - cut.k) <= share * cut.slack:
                 break
             found, reached = spot, ramp
         return found, reached
 
     def run(self, start: Array, targets: Array, slack: Array, own: Any) -> list[Spot]:
-        """Points at the target masses, in descending order, for the ``own`` rows."""
+        """Follow a path; return its spots at the target masses, in descending order, placed on the ``own`` rows."""
+        spots: list[Spot] = []
         here, running = self.settle(start, np.inf), self.rows
-        spots = [here] * int(np.isinf(targets).sum())  # all of it: the average
         lowest = LOWEST * running.threshold
-        cut = max(self._distance(here.c), lowest)  # losses may all be T
+        cut = max(self.first_cut(here.c), lowest)  # all losses may be T
         here = replace(here, cut=cut)
         while len(spots) < len(targets):
             last = not cut > lowest or self.steps <= 0
             if not last:
                 here = self.settle(here.c, cut)
             while len(spots) < len(targets) and (last or here.inside <= targets[len(spots)]):
-                found, self.rows = here, own
+                found, self.rows = replace(here), own
                 if not last or own is not running:
-                    found = self.place(found, targets[len(spots)], slack[len(spots)], FACTOR, own is running)[0]
+                    found = self.place(found, targets[len(spots)], slack[len(spots)], FACTOR, own is running)
                 self.rows = running
                 spots.append(found)
             cut *= FACTOR
         return spots
 
-    def _distance(self, c: Array) -> float:
-        """The distance from T within which a share of the mass lies."""
-        far, mass = np.abs(self.rows.see(c, self.kink).losses - self.rows.threshold), self.rows.mass
-        order = np.argsort(far)
+    def first_cut(self, c: Array) -> float:
+        """Return the distance from T within which 95 % of the mass lies."""
+        distances, mass = np.abs(self.losses(c) - self.rows.threshold), self.rows.mass
+        order = np.argsort(distances, kind="stable")
         reached = np.cumsum(mass[order])
-        return float(far[order[min(np.searchsorted(reached, BEGIN * reached[-1]), len(far) - 1)]])
+        return float(distances[order[min(np.searchsorted(reached, 0.95 * reached[-1]), len(order) - 1)]])
 
-
-def _slope(spot: Spot) -> tuple[float, Array]:
-    """How the mass inside grows with the cut while the minimum follows, and how the minimum moves."""
-    if spot.curvature is None or spot.sums is None:
-        return 0.0, np.zeros_like(spot.c)
-    drift = -spot.curvature.solve(spot.sums.by_cut)
-    return spot.sums.grown + float(spot.sums.by_mass @ drift), drift
+    def losses(self, c: Array) -> Array:
+        """Return the losses (samples,) with rounded kinks."""
+        return np.asarray(self.rows.see(c, self.kink).losses)
 
 
 def _factor(hessian: Array, sizes: Array, damping: float) -> tuple[float, Curvature | None]:
-    """The damping that makes a Hessian positive definite, if needed, and its curvature.
+    """Return the damping that makes a Hessian positive definite, if needed, and its curvature.
 
     A coordinate of size 0 has no gradient either, so any curvature leaves it unchanged.
     """
     hessian = hessian + np.diag(sizes == 0)
     for _ in range(60):
         factor, failed = dpotrf(hessian + np.diag(damping * sizes), lower=1)
-        if not failed and (np.diag(factor) ** 2 > FLAT * sizes).all():
+        if not failed and (np.diag(factor) ** 2 > 1e-11 * sizes).all():  # the rest is rounding
             return damping, Curvature(factor)
         damping = 2 * damping if damping > 0 else DAMPING
     return damping, None

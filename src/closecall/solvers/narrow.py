@@ -1,0 +1,90 @@
+"""Certificates of spots: their ramps are narrowed until the shares of a ramp certify the selection.
+
+The certificate is that of :mod:`closecall.solvers.certificate`. Its weights are the shares of a ramp so narrow that
+changing losses by at most ``tol`` times the objective per unit of selected mass gives exactly this selection. If the
+problem is convex, they are a point of its dual, and the bound is that of the minimum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._names import Array
+from .certificate import NOTHING
+from .cuts import ALL, CLOSE, LossCut, edge_at, left_out
+from .stages import KINK, NEAR, RAMP, Spot, Walk
+
+NARROWING = 0.2  # the factor between the widths of two ramps, about
+
+
+def narrow(walk: Walk, spot: Spot, cut: LossCut, tol: float) -> tuple[Spot, float]:
+    """Narrow the ramps of a spot until their shares certify it or they can be narrowed no further; return its gap."""
+    ramp, gap = RAMP, np.inf
+    if not (np.isfinite(spot.cut) or cut.kind == ALL):
+        return spot, np.inf
+    unit = spot.cut if cut.kind == CLOSE else walk.rows.threshold
+    # A ramp of at most twice the tolerance certifies; the cut may still grow, so the last ramp is narrower.
+    last = 0.3 * 2 * max(tol, 1e-12) * judge_spot(walk, spot, cut, RAMP)[0] / unit
+    for _ in range(3):  # the objective may fall until the last ramp is too wide
+        if last < 1e-12:
+            break
+        levels = max(1, int(np.ceil(np.log(last / ramp) / np.log(NARROWING))))
+        ramps = ramp * (min(last, ramp) / ramp) ** (np.arange(1, levels + 1) / levels)
+        near = 0.1 * tol if cut.convex else 1e-7  # a convex bound holds whatever the mass
+        spot, reached = walk.sharpen(spot, cut, ramps, np.append(np.full(levels - 1, NEAR), near))
+        if not reached or (not cut.convex and not np.isclose(reached, ramps[-1])):
+            return spot, np.inf
+        mean, gap = judge_spot(walk, spot, cut, reached)
+        unit = spot.cut if cut.kind == CLOSE else unit
+        if gap <= tol and (cut.convex or reached * unit <= 2 * tol * mean):
+            return spot, gap
+        if not np.isclose(reached, ramps[-1]):
+            break
+        ramp, last = reached, min(NARROWING * reached, 0.3 * 2 * tol * mean / unit)
+    return spot, gap if cut.convex else np.inf
+
+
+def judge_spot(walk: Walk, spot: Spot, cut: LossCut, ramp: float) -> tuple[float, float]:
+    """Return the objective per unit of the mass inside, with the weights of a ramp held fixed, and the gap.
+
+    If the problem is convex, its own value counts, and weights of at most the mass k are a point of its dual.
+    """
+    walk.kind, walk.ramp = cut.kind, ramp
+    threshold, penalty = walk.rows.threshold, 0.5 * float((walk.penalty * spot.c**2).sum())
+    window = walk.window(spot.cut)
+    width = min(KINK, window.width if cut.kind != ALL else ramp * threshold)
+    most = cut.k if cut.convex else np.inf
+    losses, held, bound = walk.rows.bound(spot.c, window, width, most, walk.penalty)
+    if held <= 0:
+        return threshold, 1.0
+    value = (walk.rows.largest(spot.c, cut.k) if cut.convex else losses) + penalty
+    gap = (value - bound) / max(value, NOTHING * threshold * held)
+    return value / held, float(np.clip(gap, 0.0, 1.0)) if np.isfinite(gap) else 1.0
+
+
+def spot_at(walk: Walk, c: Array, cut: LossCut, mass: Array) -> Spot:
+    """Leave the largest losses at coordinates c out of the masses of the walk; return the spot of the rest."""
+    losses = walk.rows.plain_losses(c)
+    walk.rows.mass = left_out(losses, mass, cut.m)
+    return Spot(c, edge_at(cut, losses, walk.rows.mass, walk.rows.threshold))
+
+
+def finish(walk: Walk, c: Array, cut: LossCut, tol: float) -> tuple[Array, float]:
+    """Leave out the largest losses and narrow the ramps of the rest in turn, until the same are left out.
+
+    Returns the coordinates and their gap, infinite without a certificate.
+    """
+    mass, steps, gap = walk.rows.mass, walk.steps, np.inf
+    spot = spot_at(walk, c, cut, mass)
+    for _ in range(30):  # turns: leaving out and solving never goes uphill, and few are needed
+        rest, walk.steps = walk.rows.mass, steps
+        spot, gap = narrow(walk, spot, cut, tol)
+        if not cut.m:
+            break
+        spot = spot_at(walk, spot.c, cut, mass)
+        if np.allclose(walk.rows.mass, rest, atol=1e-9):
+            break
+    else:
+        gap = np.inf
+    walk.rows.mass = mass
+    return spot.c, gap

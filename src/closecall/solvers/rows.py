@@ -10,6 +10,7 @@ import numpy as np
 from .._names import Array
 from ..aggregates import take_smallest
 from ..losses import Loss, get_loss
+from .certificate import balance
 from .cuts import LookSums, LossWindow, Sums, add_up
 from .standard import standards
 
@@ -108,8 +109,8 @@ class TangentSums(Sums):
         See :mod:`closecall.solvers.certificate`.
         """
         factors = np.full(2, factor)
-        if penalty[-1] == 0:  # a free intercept: its pulls must sum to zero, so the heavier side is scaled down
-            factors = factor * self.pulls.min() / np.where(self.pulls > 0, self.pulls, 1.0)
+        if penalty[-1] == 0:  # a free intercept
+            factors = factor * balance(self.pulls[None] * [-1, 1])[0]
         penalized = penalty > 0
         pulled = (factors @ self.across)[penalized]
         found = float(

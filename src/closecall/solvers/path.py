@@ -25,16 +25,16 @@ LOSSES = {"logistic": 0, "hinge": 1}
 
 
 def _load() -> Any:
-    try:
-        library = ctypes.CDLL(str(Path(__file__).with_name("_path.so")))
-    except OSError:
-        return None
     pointer, whole, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int32
     rows: list[Any] = [pointer, whole, whole, flag, real, pointer, pointer, flag, real, real, pointer]
-    library.settle.argtypes = [*rows, real, real, whole, pointer, pointer, whole, pointer]
-    library.slope.argtypes = [*rows, real, pointer, pointer, whole, flag, pointer]
-    library.losses.argtypes = [*rows, pointer, pointer]
-    library.room_of.argtypes, library.factor_of.argtypes = [whole, whole], [whole]
+    try:
+        library = ctypes.CDLL(str(Path(__file__).with_name("_path.so")))
+        library.settle.argtypes = [*rows, real, real, whole, pointer, pointer, whole, pointer]
+        library.slope.argtypes = [*rows, real, pointer, pointer, whole, flag, pointer]
+        library.losses.argtypes = [*rows, pointer, pointer]
+        library.room_of.argtypes, library.factor_of.argtypes = [whole, whole], [whole]
+    except (OSError, AttributeError):  # not compiled, or from older sources
+        return None
     library.settle.restype = library.room_of.restype = library.factor_of.restype = whole
     library.slope.restype, library.losses.restype = real, None
     return library

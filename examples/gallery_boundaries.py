@@ -24,7 +24,7 @@ SETS = {"easy": "easy", "imbalance": "imbalance", "outlier": "imbalance + outlie
 
 
 def draw() -> Figure:
-    """One panel for each set, one line for each method."""
+    """Draw one panel for each set and one line for each method."""
     figure, axes = pyplot.subplots(2, 2, figsize=(8, 5.5), sharex=True, sharey=True, layout="constrained")
     for axis, (name, title) in zip(axes.ravel(), SETS.items(), strict=True):
         X, y = figure1(name, seed=0)

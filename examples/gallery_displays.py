@@ -16,7 +16,7 @@ from reproduction.protocol import load_dataset
 
 
 def draw() -> Figure:
-    """Both displays, side by side."""
+    """Draw both displays side by side."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2)) + np.repeat([[-1.0, 0.0], [1.0, 0.0]], 100, axis=0)
     X[:60] += [-7.0, 5.0]

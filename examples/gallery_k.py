@@ -18,7 +18,7 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
 def draw() -> Figure:
-    """Accuracy against k / n, on a logarithmic axis."""
+    """Plot the accuracy against k / n on a logarithmic axis."""
     data = load_dataset("monk3")
     y = data.signs()
     splits = StratifiedShuffleSplit(25, train_size=0.5, random_state=0).split(data.X, y)

@@ -28,7 +28,7 @@ PROBLEMS = [
 
 
 def accuracies(count: int) -> list[float]:
-    """Mean test accuracy of each method with the given total number of outliers."""
+    """Return the mean test accuracy of each method with the given total number of outliers."""
     data = load_dataset("wdbc")
     y, rng = data.signs(), np.random.default_rng(0)
     scores = []
@@ -49,7 +49,7 @@ def accuracies(count: int) -> list[float]:
 
 
 def draw() -> Figure:
-    """Accuracy as a function of the number of outliers."""
+    """Plot the accuracy as a function of the number of outliers."""
     table = 100 * np.array([accuracies(count) for count in COUNTS])
     figure, axis = pyplot.subplots(figsize=(8, 3.2), layout="constrained")
     for column, (name, (colour, style)) in zip(table.T, STYLES.items(), strict=True):

@@ -22,7 +22,7 @@ SIZE, IMAGES, BATCH, STEPS, STRIDE = 32, 64, 8, 80, 4
 
 
 def make_images(seed: int) -> tuple[Tensor, Tensor]:
-    """Images (images, 1, size, size) and the anchors' classes (images, anchors): 0 nothing, 1 bright, 2 dark."""
+    """Return images (images, 1, size, size) and classes (images, anchors): 0 nothing, 1 bright, 2 dark."""
     generator = torch.Generator().manual_seed(seed)
     inputs = 0.5 * torch.randn(IMAGES, 1, SIZE, SIZE, generator=generator)
     cells = SIZE // STRIDE
@@ -37,7 +37,7 @@ def make_images(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def total(positives: Tensor, group: Any) -> Tensor:
-    """The number of positives in the joint batch."""
+    """Return the number of positives in the joint batch."""
     found = positives.sum().float()
     if group is not None:
         dist.all_reduce(found)
@@ -45,7 +45,7 @@ def total(positives: Tensor, group: Any) -> Tensor:
 
 
 def train(mined: bool, group: Any, rank: int, world: int) -> tuple[float, float]:
-    """Share of spots found in new images, and false alarms per image."""
+    """Train and return the share of spots found in new images, and the false alarms per image."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 3, STRIDE, stride=STRIDE), nn.Flatten(2)
@@ -80,7 +80,7 @@ def work(rank: int, world: int, folder: str) -> None:
 
 
 def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, tuple[float, float]]:
-    """Spots found and false alarms, with the mean and with mining."""
+    """Return the spots found and the false alarms, with the mean and with mining."""
     return {name: train(mined, group, rank, world) for name, mined in (("mean", False), ("mined 3:1", True))}
 
 

@@ -6,7 +6,8 @@ test set is balanced).
 
 On these images close-k gains nothing over the mean; the example shows how to use it and what to watch for. Close-k
 drops examples far on the wrong side of the boundary, so a rare class must be learned before k falls, in the first third
-of the steps. With NOISE = 0.8 that is too short for three of four seeds tried, and close-k gives up the rarest class.
+of the steps. With NOISE = 0.8 this is too short for three of the four seeds tried, and close-k gives up the rarest
+class.
 """
 
 import torch
@@ -18,7 +19,7 @@ SIZE, EPOCHS, BATCH, NOISE = 16, 9, 64, 0.6
 
 
 def make_images(counts: list[int], seed: int) -> tuple[Tensor, Tensor]:
-    """Stripes of four directions with random phase and colour, in noise."""
+    """Return images of stripes in four directions, with random phase and colour, in noise."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.repeat_interleave(torch.arange(4), torch.tensor(counts))
     rows, columns = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE), indexing="ij")
@@ -30,7 +31,7 @@ def make_images(counts: list[int], seed: int) -> tuple[Tensor, Tensor]:
 
 
 def make_model() -> nn.Module:
-    """Two convolutions, each followed by pooling, and one linear layer."""
+    """Return a network of two convolutions, each followed by pooling, and one linear layer."""
     return nn.Sequential(
         nn.Conv2d(3, 12, 3, padding=1),
         nn.ReLU(),
@@ -44,7 +45,7 @@ def make_model() -> nn.Module:
 
 
 def train(loss: CloseKLoss | AverageLoss, seed: int = 0) -> tuple[float, float]:
-    """Accuracy over all test images and over the rarest class."""
+    """Train and return the accuracy over all test images and over the rarest class."""
     torch.manual_seed(seed)
     inputs, targets = make_images([640, 320, 160, 80], seed)
     model = make_model()
@@ -65,7 +66,7 @@ def train(loss: CloseKLoss | AverageLoss, seed: int = 0) -> tuple[float, float]:
 
 
 def main() -> dict[str, tuple[float, float]]:
-    """Test accuracies: all classes, rarest class."""
+    """Return the test accuracies of both losses, over all classes and over the rarest."""
     return {
         "mean": train(AverageLoss("cross_entropy")),
         "close decay, k = 60 %": train(CloseKLoss("cross_entropy", k=0.6, memory="global")),

@@ -13,7 +13,7 @@ STEPS = 300
 
 
 def make_data(seed: int, outliers: int) -> tuple[Tensor, Tensor]:
-    """Two blobs along a line, and positive outliers far on the negative side."""
+    """Return two blobs along a line, with positive outliers far on the negative side."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.arange(400) % 2
     inputs = torch.randn(400, 2, generator=generator) + 2.0 * (2 * targets[:, None] - 1)
@@ -22,7 +22,7 @@ def make_data(seed: int, outliers: int) -> tuple[Tensor, Tensor]:
 
 
 def train(loss: CloseKLoss | AverageLoss, decays: bool) -> float:
-    """Accuracy on clean test data."""
+    """Train a linear model and return its accuracy on clean test data."""
     torch.manual_seed(0)
     inputs, targets = make_data(seed=0, outliers=24)
     model = nn.Linear(2, 1)
@@ -39,7 +39,7 @@ def train(loss: CloseKLoss | AverageLoss, decays: bool) -> float:
 
 
 def main() -> dict[str, float]:
-    """Test accuracies."""
+    """Return the test accuracies."""
     return {
         "mean": train(AverageLoss(), decays=False),
         "close decay, k = 50 %": train(CloseKLoss(k=0.5), decays=True),

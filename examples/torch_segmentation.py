@@ -1,4 +1,4 @@
-"""Segmentation of rare pixels: online hard example mining by image, against the mean.
+"""Segmentation of rare pixels: online hard example mining by image compared with the mean.
 
 The generated images have small discs in noise, about one pixel in a hundred; their borders are not labelled. Hard
 pixels are those whose true class has a probability below 0.7, and at least 32 per image. This is usually implemented by
@@ -47,7 +47,7 @@ def losses(group: Any) -> dict[str, AggregateLoss]:
 
 
 def train(loss: AggregateLoss, group: Any, rank: int, world: int) -> float:
-    """Intersection over union of the discs in new images."""
+    """Train and return the intersection over union of the discs in new images."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 2, 5, padding=2))
     network = model if group is None else nn.parallel.DistributedDataParallel(model)
@@ -76,7 +76,7 @@ def work(rank: int, world: int, folder: str) -> None:
 
 
 def main(group: Any = None, rank: int = 0, world: int = 1) -> dict[str, float]:
-    """Intersection over union with each loss."""
+    """Return the intersection over union with each loss."""
     return {name: train(loss, group, rank, world) for name, loss in losses(group).items()}
 
 

@@ -1,4 +1,4 @@
-"""Paired gains: the mean gain, its standard error over independent units, and the verdict.
+"""Paired gains: the mean gain, its standard error over independent units, and the decision.
 
 The gain of a challenger over a reference is +1 on a row where only the challenger is right and -1 where only the
 reference is. Two rules apply to its standard error everywhere; :mod:`closecall.panel` adds two for the selection among
@@ -244,7 +244,7 @@ def paired(gains: Array, weights: Array, units: Units | None = None, spread: Arr
     For crossed groups, the variances of both kinds are added and that of their intersections is subtracted (Cameron,
     Gelbach & Miller 2011).
 
-    Testing rows several times makes the gains more stable, but not the standard error smaller: models trained on
+    Testing rows several times makes the gains more stable but does not reduce the standard error: models trained on
     overlapping rows have correlated gains, the more so the less stable the models are.
 
     Parameters

@@ -39,7 +39,7 @@
     add(picture, "rect", {class: "frame", x: 0, y: 0, width, height});
     points = set.points.map(([x, side, label]) => {
       const [cx, cy] = [across(x), (height * (1.06 - side)) / 2.12];
-      // Told apart by shape as well as by colour.
+      // Classes differ in shape as well as in colour.
       return label > 0
         ? add(picture, "circle", {class: "point positive", cx, cy, r: 4})
         : add(picture, "rect", {class: "point negative", x: cx - 3, y: cy - 3, width: 6, height: 6});
@@ -48,7 +48,7 @@
     add(picture, "line", {class: "average", x1: across(set.average), x2: across(set.average), ...cut});
     add(picture, "rect", {class: "frame", x: 0, y: height + 30, width, height: low});
     curve("k", (frame) => frame[1], set.points.length);
-    // The zero score of step 0 has everything wrong: the curve is scaled to the steps after it.
+    // At step 0 the score is zero and every example is wrong: the curve is scaled to the later steps.
     const worst = Math.max(1, ...set.frames.slice(1).map((frame) => frame[3]));
     curve("errors", (frame) => frame[3], worst);
     add(picture, "text", {class: "k", x: 4, y: height + 22}, `k, of ${set.points.length}`);

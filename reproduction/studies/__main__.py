@@ -13,12 +13,12 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from .common import Experiment, Settings, read_csv, write_csv
 
-NAMES = ("classifiers", "referee", "network-starts", "level", "strength", "dirt")
+NAMES = ("classifiers", "referee", "level", "strength", "dirt")
 
 
 def experiment(name: str) -> Experiment:
     """Return the experiment of that name, importing only the modules it needs."""
-    return importlib.import_module(f".{name.replace('-', '_')}", __package__).EXPERIMENT
+    return importlib.import_module(f".{name}", __package__).EXPERIMENT
 
 
 def publish(found: Experiment, settings: Settings, *, page_only: bool = False) -> Path:

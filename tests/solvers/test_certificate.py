@@ -1,4 +1,4 @@
-"""The certificate: its bound is never above an optimum found elsewhere, and what it calls converged is."""
+"""Certificates: a bound is never above an optimum found elsewhere, and no wrong solution is called converged."""
 
 import warnings
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def test_random_convex_problems_reach_an_independent_optimum_or_say_that_they_di
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_warm_start_ends_where_a_cold_one_does(seed: int) -> None:
-    """From the solution of other rows the first steps are halved; coefficients and margins must move alike."""
+    """From the solution for other rows, the first steps are halved; coefficients and margins must stay consistent."""
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(200, 60)), np.where(rng.random(200) < 0.5, 1.0, -1.0)
     item = Problem(alpha=0.01)
@@ -69,7 +69,7 @@ def test_sets_that_need_halved_steps(shared_data: Path, name: str, scaled: bool,
 
 
 def test_a_wrong_answer_is_never_called_converged() -> None:
-    """One pass over the data is not enough, and the certificate sees it."""
+    """One pass over the data is not enough, and the gap shows it."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(80, 10)), np.where(rng.random(80) < 0.5, 1.0, -1.0)
     for loss in ("logistic", "hinge"):
@@ -83,7 +83,7 @@ def test_a_wrong_answer_is_never_called_converged() -> None:
 @pytest.mark.parametrize("intercept", ["none", "free", "penalized"])
 @pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.convex])
 def test_no_parameters_lie_under_a_bound(loss: str, intercept: str) -> None:
-    """Weak duality, with tangents near the minimum's margins, where the bound is tight, and not so near."""
+    """Weak duality, with tangents near the margins at the minimum, where the bound is tight, and further away."""
     rng = np.random.default_rng(7)
     item = LOSSES[loss]
     for number in range(12):
@@ -116,7 +116,7 @@ def _objective(
 
 
 def test_the_gap_of_atk_is_a_bound() -> None:
-    """The bound of a short run lies under every objective that longer runs find."""
+    """The bound of a short run is below every objective that longer runs find."""
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(60, 4)), np.where(rng.random(60) < 0.6, 1.0, -1.0)
     for loss in ("logistic", "hinge", "modified_huber"):
@@ -129,7 +129,7 @@ def test_the_gap_of_atk_is_a_bound() -> None:
 
 
 def test_a_bound_in_single_precision_lies_under_what_double_precision_reaches() -> None:
-    """Any point's objective lies above the minimum; coordinates of float32 are rounded, and their bound gives way."""
+    """No bound exceeds the minimum; bounds computed in float32 are reduced by their rounding error."""
     rng = np.random.default_rng(8)
     for _ in range(12):
         X = (rng.normal(size=(40, 3)) + np.array([100.0, 0.0, 0.0])).astype(np.float32)
@@ -143,7 +143,7 @@ def test_a_bound_in_single_precision_lies_under_what_double_precision_reaches() 
 
 @pytest.mark.parametrize("aggregate", ["close", "close_decay", "trimmed", "ranked_range"])
 def test_what_settles_is_optimal_for_the_examples_it_chose(aggregate: str) -> None:
-    """With its own weights held, scikit-learn finds no objective lower by more than what competes for a place."""
+    """With the weights held fixed, scikit-learn finds no objective that is lower by more than the gap."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(150, 4))
     y = np.where(X[:, 0] + rng.normal(size=150) > 0, 1.0, -1.0)
@@ -160,7 +160,7 @@ def test_what_settles_is_optimal_for_the_examples_it_chose(aggregate: str) -> No
 
 @pytest.fixture
 def added() -> Iterator[None]:
-    """Aggregates and a loss that nobody here has heard of: one decays, one takes nothing, one leaves out weights."""
+    """User-defined aggregates and a loss: one decays, one takes no count, one has weights that do not sum to k."""
 
     def heavy(losses: np.ndarray, mass: np.ndarray, threshold: float, k: np.ndarray, m: np.ndarray) -> np.ndarray:
         return take_smallest(-losses, mass, k) / 2 + np.broadcast_to(mass, losses.shape) / 4
@@ -197,7 +197,7 @@ def test_what_a_user_adds_is_solved_as_it_is_defined(name: str, loss: str, weigh
     item = Problem(loss, name, 20 if "k" in AGGREGATES[name].takes else None, 2.0)
     found = solve(X, y, [item, Problem(loss, alpha=2.0)], max_iter=60, sample_weight=mass)
     slow = solve_one(X, y, item, max_iter=60, sample_weight=mass)
-    if not (name == "my_decay" and loss == "hinge"):  # two roots of a kinked average differ in the last digits
+    if not (name == "my_decay" and loss == "hinge"):  # two solutions of a kinked average differ in the last digits
         assert found.objective[0] == pytest.approx(slow.objective, rel=1e-3)
         assert found.n_iter[0] == slow.n_iter
     margins = y * (X @ found.coef[0] + found.intercept[0])
@@ -231,7 +231,7 @@ def test_a_decaying_aggregate_of_ones_own_decays(added: None) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """k of the fold reaches margins of -90 to -200; what it takes lies inside the fold and in order."""
+    """The k examples reach margins of -90 to -200; they lie inside the fold and are taken in order."""
     X = np.concatenate([-np.linspace(90, 200, 20), np.linspace(1, 2, 20), [1.0, -1.0]])[:, None]
     y = np.concatenate([np.ones(40), [-1.0, -1.0]])
     fold = np.ones(42)
@@ -253,10 +253,10 @@ def test_margins_far_out_are_not_tied_with_rows_left_out(dtype: type, monkeypatc
 @pytest.mark.parametrize("aggregate", ["tilted(1)", "tilted(4)", "superquantile(0.8,0.1)", "superquantile(0.5,2)"])
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
 def test_the_gap_of_a_family_is_a_share_of_its_own_objective(loss: str, aggregate: str) -> None:
-    """SciPy's minimum lies under a point moved along a faint column, where held weights give the best bound there is.
+    """At a point moved along a faint column, the gap is the distance from SciPy's minimum.
 
-    Such a move changes the penalty and next to nothing else: the gap is about the true one, and under it if it is
-    divided by a sum that leaves out what the value is above its weighted losses.
+    Such a move changes little but the penalty, so the gap is almost exact. Relative to the weighted losses alone it would
+    be too small.
     """
     rng = np.random.default_rng(9)
     for _ in range(4):
@@ -281,7 +281,7 @@ def test_the_gap_of_a_family_is_a_share_of_its_own_objective(loss: str, aggregat
 def test_averages_of_the_hinge_are_certified_on_rows_of_any_kind(
     kind: str, alpha: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no matrix is factored too: the bound lies under the interior point's optimum, and close to it."""
+    """Without second-order steps too, the bound is below the optimum of the interior point, and close to it."""
     for seed in range(4):
         rng = np.random.default_rng(seed)
         X = np.where(rng.random((300, 25)) < 0.2, rng.normal(size=(300, 25)), 0.0)

@@ -1,4 +1,4 @@
-"""The compiled kernel against its NumPy twin: same selection, same pulls, whatever the bracket remembers."""
+"""The compiled kernel against its NumPy twin: the same selection and the same pulls, whatever the hints are."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ AGGREGATES = ("average", "maximal", "atk", "top", "close")
 
 
 class Identity:
-    """Stands for a design whose gradient is the pulls themselves."""
+    """A design whose gradients are the pulls themselves."""
 
     def gradient(self, pull):
         return pull
@@ -42,7 +42,7 @@ def twin(values, loss, aggregate, k, mass):
 
 
 def example(seed, rows, samples, levels):
-    """Minus margins with ties (``levels`` values each, 0: none) at several scales."""
+    """Minus margins at several scales, rounded to 1 / ``levels`` for ties (0: not rounded)."""
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((rows, samples)) * rng.choice([0.01, 1, 30], (rows, 1))
     return np.round(values * levels) / levels if levels else values
@@ -87,7 +87,7 @@ def test_hints_do_not_matter_when_the_edge_wanders():
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("style", ["ones", "fold", "general"])
 def test_gradients_equal_brute_force_along_a_walk(dtype, loss, scale, style):
-    """Whatever is remembered, left out or summed: all keys sorted by NumPy in float64 choose the same examples."""
+    """Whatever the hints are, sorting all keys in float64 selects the same examples."""
     rng, samples = np.random.default_rng(5), 1500
     Z = rng.standard_normal((samples, 6)).astype(dtype)
     Z[1000:1200] = Z[:200]  # ties
@@ -146,7 +146,7 @@ def test_solutions_equal_those_without_it(monkeypatch, mixture):
         "folds": {"folds": (np.arange(300) % 5 != np.arange(2)[:, None]), "fold_of": np.arange(len(problems)) % 2},
         "weights": {"sample_weight": rng.integers(1, 4, 300)},
     }[mixture]
-    # Few steps: later, a last bit decides which of two nearly equal examples is chosen, and both are right.
+    # Few steps: later, the last bit decides which of two nearly equal examples is selected, and both are right.
     fast = solve(X, y, problems, max_iter=30, tol=0, **options)
     monkeypatch.setattr(compiled, "LIBRARY", None)
     slow = solve(X, y, problems, max_iter=30, tol=0, **options)

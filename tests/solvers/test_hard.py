@@ -1,4 +1,4 @@
-"""Hard input: strange shapes and scales, bad arguments, interrupts, memory. Never a silent NaN."""
+"""Hard input: strange shapes and scales, bad arguments, interrupts, little memory; never a silent NaN."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def test_every_shape(n: int, d: int, settings: dict[str, Any]) -> None:
 
 
 def test_wide_data_beyond_the_eigenbasis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the rank is beyond the limit the columns are the coordinates; the optimum is the same."""
+    """Beyond the limit of the rank, the columns are the coordinates; the optimum is the same."""
     X, y = data(60, 100)
     problems = [Problem(loss, alpha=1.0) for loss in ("logistic", "hinge")]
     expected = solve(X, y, problems, max_iter=5000, tol=1e-5)
@@ -63,7 +63,7 @@ def test_wide_data_beyond_the_eigenbasis(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("closecall.solvers.convex.LARGEST_RANK", 10)
     found = solve(X, y, problems, max_iter=5000, tol=1e-5)
     np.testing.assert_allclose(found.objective, expected.objective, rtol=1e-4)
-    assert (found.objective <= expected.objective * (1 + found.gap + 1e-6)).all()  # unsettled by no more than it says
+    assert (found.objective <= expected.objective * (1 + found.gap + 1e-6)).all()  # above it by no more than the gap
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, np.int64, np.uint8, np.bool_, np.float32])
@@ -80,7 +80,7 @@ def test_every_number_type(dtype: type) -> None:
 
 
 def test_constant_and_repeated_columns_change_nothing() -> None:
-    """A constant column is the intercept's business; two copies of a column share its coefficient."""
+    """The intercept replaces a constant column; two copies of a column share its coefficient."""
     X, y = data()
     plain = solve(X, y, everything(), max_iter=90)
     constant = solve(np.column_stack([X, np.full(len(X), 7.0), np.zeros(len(X))]), y, everything(), max_iter=90)
@@ -94,7 +94,7 @@ def test_constant_and_repeated_columns_change_nothing() -> None:
 
 
 def test_examples_that_are_all_zero() -> None:
-    """Without an intercept no model can tell them apart: every answer is zero, from any start that is penalised."""
+    """Without an intercept no model can separate them: every solution is zero, from any start, if alpha > 0."""
     X, y = np.zeros((80, 3)), data()[1]
     for folds in (None, np.random.default_rng(0).integers(0, 2, (3, 80)).astype(float)):
         fold_of = None if folds is None else np.arange(len(everything())) % 3
@@ -110,8 +110,8 @@ def test_features_over_sixteen_orders_of_magnitude(dtype: type) -> None:
     wide = (X * scales).astype(dtype)
     alphas = (1e-3, 10.0, 0.0)
     check(solve(wide, y, everything(alphas=alphas), max_iter=200), len(y))
-    # A column 1e12 times smaller than another cannot pay for its coefficient, and at alpha = 0 is beyond double
-    # precision: with or without it, the optimum is the same or better.
+    # A column 1e12 times smaller than another is not worth the penalty of its coefficient, and at alpha = 0 it is below
+    # double precision: with or without it, the optimum is the same or better.
     problems = [Problem("logistic", alpha=alpha) for alpha in alphas]
     every, visible = (solve(wide[:, some], y, problems, tol=1e-5).objective for some in (scales > 0, scales > 1e-5))
     np.testing.assert_allclose(every[:2], visible[:2], rtol=1e-3)
@@ -119,7 +119,7 @@ def test_features_over_sixteen_orders_of_magnitude(dtype: type) -> None:
 
 
 def test_separable_data_without_penalty() -> None:
-    """There is no finite optimum; there must be finite parameters that separate."""
+    """There is no finite optimum, but the parameters must be finite and separate the classes."""
     X, y = data(50, 3)
     X[:, 0] = y * (1 + np.abs(X[:, 0]))
     found = solve(X, y, everything(alphas=(0.0,)), max_iter=300)
@@ -230,7 +230,7 @@ def test_a_callback_interrupts(threads: int, phase: str) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_control_c_interrupts(threads: int) -> None:
-    """In a process of its own, interrupted when the solver has begun to step, as a terminal would do it."""
+    """In a separate process that is interrupted, as from a terminal, once the solver takes steps."""
     code = f"""
         import numpy as np
         from closecall import Problem
@@ -262,7 +262,7 @@ def test_control_c_interrupts(threads: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from Linux's /proc")
 def test_sparse_data_are_never_densified() -> None:
-    """4,000 x 20,000 with 0.1 %: dense it would take 640 MB; the whole process stays under 300."""
+    """4,000 x 20,000 with 0.1 % of the entries: dense they would take 640 MB; the whole process stays below 300."""
     code = r"""
         import re, numpy as np
         from scipy import sparse
@@ -285,7 +285,7 @@ def test_sparse_data_are_never_densified() -> None:
 
 @pytest.mark.parametrize("size", [10.0, 300.0, 1e4])
 def test_a_start_far_away_where_no_loss_is_curved(size: float) -> None:
-    """Fewer rows than columns and every margin in the hundreds: a Newton step has nothing but the penalty to go by."""
+    """With fewer rows than columns and margins in the hundreds, a Newton step has only the curvature of the penalty."""
     for seed in range(6):
         rng = np.random.default_rng(seed)
         X, y = rng.standard_normal((8, 20)), np.where(np.arange(8) % 2, 1.0, -1.0)
@@ -299,7 +299,7 @@ def test_a_start_far_away_where_no_loss_is_curved(size: float) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("name", "k"), [("atk", 5), ("atk", 20), ("maximal", None)])
 def test_a_few_outliers_do_not_throw_steps_ever_further(name: str, k: int | None, dtype: Any) -> None:
-    """The squared hinge's slope has no bound, and k outliers carry more of the Gram matrix than k others."""
+    """The slope of the squared hinge is unbounded, and k outliers carry a large share of the Gram matrix."""
     X, y = data(1000, 5)
     X[:10] *= 30
     problem = Problem("squared_hinge", name, k=k, alpha=1.0)
@@ -310,7 +310,7 @@ def test_a_few_outliers_do_not_throw_steps_ever_further(name: str, k: int | None
 
 
 def largest(loss: str, margins: np.ndarray, k: float, m: float) -> float:
-    """The sum of the largest losses up to k but for the m first, by sorting."""
+    """The sum of the losses ranked m + 1 to k, by sorting."""
     values = {"hinge": lambda v: np.maximum(1 - v, 0), "ramp": lambda v: np.clip(1 - v, 0, 2)}[loss](margins)
     taken = np.sort(values)[::-1]
     shares = np.diff(np.minimum(np.arange(len(taken) + 1), k)) - np.diff(np.minimum(np.arange(len(taken) + 1), m))
@@ -339,4 +339,4 @@ def test_no_answer_is_worse_than_the_average_or_zero(loss: str, name: str, k: fl
 
         limit = min(objective(plain), (k - m) * n if name == "atk" else np.inf)
         ratios.append(round(objective(found) / limit, 4))
-    assert max(ratios) < 1.02  # a sparse average may itself end a hundredth too high, and says so
+    assert max(ratios) < 1.02  # a sparse average may itself end one percent too high, and reports it

@@ -1,4 +1,4 @@
-"""The fast selection against the plain one: ties, masses, folds, both float types."""
+"""The fast selection against the plain one, with ties, masses, folds and both float types."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ KINDS = ["ones", "fold", "whole", "fractional"]
 
 @st.composite
 def selections(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, Mass, np.ndarray]:
-    """Keys (problems, samples) with ties, positive k (problems,), masses; drawn so that every path is taken."""
+    """Draw keys (problems, samples) with ties, positive k (problems,) and masses for every path."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows, samples = draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 7, 30, 700]))
     levels = draw(st.sampled_from([1, 3, 1000]))
@@ -51,7 +51,7 @@ def test_top_weights_are_the_aggregate_top(case: tuple[np.ndarray, np.ndarray, M
     keys, k, mass, values = case
     expected = AGGREGATES["top"].weigh(-keys.astype(float), values, np.nan, k, np.zeros(1))
     found = kernels._top_weights(keys.copy(), k, mass)
-    # In float32 the unit of weight is a difference of sums of up to a thousand masses.
+    # In float32 the unit of weight is the difference between sums of up to a thousand masses.
     np.testing.assert_allclose(found, expected, atol=2e-4 if keys.dtype == np.float32 else 1e-9)
 
 
@@ -85,7 +85,7 @@ def test_slopes_stand_extreme_margins(loss: str, dtype: type) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PULLS)
 def test_pulls_are_the_aggregates_gradients(name: str, kind: str, samples: int, dtype: type) -> None:
-    """Gathered or not, sorted or partitioned: sum of weights * slope * rows."""
+    """Gathered or not, sorted or partitioned, a gradient is the sum of weights * slopes * rows."""
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(samples, 3)), np.where(rng.random(samples) < 0.5, 1.0, -1.0)
     values = {"ones": np.ones(samples), "fold": (np.arange(samples) % 3 > 0).astype(float)}.get(

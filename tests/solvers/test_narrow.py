@@ -1,4 +1,4 @@
-"""What settles, against SciPy's minimisers, linear programs and liblinear, which know nothing of ramps."""
+"""Certified solutions against SciPy's minimisers, linear programs and liblinear, none of which use ramps."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def fitted(X: np.ndarray, y: np.ndarray, mass: np.ndarray, item: Problem, **how:
 
 
 def lowest(X: np.ndarray, y: np.ndarray, mass: np.ndarray, item: Problem, k: float) -> float:
-    """The least sum of the k largest losses that SciPy finds: ``min over t of k t + sum mass * max(loss - t, 0)``."""
+    """SciPy's minimum of the sum of the k largest losses, ``min over t of k t + sum mass * max(loss - t, 0)``."""
     d, loss = X.shape[1], LOSSES[item.loss]
     z, best = np.append(np.zeros(d + 1), loss.threshold), np.inf
     for soft in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5):
@@ -73,7 +73,7 @@ def test_the_largest_losses_settle_at_their_minimum(seed: int) -> None:
 
 
 def reachable(keys: np.ndarray, mass: np.ndarray, k: float, moved: float) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest weight of each example if every key may change by ``moved``: k smallest keys."""
+    """The least and largest weight of each example in the k smallest keys if every key may change by ``moved``."""
     surely = np.array([mass[keys + moved < key - moved].sum() for key in keys])
     perhaps = np.array([mass[keys - moved < key + moved].sum() for key in keys]) - mass
     return np.clip(k - perhaps, 0, mass), np.clip(k - surely, 0, mass)
@@ -83,9 +83,9 @@ def reachable(keys: np.ndarray, mass: np.ndarray, k: float, moved: float) -> tup
 @pytest.mark.parametrize("name", ["close", "close_decay", "trimmed", "ranked_range"])
 @pytest.mark.parametrize("seed", range(6))
 def test_what_settles_has_shares_that_make_the_gradient_zero(name: str, seed: int, far: bool) -> None:
-    """A linear program finds them, among all weights that the losses could have if none moved by more than the tol.
+    """A linear program finds such shares among all weights that are possible if no loss changes by more than the tol.
 
-    The tol is a share of the objective where it settled, however much higher that was where the run ended.
+    The tol is relative to the certified objective, even if the run ended at a much higher one.
     """
     X, y, mass, rng = draw(seed + 50)
     takes, total, d = AGGREGATES[name].takes, float(mass.sum()), X.shape[1]
@@ -93,7 +93,7 @@ def test_what_settles_has_shares_that_make_the_gradient_zero(name: str, seed: in
                    0.1 if "m" in takes else None)  # fmt: skip
     found = fitted(X, y, mass, item, **({"init": (-30 * np.ones(d), 0.0), "max_iter": 1} if far else {}))
     if not found.converged[0]:
-        pytest.skip("this one does not settle")
+        pytest.skip("this problem is not certified")
     loss = LOSSES["logistic"]
     margins = y * (X @ found.coef[0] + found.intercept[0])
     losses, pulls = loss.value(margins), -loss.slope(margins)
@@ -120,7 +120,7 @@ def test_what_settles_has_shares_that_make_the_gradient_zero(name: str, seed: in
 
 
 def test_most_of_them_settle() -> None:
-    """So that the test above does not pass by skipping."""
+    """Otherwise the test above could pass by skipping."""
     settled = [
         fitted(*draw(seed)[:3], Problem("logistic", name, 0.5, 1.0)).converged[0]
         for seed in range(50, 56) for name in ("close", "close_decay")
@@ -129,7 +129,7 @@ def test_most_of_them_settle() -> None:
 
 
 def test_close_does_not_settle_at_zero() -> None:
-    """At w = 0 every loss is T and all tie: stationary, and of no use."""
+    """At w = 0 every loss is T and all tie: a stationary point, but useless."""
     X, y, mass, _ = draw(1)
     for alpha in (1.0, 30.0):
         item = Problem("hinge", "close", 0.3, alpha)
@@ -155,7 +155,7 @@ def test_crammer_and_singers_machine_is_liblinears() -> None:
 @pytest.mark.parametrize("loss", ["ramp", "logistic", "hinge"])
 @pytest.mark.parametrize("aggregate", ["top", "trimmed", "atk", "ranked_range"])
 def test_settling_never_ends_higher(loss: str, aggregate: str) -> None:
-    """Far out the ramp is flat, and w = 0 is stationary for many: what is certified must not be worse than the run."""
+    """The ramp loss is flat at large margins, and w = 0 is often stationary: a certificate must not make it worse."""
     for seed in range(4):
         X, y = make_classification(120, 4, n_informative=3, n_redundant=0, random_state=seed)
         y = np.where(y > 0, 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""`average` reaches the proven optimum for every alpha, and never goes uphill on the way."""
+"""`average` reaches the proven optimum for every alpha, and its objective never increases on the way."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +44,7 @@ def hinge_bound(X: np.ndarray, y: np.ndarray, coef: np.ndarray, alpha: float, pe
     if dual is None:
         return -np.inf
     a = np.clip(dual, 0, 1)
-    if not penalized:  # shrink the heavier class until the intercept's equation holds
+    if not penalized:  # reduce the heavier class until the equation of the intercept holds
         sides = a[y > 0].sum(), a[y < 0].sum()
         a = a * np.where(y > 0, min(sides) / sides[0], min(sides) / sides[1])
     pull = Z.T @ (a * y)
@@ -82,7 +82,7 @@ def test_average_is_optimal(name: str, shared_data: Path) -> None:
 
 @pytest.mark.parametrize("penalized", [False, True])
 def test_the_hinge_bound_is_a_bound(penalized: bool) -> None:
-    """At a point that is not optimal the bound stays below the optimum: it proves, it does not echo."""
+    """At a point that is not optimal, the bound stays below the optimum."""
     X, y = load("monk3")
     found = solve(X, y, [Problem("hinge", alpha=1.0)], penalize_intercept=penalized, tol=1e-5)
     coef = np.append(found.coef[0], found.intercept[0]) if penalized else found.coef[0]
@@ -102,7 +102,7 @@ def crowd(seed: int, n: int = 120, d: int = 5) -> tuple[np.ndarray, np.ndarray, 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("way", [second_order, quasi_newton])
 def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: type, loss: str) -> None:
-    """More passes never end at a higher objective (to rounding), and the last is the other way's optimum."""
+    """More passes never end at a higher objective (up to rounding), and both methods reach the same optimum."""
     X, y, mass = crowd(0)
     design = make_design(X, y, mass[None], fit_intercept=True, penalize=False, dtype=dtype)
     alpha = np.array([1e-3, 1.0, 100.0])
@@ -125,7 +125,7 @@ def test_the_convex_phase_never_goes_uphill(way: Callable[..., Found], dtype: ty
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("alphas", [ALPHAS[3:8], ALPHAS])
 def test_folds_that_step_together_end_where_each_would_alone(seed: int, alphas: np.ndarray) -> None:
-    """Weighted folds of one small set, with and without a row going ahead; scikit-learn sees a fold's rows only."""
+    """Weighted folds of one small set, with and without a pilot; scikit-learn only gets the rows of a fold."""
     X, y, mass = crowd(seed, n=90 + 10 * seed)
     folds = np.random.default_rng(seed).integers(0, 4, len(y)) != np.arange(4)[:, None]
     problems = [Problem(alpha=float(alpha)) for alpha in alphas for _ in folds]
@@ -164,7 +164,7 @@ def test_other_convex_losses_reach_a_stationary_point(loss: str) -> None:
 
 @pytest.mark.parametrize(("alpha", "steps"), [(1.0, 150), (100.0, 60)])
 def test_columns_that_go_together_do_not_slow_the_average(alpha: float, steps: int) -> None:
-    """Counts of words are all positive: a diagonal that bounds their Gram matrix is far above most of it."""
+    """Word counts are positive: a diagonal that bounds their Gram matrix is much too large for most directions."""
     rng = np.random.default_rng(3)
     words = np.minimum(rng.pareto(0.7, size=(1500, 100)) * 20, 2999).astype(int)
     X = sparse.csr_matrix((np.full(words.size, 0.1), (np.repeat(np.arange(1500), 100), words.ravel())), (1500, 3000))

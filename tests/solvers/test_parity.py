@@ -21,7 +21,7 @@ N, D, STEPS = 90, 4, 60
 
 @cache
 def data(n: int = N, d: int = D, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Correlated features, a noisy boundary off the centre."""
+    """Correlated features and a noisy boundary that is not through the origin."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d))
     return X, np.where(X @ rng.normal(size=d) + rng.normal(size=n) > 0.3, 1.0, -1.0)
@@ -48,14 +48,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def same(found: Solutions, expected: Solutions, rtol: float = 1e-6) -> None:
-    """Equal solutions: objectives to ``rtol``, the same 0-1 errors, the same steps."""
+    """Assert equal solutions: objectives up to ``rtol``, the same 0-1 errors and the same steps."""
     np.testing.assert_allclose(found.objective, expected.objective, rtol=rtol, atol=1e-9)
     np.testing.assert_allclose(found.errors, expected.errors, atol=1e-9)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_parity_with_the_reference(setting: str) -> None:
-    """Objectives within 0.1 %, errors within one example, the same steps; but see the next test for hinge decay."""
+    """Objectives within 0.1 %, errors within one example, the same steps; the next test covers hinge decay."""
     X, y = data()
     losses = LOSSES if setting in ("plain", "whole weights") else ("logistic", "hinge", "ramp")
     alphas = (0.1, 10.0) if setting == "plain" else (1.0,)
@@ -65,7 +65,9 @@ def test_parity_with_the_reference(setting: str) -> None:
     found = solve(X, y, problems, max_iter=STEPS, **SETTINGS[setting])
     for row, item in enumerate(problems):
         slow = solve_one(X, y, item, max_iter=STEPS, **SETTINGS[setting])
-        if item.aggregate == "average" and LOSSES[item.loss].convex:  # L-BFGS against L-BFGS: the optimum counts
+        if (
+            item.aggregate == "average" and LOSSES[item.loss].convex
+        ):  # two different minimisers: only the optimum is comparable
             assert found.objective[row] <= slow.objective * 1.001, item
         else:
             assert found.objective[row] == pytest.approx(slow.objective, rel=1e-3, abs=1e-9), item
@@ -75,10 +77,10 @@ def test_parity_with_the_reference(setting: str) -> None:
 
 @pytest.mark.parametrize("setting", ["plain", "penalised", "fractional weights"])
 def test_hinge_decay_from_the_same_root(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decay run starts from the hinge's convex root, which a third of 60 passes does not reach to the last digit.
+    """A decay run starts from the average of the hinge, which 20 passes do not solve to the last digit.
 
-    The selection that follows magnifies any difference, so both runs are given one root: where the batched average
-    stood after that third. Then they agree as all others do.
+    The selection magnifies any difference, so both runs start from the batched average after that third. They then
+    agree as all others do.
     """
     X, y = data()
     settings = SETTINGS[setting]
@@ -95,20 +97,20 @@ def test_hinge_decay_from_the_same_root(setting: str, monkeypatch: pytest.Monkey
 
 
 def few(k: Any = 12) -> list[Problem]:
-    """Two losses, every aggregate: enough for the laws."""
+    """Every aggregate with two losses: enough to test the laws."""
     return [
         problem(loss, name, alpha, k) for loss in ("logistic", "hinge") for name in AGGREGATES for alpha in (0.5, 5)
     ]
 
 
 def test_folds_are_solved_as_if_alone() -> None:
-    """Folds of one call share a bound of the Gram matrix, so their paths differ, but not where they lead.
+    """Folds of one call share a bound of the Gram matrix, so their steps differ, but not their solutions.
 
-    Averages agree to 0.01 %; atk and maximal, which zigzag to their minimum, to 2 %.
+    Averages agree to 0.01 %; atk and maximal, which zigzag towards their minimum, to 2 %.
     """
     X, y = data()
     folds = (np.arange(N)[None] % 3 != np.arange(3)[:, None]).astype(float)
-    problems = [item for item in few() if item.aggregate in ("average", "atk", "maximal")]  # convex: one answer
+    problems = [item for item in few() if item.aggregate in ("average", "atk", "maximal")]  # convex: one solution
     together = solve(X, y, problems * 3, folds=folds, fold_of=np.repeat(np.arange(3), len(problems)), max_iter=2000)
     for fold in range(3):
         kept = folds[fold] > 0
@@ -180,7 +182,7 @@ def test_all_of_the_examples_is_the_average() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"penalize_intercept": True}, {"fit_intercept": False}])
 def test_sparse_is_dense(settings: dict[str, Any]) -> None:
-    """CSR steps in other coordinates (scaled columns, no eigenbasis), so convex problems must meet, given the steps."""
+    """CSR uses other coordinates (scaled columns, no eigenbasis), but convex problems have the same solution."""
     rng = np.random.default_rng(7)
     X = sparse.random(150, 20, 0.2, format="csr", random_state=rng)
     y = np.where(X @ rng.normal(size=20) + 0.1 * rng.normal(size=150) > 0, 1.0, -1.0)
@@ -213,7 +215,7 @@ def test_dtype_and_memory_limit_keep_the_answer() -> None:
 
 @pytest.mark.parametrize("fold", [0, 1])
 def test_a_fold_knows_nothing_of_the_labels_it_leaves_out(fold: int) -> None:
-    """Other labels on the rows that a fold leaves out change nothing in it, bit for bit, however early it stops."""
+    """The labels of rows outside a fold do not change a single bit of its solution, however early it stops."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 8)), np.where(np.arange(60) % 2, 1.0, -1.0)
     folds = np.stack([np.arange(60) < 40, np.arange(60) >= 20]).astype(float)

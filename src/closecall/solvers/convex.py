@@ -97,14 +97,14 @@ def _pilot(design: Design, roots: Roots, masses: list[Mass], start: Array, limit
     for loss in filter(_smooth, SECOND_ORDER):
         mine = [np.flatnonzero((np.array(roots.loss) == loss) & (roots.fold == fold)) for fold in np.unique(roots.fold)]
         many = [rows for rows in mine if min(len(rows), limits.passes) >= 8]
-        flocks = [rows for rows in many if not (start[rows] != start[rows[0]]).any()]
-        middle = [rows[np.argsort(roots.alpha[rows])[len(rows) // 2]] for rows in flocks]
+        groups = [rows for rows in many if not (start[rows] != start[rows[0]]).any()]
+        middle = [rows[np.argsort(roots.alpha[rows])[len(rows) // 2]] for rows in groups]
         pilots = Roots([loss] * len(middle), roots.fold[middle], roots.alpha[middle])
         for _, some in _groups(design, pilots, [loss]):
             own = [masses[fold] for fold in pilots.fold[some]]
             ends = second_order(design, loss, own, pilots.alpha[some], start[np.array(middle)[some]], ahead)[0]
             for place, end in zip(some, ends, strict=True):
-                start[flocks[place]] = end
+                start[groups[place]] = end
     return start
 
 
@@ -145,17 +145,14 @@ def _rounded_hinge(negative: Array, shares: Array, width: Array) -> tuple[Array,
     return (moved - width / 2 * slope) * slope, slope, plain, plain - slope * short
 
 
-#: Losses whose kink is rounded and has multipliers.
-ROUNDED = {"hinge": _rounded_hinge}
-
-
 class _State:
     """The running rows of an L-BFGS; every array has the rows first, or second if its name is in ``PAST``."""
 
     PAST = ("steps", "changes", "inverse")  # (10, rows, ...): the memory
 
     def __init__(self, design: Design, loss: str, mass: Mass, alpha: Array, start: Array, limits: Limits) -> None:
-        self.loss, self.mass, self.alpha, self.limits, self.multiplied = loss, mass, alpha, limits, loss in ROUNDED
+        self.loss, self.mass, self.alpha, self.limits = loss, mass, alpha, limits
+        self.multiplied = loss in SECOND_ORDER and not _smooth(loss)
         if self.multiplied and sparse.issparse(design.signed):  # slopes at kinks need more digits than float32 has
             design = replace(design, signed=design.signed.astype(np.float64))
         self.design, rows, curvature = design, len(start), get_loss(loss).curvature
@@ -196,7 +193,7 @@ class _State:
         for part in self._blocks(len(C)):
             negative = self.design.negative_margins(C[part])
             if self.multiplied:
-                values, pull, *plain = ROUNDED[self.loss](negative, shares[part], width[part])
+                values, pull, *plain = _rounded_hinge(negative, shares[part], width[part])
             else:
                 known = get_loss(self.loss)
                 values = logistic_losses(negative)[1] if known.likelihood else known.value(-negative)
@@ -253,9 +250,9 @@ class _State:
         enough = 0.01 * self.limits.tol * self.lowest
         ready = np.flatnonzero((extra <= 0.5 * np.maximum(self.slack, enough)) | (self.calm >= 2))
         for rows in (ready[part] for part in self._blocks(len(ready))):
-            slopes = ROUNDED[self.loss](self.design.negative_margins(self.C[rows]), self.shares[rows], self.width[rows])
-            found = hinge_bounds(self.design.signed, weights, penalty[rows], slopes[1] * weights)
-            self.shares[rows], self.bound[rows] = slopes[1], np.maximum(found, self.bound[rows])
+            slopes = _rounded_hinge(self.design.negative_margins(self.C[rows]), self.shares[rows], self.width[rows])[1]
+            found = hinge_bounds(self.design.signed, weights, penalty[rows], slopes * weights)
+            self.shares[rows], self.bound[rows] = slopes, np.maximum(found, self.bound[rows])
         gap = self.lowest - self.bound
         if ready.size:
             self.width[ready] = np.maximum(0.25 * self.width[ready], WIDTH)

@@ -22,7 +22,7 @@
 #define EXPORT
 #endif
 
-/* exp(x) = 2^n exp(r) with |r| <= log(2) / 2: the Taylor polynomial to the type's precision, with n added to the exponent.
+/* exp(x) = 2^n exp(r) with |r| <= log(2) / 2: a Taylor polynomial to the type's precision, with n added to the exponent.
  * Adding 1.5 * 2^mantissa rounds to a whole number and leaves it in the low bits. Unlike libm's, it vectorises. */
 INLINE float exp_f32(float x) {
     x = x < -87.0f ? -87.0f : x;

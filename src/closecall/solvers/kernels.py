@@ -125,14 +125,7 @@ def _edges(keys: Array, places: Array) -> tuple[Array, Array]:
 
 def _weighted_edges(keys: Array, mass: Array, k: Array) -> Array:
     """The key at which the cumulative mass reaches k, in each row."""
-    if keys.dtype == np.float32:  # sort (order-preserving integer of the key, index) packed into one word: SIMD
-        bits = keys.view(np.int32)
-        packed = (bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))).astype(np.int64) << 32
-        packed |= np.arange(keys.shape[1])
-        packed.sort(axis=1)
-        order = packed & 0xFFFFFFFF
-    else:
-        order = np.argsort(keys, axis=1)
+    order = np.argsort(keys, axis=1)
     cumulative = np.cumsum(mass[order], axis=1, dtype=np.float64)
     places = np.minimum((cumulative < (k * (1 - 1e-12))[:, None]).sum(axis=1), keys.shape[1] - 1)
     rows = np.arange(len(keys))

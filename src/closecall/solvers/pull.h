@@ -131,8 +131,8 @@ INLINE void NAME(sum)(const REAL *design, int64_t rank, const REAL *pulls, const
         for (int64_t j = 0; j < rank; j++) gradient[j] += pulls[i] * design[places[i] * rank + j];
 }
 
-/* Turn minus margins (rows x n) into gradients. Row i trains on fold folds[i]. For each fold, totals has its mass; factors
- * has NULL (all ones) or n masses as REAL; masses has NULL (zeros and ones) or n masses as double. scratch: 4 n REAL;
+/* Turn minus margins (rows x n) into gradients. Row i trains on fold folds[i]. For each fold, totals has its mass;
+ * factors has NULL (all ones) or n masses as REAL; masses has NULL (zeros and ones) or n as double. scratch: 4 n REAL;
  * room_mass: 2 n doubles if any masses are given; hints: rows x 3. If at most an eighth of the examples pull, and the
  * design (n x rank) is given, the gradient of the row is summed here. The pulls of the other rows are left to a product:
  * they move to the front of values, and `left` has their rows. Returns the number of these rows. */

@@ -75,7 +75,7 @@ def prepare(X: Any, y: Array, masses: Array, *, fit_intercept: bool, penalize_in
 
 @contextlib.contextmanager
 def _finite_results() -> Iterator[None]:
-    """Ignore overflow, which the caller finds in the results, and report what LAPACK refuses in the same way."""
+    """Ignore overflow, for which the caller checks the results, and turn errors of LAPACK into the same error."""
     with np.errstate(all="ignore"):
         try:
             yield
@@ -186,8 +186,7 @@ class _Batch:
         self.design, self.masses = self.prepared.design, self.prepared.masses
         bytes_per_row = self.design.samples * self.design.signed.dtype.itemsize
         # NumPy keeps about six arrays of a block's shape, which should stay in cache (equally fast from 0.3 to 2 MB).
-        # The compiled kernel keeps one, and products with more rows are faster (4.3 ns an element for 5 rows, 1.3 for
-        # 110).
+        # The compiled kernel keeps one, and products with more rows are faster (5 rows: 4.3 ns an element, 110: 1.3).
         limit = self.memory_limit // self.threads
         self.block_rows = max(1, min(1 << 19, limit // 6) // bytes_per_row)
         self.wide_rows = max(1, min(1 << 23, limit // 2) // bytes_per_row)
@@ -216,8 +215,8 @@ class _Batch:
 
     def _rows(self, keys: list[tuple[Any, ...]]) -> Rows:
         fold, loss, name, k, m, alpha, _ = zip(*keys, strict=True)
-        planted = [get_aggregate(a).decays and get_loss(item).convex for a, item in zip(name, loss, strict=True)]
-        first = np.where(planted, last_convex_step(self.steps) + 1, 1)
+        decaying = [get_aggregate(a).decays and get_loss(item).convex for a, item in zip(name, loss, strict=True)]
+        first = np.where(decaying, last_convex_step(self.steps) + 1, 1)
         return Rows(np.array(loss), np.array(name), np.array(fold), np.array(k), np.array(m), np.array(alpha), first)
 
     def _grow_roots(self, rows: Rows, start: Array, C: Array, used: Array, bounds: Array) -> None:

@@ -1,4 +1,4 @@
-"""closecall for PyTorch: reducers for any training loop, and the paper's network (extra ``torch``)."""
+"""closecall for PyTorch (extra ``torch``): reducers for any training loop, and the paper's network."""
 
 try:
     import torch  # noqa: F401

@@ -1,4 +1,4 @@
-"""The base of all reducers: a module that stores the settings of the functions and its schedules."""
+"""The base class of all reducers: a module that stores the settings of a reduction and its schedules."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from closecall.aggregates import Count, get_aggregate
 
 from . import functional
 from .plan import Batch, Plan
-from .quick import limited
-from .schedule import between
 
 
 class Reducer(nn.Module):  # type: ignore[misc]
-    """The base of all reducers: per-example losses of any shape -> one number.
+    """The base class of all reducers, which turn per-example losses of any shape into one number.
 
     Parameters
     ----------
     k, m : int, float or None
         Counts of examples in a batch, fractions of it, or None (all for ``k``, none for ``m``), if the reducer uses
-        them. If a batch has fewer, all of it is used.
+        them. A smaller batch is used in full.
     dim, nonfinite, reduction, group
-        As in :func:`closecall.nn.functional.aggregate`: where examples compete, what happens to losses that are not
-        finite, mean, sum or weighted losses, and the processes whose joint batch is selected from.
+        As in :func:`closecall.nn.functional.aggregate`: the dimensions along which examples compete, how to treat
+        losses that are not finite, whether to return the mean, the sum or the weighted losses, and the processes that
+        share a batch.
 
     Attributes
     ----------
     last_k : float or tensor
         The weight selected in the last call, for logging.
     last_threshold : float or tensor
-        The loss (close-k: the closeness) at which the selection ended; one per row if there are several.
+        The loss (for close-k the closeness) at which the selection ended; one value per row if there are several.
     """
 
     aggregate: ClassVar[str]
-    #: Settings beyond those of every reducer and their defaults, named as in :class:`closecall.nn.plan.Plan`.
+    #: Additional settings and their defaults, named as in :class:`closecall.nn.plan.Plan`.
     more: ClassVar[dict[str, Any]] = {}
     remaining: Tensor
 
@@ -61,14 +60,14 @@ class Reducer(nn.Module):  # type: ignore[misc]
             if given is not None and name not in self.takes:
                 raise TypeError(f"{type(self).__name__} takes no {name}, but {name}={given!r} was given")
         self.k, self.m, self.dim, self.nonfinite, self.reduction, self.group = k, m, dim, nonfinite, reduction, group
-        # What remains of the schedules of k and m; their positions are saved, this follows from them.
+        # The remaining fractions of the schedules of k and m; they follow from the positions, which are saved.
         self.register_buffer("remaining", torch.tensor([[0, 1], [0, 1]]), persistent=False)
         self.schedules: dict[str, Any] = {}
         self._resumed: dict[str, int] = {}
         self._last: tuple[Any, Any] = (None, None)
         if "m" in self.takes:
             get_aggregate(self.aggregate).counts(k, m, 2**60)
-        self.plan().check()  # settings that fit no batch fail here, not in the first one
+        self.plan().check()  # settings that suit no batch fail here, not in the first batch
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -81,37 +80,21 @@ class Reducer(nn.Module):  # type: ignore[misc]
         return bool(self.schedules)
 
     def plan(self) -> Plan:
-        """The settings as one object."""
-        starts: tuple[Count, Count] = (None, 0)
+        """Return the settings as one object."""
+        settings = {name: getattr(self, name) for name in self.more}
         if self.schedules:
             k, m = (self.schedules[name].start if name in self.schedules else None for name in ("k", "m"))
-            starts = (k, 0 if m is None else m)
-        more = {name: getattr(self, name) for name in self.more}
-        return Plan(
-            self.aggregate,
-            self.k,
-            self.m,
-            dim=self.dim,
-            nonfinite=self.nonfinite,
-            reduction=self.reduction,
-            group=self.group,
-            remaining=self.remaining if self.schedules else None,
-            starts=starts,
-            **more,
-        )
+            settings |= {"remaining": self.remaining, "starts": (k, 0 if m is None else m)}
+        common = {"dim": self.dim, "nonfinite": self.nonfinite, "reduction": self.reduction, "group": self.group}
+        return Plan(self.aggregate, self.k, self.m, **common, **settings)
 
     def resolve(self, total: float) -> tuple[float, float]:
-        """The final k and m in a batch of ``total`` examples (or total sample weight)."""
-        k = limited(self.k, total, 1) if "k" in self.takes else float(total)
-        return k, limited(0 if self.m is None else self.m, total, 0) if "m" in self.takes else 0.0
+        """Return the final k and m in a batch of ``total`` examples (or total sample weight)."""
+        return self.plan()._replace(remaining=None).counts(total)
 
     def counts(self, total: float) -> tuple[float, float]:
-        """The k and m of the next call in a batch of ``total`` examples, according to the schedules."""
-        plan, ends = self.plan(), self.resolve(total)
-        starts = (limited(plan.starts[0], total, 1), limited(plan.starts[1], total, 0))
-        ways = zip(starts, ends, self.remaining.tolist(), strict=True)
-        k, m = (between(start, end, *remaining) for start, end, remaining in ways)
-        return k, m
+        """Return k and m of the next call in a batch of ``total`` examples, according to the schedules."""
+        return self.plan().counts(total)
 
     def forward(
         self,
@@ -124,22 +107,22 @@ class Reducer(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """Reduce losses.
 
-        The sample weights ``mass``, the distances from the boundary ``closeness``, the boolean ``mask`` and, for
-        weighted losses, the ``divisor`` (what each counts in the mean) have the shape of the losses.
+        All arguments have the shape of the losses: sample weights ``mass``, distances from the boundary ``closeness``,
+        the boolean ``mask`` and, for weighted losses, ``divisor``, the contribution of each loss to the mean's divisor.
         """
         return self.reduce(Batch(losses, mass, closeness, mask, divisor))
 
     def weights(self, losses: Tensor, **given: Any) -> Tensor:
-        """The weights that :meth:`forward` gives to the losses, in their shape, for the same arguments."""
+        """Return the weights that :meth:`forward` gives to the losses, in their shape, for the same arguments."""
         return self.weigh(Batch(losses, **given))
 
-    #: ``(plan, select, rows) -> Chosen`` where a reducer has weights of its own, else the aggregate's.
+    #: ``(plan, select, rows) -> Chosen``, for reducers whose weights are not those of a core aggregate.
     weigher: Any = None
 
     def reduce(self, batch: Batch) -> Tensor:
         """Implements :meth:`forward`; overridden by subclasses."""
         found = functional.reduce(self.plan(), batch, self.weigher)
-        self.__dict__["_last"] = found[1:]  # a module looks closely at every attribute that is set
+        self.__dict__["_last"] = found[1:]  # nn.Module's own __setattr__ is slow
         return found.value
 
     def weigh(self, batch: Batch) -> Tensor:
@@ -153,11 +136,11 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
     @property
     def last_threshold(self) -> Any:
-        """The loss (close-k: the closeness) at which the last selection ended."""
+        """The loss (for close-k the closeness) at which the last selection ended."""
         return _number(self._last[1])
 
     def attach(self, schedule: Any) -> None:
-        """Let a schedule change one of the counts; a position loaded earlier is resumed."""
+        """Let a schedule change one of the counts, from the position in a loaded state if there is one."""
         name = schedule.count
         self.register_buffer(f"{name}_step", torch.zeros((), dtype=torch.int64, device=self.remaining.device))
         self.schedules[name] = schedule
@@ -166,7 +149,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
         for name in ("k", "m"):
             key = f"{prefix}{name}_step"
-            if name not in self.schedules and key in state_dict:  # the schedule may come later
+            if name not in self.schedules and key in state_dict:  # the schedule may be attached later
                 self._resumed[name] = int(state_dict.pop(key))
             elif name in self.schedules and key not in state_dict:  # saved before there was a schedule
                 state_dict[key] = getattr(self, f"{name}_step")
@@ -183,7 +166,7 @@ class Reducer(nn.Module):  # type: ignore[misc]
 
 
 def _number(value: Any) -> Any:
-    # One number as a float; several, or none yet, as they are.
+    # One number becomes a float; None and several numbers are returned unchanged.
     if value is None or isinstance(value, float):
         return value
     value = torch.as_tensor(value)

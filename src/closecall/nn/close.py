@@ -1,4 +1,4 @@
-"""CloseK: the reducer of the close calls, within a batch or among recent examples."""
+"""CloseK: the reducer that selects the close calls, within a batch or among recent examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .selection import NOT_FINITE, Selector, require, weigh
 
 
 class Keys(NamedTuple):
-    """Keys of examples, their masses and their contributions to the mean's divisor, all (1, samples)."""
+    """Keys of examples, their masses and their contributions to the mean's divisor, each (1, samples)."""
 
     keys: Tensor
     mass: Tensor
@@ -28,20 +28,21 @@ class Keys(NamedTuple):
 
 
 class KeyMemory(nn.Module):  # type: ignore[misc]
-    """A ring of the last keys ``abs(l - T)``, their masses and divisors, saved with the state dict.
+    """A ring buffer of the last keys ``abs(l - T)``, their masses and divisors, saved with the state dict.
 
-    Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data, so
-    a batch selects what lies below the k-th place *of the ring*. If the parameters are constant and the ring holds one
-    epoch, this is exactly the full-batch selection; while they change, the older keys lag behind. A ring of 16 to 32
-    batches agreed best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the table). Over a
-    group of processes the ring holds the joint batches and is the same on every process, so any of them may save it.
+    Even a batch of 32 easy examples has a closest ten percent, none of which would be selected from the full data.
+    Therefore a batch selects its keys below the k-th place *of the ring*. If the parameters are constant and the ring
+    holds one epoch, this is exactly the full-batch selection; while the parameters change, older keys lag behind. A
+    ring of 16 to 32 batches agreed best with the full-batch selection in our runs (benchmarks/torch_loss.py prints the
+    table). Over a group of processes the ring holds the joint batches and is the same on every process, so any process
+    may save it.
 
-    Keys are ranked in float32 or better: converting a model to half precision does not change its memory.
+    Keys are ranked in float32 or float64; converting a model to half precision does not change its memory.
 
     Parameters
     ----------
     size : int
-        How many keys it holds. Slots not yet filled have mass zero.
+        The number of keys. Slots that are not yet filled have mass zero.
 
     Examples
     --------
@@ -75,7 +76,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        if f"{prefix}keys" in state_dict:  # what was saved before there were divisors has none but 1
+        if f"{prefix}keys" in state_dict:  # older states have no divisors: all were 1
             state_dict.setdefault(f"{prefix}divisor", torch.ones_like(self.divisor))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
@@ -91,7 +92,7 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
         self.position.copy_((self.position + samples) % size)
 
     def pool(self, new: Keys, remember: bool) -> Keys:
-        """The keys among which a batch is ranked: the ring with the batch inserted, or alongside it."""
+        """Return the keys among which a batch is ranked: the ring, with the batch inserted or appended."""
         ring, samples = Keys(self.keys, self.mass, self.divisor), new.keys.shape[1]
         if not remember:
             return Keys(*(torch.cat(pair, dim=1) for pair in zip(ring, new, strict=True)))
@@ -100,8 +101,8 @@ class KeyMemory(nn.Module):  # type: ignore[misc]
             return ring
         if not torch.compiler.is_compiling():
             warnings.warn(
-                f"a batch of {samples} examples exceeds memory_size={self.keys.shape[1]}: it is ranked by itself "
-                "and the memory has no effect; give a memory_size of 16 to 32 batches, or leave memory=None",
+                f"a batch of {samples} examples exceeds memory_size={self.keys.shape[1]}: it is ranked on its own "
+                "and the memory has no effect; set memory_size to 16 to 32 batches, or use memory=None",
                 stacklevel=2,
             )
         return new
@@ -119,22 +120,22 @@ class CloseK(Reducer):
     k : int, float or None
         How many: a count in each batch, a fraction of it, or None for all.
     threshold : float, optional
-        T, the loss on the decision boundary: ``math.log(2)`` for logistic loss, BCE with logits and two-class
-        cross-entropy, 1 for hinge. Losses alone do not reveal it, so without it pass ``closeness`` to the call, or use
-        :class:`CloseKLoss` on logits, which knows it.
+        T, the loss on the decision boundary: ``math.log(2)`` for the logistic loss, BCE with logits and two-class
+        cross-entropy, 1 for the hinge loss. Losses alone do not reveal it: without it, pass ``closeness`` to the call,
+        or use :class:`CloseKLoss`, which computes it from the logits.
     temperature : float, optional
         Select softly, with this width (:mod:`closecall.nn.soft`).
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`.
     memory : None or "global"
         With ``"global"``, k is a share of the data, not of the batch: a batch is ranked among the last ``memory_size``
-        examples (:class:`KeyMemory`), and the mean divides by the expected weight. A batch is remembered only
-        in training mode with gradients enabled; validation does not change the memory.
+        examples (:class:`KeyMemory`), and the mean divides by the expected weight. A batch is remembered only in
+        training mode with gradients enabled; validation does not change the memory.
     memory_size : int
-        How many examples are remembered, by all processes of a group together; ``data_size`` if that is less. A batch
-        larger than this is ranked on its own, with a warning.
+        Number of examples to remember, by all processes of a group together; at most ``data_size``. A larger batch is
+        ranked on its own, with a warning.
     data_size : int, optional
-        How many examples an epoch has; needed for a count ``k`` with ``memory="global"``.
+        Number of examples in an epoch; required if ``k`` is a count and ``memory="global"``.
 
     Examples
     --------
@@ -163,7 +164,7 @@ class CloseK(Reducer):
         if memory not in (None, "global"):
             raise ValueError(f"memory={memory!r} is not known; choose None or 'global'")
         if memory and isinstance(k, int) and data_size is None:
-            raise ValueError(f"with memory='global' k={k} counts examples of the data; give data_size, or a fraction k")
+            raise ValueError(f"with memory='global' k={k} counts examples of the data; pass data_size, or a fraction k")
         if memory and (self.dim is not None or temperature is not None):
             raise ValueError("memory='global' uses a hard selection among all examples: omit dim and temperature")
         self.data_size = data_size
@@ -174,7 +175,7 @@ class CloseK(Reducer):
         if self.memory is None:
             return super().reduce(batch)
         batch = check_batch(batch, allow_empty=self.group is not None)
-        # What validation shows, in evaluation mode or without gradients, is no part of the data that is trained on.
+        # Validation data, seen in evaluation mode or without gradients, are not part of the training data.
         chosen, expected = self._rank(batch, self.training and torch.is_grad_enabled())
         counted = torch.where(chosen != 0, batch.losses, torch.zeros_like(batch.losses)) * chosen
         if self.reduction == "none":
@@ -183,14 +184,14 @@ class CloseK(Reducer):
         return value / torch.where(expected > 0, expected, 1.0) if self.reduction == "mean" else value
 
     def weigh(self, batch: Batch) -> Tensor:
-        """The weights of a batch; the memory does not change."""
+        """Return the weights of a batch; the memory does not change."""
         if self.memory is None:
             return super().weigh(batch)
         return self._rank(check_batch(batch, allow_empty=self.group is not None), False)[0]
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _rank(self, batch: Batch, remember: bool) -> tuple[Tensor, Tensor]:
-        # Weights of a batch among the remembered keys, in the losses' shape, and the divisor to be expected of it.
+        # The weights of a batch among the remembered keys, in the shape of the losses, and its expected divisor.
         assert self.memory is not None
         plan, layout, start = self.plan(), layout_of(batch.losses.shape, None), 0
         new, poison = self._keys(batch, layout)
@@ -214,7 +215,7 @@ class CloseK(Reducer):
         return layout.from_rows(own).to(dtype), expected.reshape(()).to(dtype)
 
     def _keys(self, batch: Batch, layout: Layout) -> tuple[Keys, Tensor]:
-        # Keys that may enter the memory: those of a bad batch raise, or come in without mass.
+        # Keys that may enter the memory: keys that are not finite raise, or get a mass of zero.
         assert self.memory is not None
         plan = self.plan()
         rows = rows_of(plan, batch, layout)
@@ -225,7 +226,7 @@ class CloseK(Reducer):
         strict = plan.nonfinite == "raise"
         if self.group is None:
             require(torch.isfinite(keys).all() | (not strict), NOT_FINITE)
-        else:  # no process may leave alone
+        else:  # all processes must raise together
             GroupSelector(mass, group=resolve_group(self.group)).check(keys, strict, batch.mask is None)
         good = torch.isfinite(keys)
         poison = torch.ones_like(keys[:, :1]) if rows.poison is None else rows.poison.to(keys.dtype)

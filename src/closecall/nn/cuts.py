@@ -1,35 +1,33 @@
 """Cuts in NumPy: where the smallest keys of a row end, for eager code on the CPU.
 
-``np.partition`` is many times faster than torch's sort, topk and kthvalue there. At usual batch sizes the number of
-calls dominates, and a NumPy call is cheaper than one of torch's.
+``np.partition`` is many times faster there than torch's sort, topk and kthvalue. At the usual batch sizes the number of
+calls dominates the cost, and a NumPy call is cheaper than a torch call.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from closecall._names import Array
 
-EPSILON = float(np.finfo(np.float64).eps)
-
 
 class Taken(NamedTuple):
     """The smallest keys of one row."""
 
-    weights: Array  # (samples,), of the keys' dtype
-    mass: float  # the weights' sum
-    edge: float  # the key at the last place taken; NaN if nothing is
+    weights: Array  # (samples,), in the dtype of the keys
+    mass: float  # the sum of the weights
+    edge: float  # the largest selected key; NaN if nothing is selected
 
 
-def slack(samples: int) -> float:
-    """The factor by which a sum of this many masses may fall short of k through rounding, as in the core."""
-    return 1 - 4 * samples * EPSILON
+def almost(samples: Any, epsilon: float = 2.0**-52) -> Any:
+    """Return the factor by which a sum of this many masses may fall short of k through rounding, as in the core."""
+    return 1 - 4 * samples * epsilon
 
 
 def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float | None = None) -> Taken:
-    """Weights of the smallest keys (samples,), summing to ``wanted`` or to all their mass, if less; ties share.
+    """Select the smallest keys (samples,) up to the mass ``wanted``, or all of them if there is less; ties share.
 
     Examples
     --------
@@ -38,17 +36,17 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float
     """
     if total is None:
         total = keys.size if mass is None else float(mass.sum(dtype=float))
-    if wanted >= total * slack(keys.size):
+    if wanted >= total * almost(keys.size):
         whole = np.ones_like(keys) if mass is None else mass.astype(keys.dtype)
         real = keys if mass is None else keys[mass > 0]
         return Taken(whole, total, float(real.max()) if real.size else np.nan)
     if wanted <= 0:
         return Taken(np.zeros_like(keys), 0.0, np.nan)
     if mass is None:
-        place = max(int(np.ceil(wanted * slack(keys.size))) - 1, 0)
+        place = max(int(np.ceil(wanted * almost(keys.size))) - 1, 0)
         edge = np.partition(keys, place)[place]
     else:
-        edge = _weighted_edges(keys[None], mass[None], np.array([[wanted * slack(keys.size)]]))[0, 0]
+        edge = _weighted_edges(keys[None], mass[None], np.array([[wanted * almost(keys.size)]]))[0, 0]
     weights = (keys < edge).astype(keys.dtype) if mass is None else (mass * (keys < edge)).astype(keys.dtype)
     tied = keys == edge
     theirs = 1.0 if mass is None else mass[tied]
@@ -59,9 +57,9 @@ def take_row(keys: Array, wanted: float, mass: Array | None = None, total: float
 
 
 def cut_rows(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Array, Array]:
-    """The cut of rows of keys and masses (rows, samples) at the masses wanted (rows, 1), all three (rows, 1).
+    """Return the cuts of keys and masses (rows, samples) at the masses ``wanted`` (rows, 1), as arrays (rows, 1).
 
-    These are the key at the k-th place, the mass below it and the mass tied with it.
+    A cut consists of the key at the k-th place, the mass below it and the mass tied with it.
     """
     edge = _edges(keys, wanted) if mass is None else _weighted_edges(keys, mass, wanted)
     parts = keys < edge, keys == edge
@@ -76,7 +74,7 @@ def cut_rows(keys: Array, mass: Array | None, wanted: Array) -> tuple[Array, Arr
 def _edges(keys: Array, wanted: Array) -> Array:
     place = np.clip(np.ceil(wanted[:, 0]) - 1, 0, keys.shape[1] - 1).astype(np.intp)
     edge = np.empty((len(keys), 1), dtype=keys.dtype)
-    for where in set(place.tolist()):  # rows of a grid share few different k
+    for where in set(place.tolist()):  # the rows of a grid have few distinct k
         chosen = place == where
         some = keys if chosen.all() else keys[chosen]
         edge[chosen, 0] = np.partition(some, where, axis=1)[:, where]
@@ -86,7 +84,7 @@ def _edges(keys: Array, wanted: Array) -> Array:
 def _weighted_edges(keys: Array, mass: Array, wanted: Array) -> Array:
     order = np.argsort(keys, axis=1)
     cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1, dtype=wanted.dtype)
-    # Past the end (rounding, or more wanted than there is) the k-th place is the last key that has mass.
+    # Past the end (by rounding, or if more is wanted than there is) the k-th place is the last key with mass.
     reach = np.minimum(wanted, cumulative[:, -1:])
     place = (cumulative < reach).sum(axis=1, keepdims=True)
     return np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)

@@ -1,17 +1,17 @@
 """Selection over the joint batch of all processes, without gathering the losses.
 
-The k-th key is found digit by digit: the bits of a key, arranged to sort like the original floats, are cut into digits
-of 11 bits, three for float32 and six for float64. For each digit every process counts the mass of its keys under each
-value, ``all_reduce`` adds the counts up, and the value in which the k-th place falls is kept: a bisection with 2048
-branches and 16 kB per round and row, whatever the batch size. Counts are exact, and so is the cut.
+The k-th key is found digit by digit. The bits of a key, arranged to sort like the original floats, are cut into digits
+of 11 bits, three for float32 and six for float64. For each digit every process sums the mass of its keys by value,
+``all_reduce`` adds up the sums, and the value that contains the k-th place is kept: a bisection with 2048 branches and
+16 kB per round and row, whatever the batch size. Counts are exact, and so is the cut.
 
-**Gradients.** DistributedDataParallel averages the gradients of W processes. The loss returned on each process has the
-value of the joint batch and W times the gradient of that process's part, which makes the average the gradient of the
-joint batch. (If you sum gradients instead of averaging them, divide by W.)
+**Gradients.** DistributedDataParallel averages the gradients of W processes. The loss on each process has the value of
+the joint batch and W times the gradient of that process's part, so the average is the gradient of the joint batch. (If
+you sum gradients instead of averaging them, divide by W.)
 
 Every process must call the reducer in every step; a process with an empty batch calls it with an empty tensor. With
-``dim=`` the processes share the rows if dimension 0, the batch, is among those ranked (for example, a selection for
-each class); otherwise each row belongs to one process (a selection for each image) and only the mean is shared.
+``dim=`` the processes share the rows if dimension 0, the batch, is ranked (for example, in a selection for each class);
+otherwise each row belongs to one process (in a selection for each image) and only the mean is shared.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .selection import NOT_FINITE, Cut, Selector, almost, weigh
+from .cuts import almost
+from .selection import BAD_MASS, NEGATIVE_MASS, NOT_FINITE, Cut, Selector
 
 DIGIT = 11
 
 
 def resolve_group(group: Any) -> Any:
-    """Turn ``"world"`` into the default process group; anything else already is a group."""
+    """Turn ``"world"`` into the default process group; anything else must already be a group."""
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError(
             "selection over processes needs torch.distributed: call torch.distributed.init_process_group first, "
@@ -39,7 +40,7 @@ def resolve_group(group: Any) -> Any:
 
 
 def ordered_bits(keys: Tensor) -> Tensor:
-    """Integers that sort like the floats; float32 gives int32, float64 int64.
+    """Convert floats to integers that sort in the same order: float32 to int32, float64 to int64.
 
     Examples
     --------
@@ -54,14 +55,14 @@ def ordered_bits(keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GroupSelector(Selector):
-    """A selector whose rows are spread over the processes of a group; the masses are those of this process's keys."""
+    """A selector whose rows are spread over the processes of a group; ``mass`` belongs to this process's keys."""
 
     group: Any = None
 
     def check(self, losses: Tensor, strict: bool, needs_mass: bool) -> bool:
-        """Whether any loss is infinite; bad values anywhere raise on every process, so none is left waiting.
+        """Return whether any loss is infinite; a bad value on one process raises on all, so none is left waiting.
 
-        On accelerators nothing is read, so nothing raises.
+        On accelerators no value is read and nothing raises.
         """
         mass = torch.ones_like(losses) if self.mass is None else self.mass
         bad = torch.isnan(losses), torch.isinf(losses), ~torch.isfinite(mass), mass < 0
@@ -73,8 +74,8 @@ class GroupSelector(Selector):
         total, nan, infinite_losses, infinite, negative = facts.tolist()
         problems = {
             NOT_FINITE: strict and nan,
-            "sample weights contain NaN or infinite values": infinite,
-            "sample weights contain negative values; weights are masses and must be >= 0": negative,
+            BAD_MASS: infinite,
+            NEGATIVE_MASS: negative,
             "there are no losses with a positive weight on any process": needs_mass and total == 0,
         }
         for message, found in problems.items():
@@ -83,35 +84,31 @@ class GroupSelector(Selector):
         return bool(strict and infinite_losses)
 
     def totals(self, rows: Tensor) -> Tensor:
-        """The mass (rows, 1) of each joint row."""
+        """Return the mass (rows, 1) of each joint row."""
         return self.sums(torch.ones_like(rows) if self.mass is None else self.mass)
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sums (rows, 1) of values (rows, samples) of all processes."""
+        """Return the sums (rows, 1) of the values (rows, samples) of all processes."""
         part = super().sums(values)
         dist.all_reduce(part, group=self.group)
         return part
 
     def highest(self, values: Tensor) -> Tensor:
-        """The largest value (rows, 1) of each joint row."""
+        """Return the largest value (rows, 1) of each joint row."""
         return largest(super().highest(values), self.group)
 
-    def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Weights (rows, samples) of this process's keys among the smallest of the joint rows; ties share."""
-        return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
-
     def everything(self, keys: Tensor) -> Tensor:
-        """All of the mass; :meth:`check` has already checked the values, so no communication is needed."""
+        """Return all of the mass; :meth:`check` has already checked the values, so no communication is needed."""
         return torch.ones_like(keys) if self.mass is None else self.mass
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
-        """The cut of the joint rows at the given masses (rows, 1), the same on every process."""
+        """Return the cut of the joint rows at the masses ``wanted`` (rows, 1), the same on every process."""
         bits = ordered_bits(keys)
         width = left = torch.iinfo(bits.dtype).bits
         mass = torch.ones_like(keys, dtype=wanted.dtype) if self.mass is None else self.mass.to(wanted.dtype)
         samples = torch.full_like(wanted[:1], float(keys.shape[1]))
         dist.all_reduce(samples, group=self.group)
-        target = wanted * almost(samples, wanted.dtype)
+        target = wanted * almost(samples, torch.finfo(wanted.dtype).eps)
         inside, tied = torch.zeros_like(wanted), torch.zeros_like(wanted)
         found = torch.zeros_like(wanted, dtype=torch.int64)
         while left:
@@ -119,11 +116,11 @@ class GroupSelector(Selector):
             left -= size
             digits = (bits >> left).to(torch.int64) & (2**size - 1)
             if first:
-                digits = digits ^ 2 ** (size - 1)  # the sign bit: negative numbers come first
+                digits = digits ^ 2 ** (size - 1)  # the sign bit, inverted because negative numbers come first
             counts = mass.new_zeros(keys.shape[0], 2**size).scatter_add_(1, digits, mass)
             dist.all_reduce(counts, group=self.group)
             cumulative = inside + counts.cumsum(1)
-            # Past the end (all is wanted, or rounding) the last digit that has mass, as in one process.
+            # Past the end (everything is wanted, or rounding) use the last digit that has mass, as in one process.
             reached, ended = cumulative < target, cumulative < cumulative[:, -1:]
             digit = torch.minimum(reached.sum(1, keepdim=True), ended.sum(1, keepdim=True))
             tied = counts.gather(1, digit)
@@ -134,21 +131,21 @@ class GroupSelector(Selector):
 
 
 def _keys_of(found: Tensor, dtype: torch.dtype) -> Tensor:
-    # The floats whose ordered_bits have these digits, the sign bit turned round.
+    # The floats whose ordered_bits have these digits, with the sign bit inverted.
     kind = torch.int32 if dtype == torch.float32 else torch.int64
     bits = found.to(kind) ^ torch.iinfo(kind).min
     return torch.where(bits < 0, bits ^ torch.iinfo(kind).max, bits).view(dtype)
 
 
 def largest(values: Tensor, group: Any) -> Tensor:
-    """The largest of all processes' values, element by element."""
+    """Return the largest value of all processes, element by element."""
     joined = values.clone()
     dist.all_reduce(joined, op=dist.ReduceOp.MAX, group=group)
     return joined
 
 
 def gather(values: Tensor, group: Any) -> tuple[Tensor, int]:
-    """Concatenated values (rows, samples) of all processes of a group, and where this process's samples begin."""
+    """Concatenate the values (rows, samples) of all processes; also return where this process's samples begin."""
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world)]
     dist.all_gather(counts, torch.tensor([values.shape[1]], device=values.device), group=group)
@@ -174,5 +171,5 @@ class _Join(torch.autograd.Function):  # type: ignore[misc]
 
 
 def join(part: Tensor, group: Any) -> Tensor:
-    """The sum over all processes, with W times the gradient of this part (see the note on gradients above)."""
+    """Return the sum over all processes, with W times the gradient of this part (see the note on gradients above)."""
     return _Join.apply(part, group)

@@ -1,4 +1,4 @@
-"""The names of the individual losses on logits, their meanings and their options."""
+"""The individual losses on logits: their names, definitions and options."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from closecall.losses import FOCAL_GAMMA, GCE_Q, get_loss
 
 
 def focal(margins: Tensor, gamma: float = FOCAL_GAMMA) -> Tensor:
-    """The logistic loss times the probability of an error to the power ``gamma``."""
+    """Return the logistic loss times the probability of an error to the power ``gamma``."""
     return torch.exp(gamma * F.logsigmoid(-margins)) * -F.logsigmoid(margins)
 
 
 def generalized_cross_entropy(margins: Tensor, q: float = GCE_Q) -> Tensor:
-    """(1 - p^q) / q, where p is the probability of being right."""
+    """Return (1 - p^q) / q, where p is the probability of being right."""
     return -torch.expm1(q * F.logsigmoid(margins)) / q
 
 
-#: Margins -> losses, for every loss of the core. The relus have the core's slopes at the kinks, which clamp has not.
+#: Margins -> losses, for every loss of the core. At the kinks relu has the same slopes as the core; clamp has not.
 MARGIN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "logistic": lambda margins: -F.logsigmoid(margins),
     "hinge": lambda margins: F.relu(1 - margins),
@@ -39,7 +39,7 @@ MARGIN_LOSSES: dict[str, Callable[..., Tensor]] = {
     "sigmoid": lambda margins: torch.sigmoid(-margins),
     "generalized_cross_entropy": generalized_cross_entropy,
 }
-#: The losses that have a number of their own: its name, and the loss on the boundary, given the number.
+#: Losses with a parameter: its name, and the loss on the boundary as a function of it.
 NUMBERS: dict[str, tuple[str, Callable[[float], float]]] = {
     "focal": ("gamma", lambda gamma: math.log(2) / 2**gamma),
     "generalized_cross_entropy": ("q", lambda q: (1 - 2**-q) / q),
@@ -47,20 +47,20 @@ NUMBERS: dict[str, tuple[str, Callable[[float], float]]] = {
 
 
 class Form(NamedTuple):
-    """The definition behind a name."""
+    """The definition of a named loss."""
 
     margin: str  # the margin loss
     one: bool = True  # whether it takes one logit for each target
-    classes: str | None = "top_two"  # which margin of a logit for each class: "softmax", "top_two" or none
+    classes: str | None = "top_two"  # the margin with a logit for each class: "softmax", "top_two", or not allowed
     native: bool = False  # whether torch has it
     probabilities: bool = False  # whether targets may be probabilities
-    reads_as: str | None = None  # with classes: of the top-two margin, under a name that reads as this loss
-    old: bool = False  # a name that was another's with one logit
+    reads_as: str | None = None  # with classes the name suggests this loss, but means the top-two margin
+    old: bool = False  # a deprecated name
 
 
 TOP_TWO = "top_two_"
-#: Every loss by its name. Names of the core mean one logit; those of them that a reader would take for losses of the
-#: softmax are requested with the margin's name in front if there are classes.
+#: Every loss by name. With a logit for each class, the margin losses whose names suggest a loss of the softmax are
+#: called by the name with the prefix ``top_two_``.
 FORMS: dict[str, Form] = {
     **{name: Form(name) for name in MARGIN_LOSSES},
     **{f"{TOP_TWO}{name}": Form(name, one=False) for name in MARGIN_LOSSES},
@@ -103,7 +103,7 @@ class LossOptions(NamedTuple):
                 raise ValueError(f"{option}={value!r} must lie between {low:g} and {high:g}")
 
     def margin_loss(self, name: str) -> tuple[Callable[[Tensor], Tensor], float]:
-        """The margin loss of that name with its option, and its value on the boundary."""
+        """Return the margin loss with that name, its parameter applied, and its value on the boundary."""
         option, threshold = NUMBERS.get(name, ("", None))
         number = getattr(self, option) if option else None
         if threshold is None or number is None:

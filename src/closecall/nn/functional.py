@@ -1,10 +1,10 @@
-"""Aggregates of per-example losses, as functions: losses of any shape -> one number with a gradient.
+"""Aggregates of per-example losses as functions: losses of any shape -> one number with a gradient.
 
-Each is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, chosen without gradient and held fixed.
-The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape (such as a
-segmentation map) are one batch of examples, or several with ``dim``. Half precision selects, sums and returns float32.
-A count above the size of the batch means all of it. On the CPU a NaN raises under ``torch.compile`` and ``vmap`` too;
-on accelerators, which are never waited for, a NaN loss makes the value NaN.
+The value is ``weights . losses`` with the weights of :mod:`closecall.aggregates`, chosen without gradient and held
+fixed. The paper's constant M does not affect the gradient and is left out of the value. Losses of any shape (such as a
+segmentation map) are one batch of examples, or several with ``dim``. Losses in half precision are converted to float32.
+A count above the size of the batch means the whole batch. On the CPU a NaN loss raises, under ``torch.compile`` and
+``vmap`` too; on accelerators, where checking would wait for the device, it makes the value NaN.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOG2 = math.log(2)
 
 
 def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
-    """Run a plan on a batch along the quickest possible path; shared by reducers and the functions below."""
+    """Reduce a batch by the quickest possible path; shared by reducers and the functions below."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = None
     if weigher is None:
@@ -47,7 +47,7 @@ def reduce(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 
 def weigh(plan: Plan, batch: Batch, weigher: Any = None) -> Tensor:
-    """The weights that a plan gives to the losses of a batch, in their shape."""
+    """Return the weights that a plan gives to the losses of a batch, in their shape."""
     batch = check_batch(batch, allow_empty=plan.group is not None)
     found = weigh_quickly(plan, batch) if weigher is None else None
     if found is not None:
@@ -74,7 +74,7 @@ def aggregate(
     group: Any = None,
     remaining: Tensor | None = None,
 ) -> Tensor:
-    """Aggregate losses by the name of the aggregate; the functions below are this one with their parameters named.
+    """Aggregate losses by the name of the aggregate; the functions below call it with their own parameters.
 
     Parameters
     ----------
@@ -83,32 +83,32 @@ def aggregate(
     losses : tensor of any shape
         One loss for each example.
     k, m : int, float or None
-        Counts of examples, fractions of their mass, or None: all for ``k``, none for ``m``. If a batch has fewer, all
-        of it is used.
+        Counts of examples, fractions of their mass, or None: all for ``k``, none for ``m``. A smaller batch is used in
+        full.
     threshold : float, optional
-        T, the loss on the decision boundary; the close aggregates need it, or ``closeness``. It is log 2 for the
-        logistic loss and two-class cross-entropy, 1 for the hinge loss.
+        T, the loss on the decision boundary; the close aggregates need T or ``closeness``. It is log 2 for the logistic
+        loss and two-class cross-entropy, 1 for the hinge loss.
     closeness : tensor of the losses' shape, optional
-        How far each example is from the boundary, instead of ``abs(losses - threshold)``: for losses without a
+        The distance of each example from the boundary, instead of ``abs(losses - threshold)``: for losses without a
         constant T, such as cross-entropy with more than two classes (:func:`closecall.nn.losses.logit_losses`).
     mass : tensor of the losses' shape, optional
         Sample weights: an example of mass 2 is two examples.
     mask : boolean tensor of the losses' shape, optional
-        Which examples count; the others (ignored pixels, padding) are not ranked, whatever their loss, even NaN. If
-        none are left, the value is 0.
+        Which examples count. The others (ignored pixels, padding) are not ranked and may have any loss, even NaN. If
+        no example is left, the value is 0.
     dim : int or tuple of int, optional
-        The dimensions along which examples compete; there is one selection for each position in the others. Losses
-        (images, height, width) with ``dim=(1, 2)`` are selected image by image. The mean is over everything selected.
+        The dimensions along which examples compete; each position in the other dimensions has a selection of its own.
+        Losses (images, height, width) with ``dim=(1, 2)`` are selected image by image. The mean is over all selections.
     min_loss, min_kept : float; int, float or None
         For ``"atk"``: select the losses above ``min_loss``, at least ``min_kept`` and at most ``k``.
     temperature : float, optional
         Select softly, with this width (:mod:`closecall.nn.soft`).
     nonfinite : {"raise", "propagate", "drop"}
-        How to treat NaN losses and selected infinite ones: raise; propagate them to value and gradient, as GradScaler
-        requires; or treat them as masked. An infinite loss that is not selected does no harm.
+        How to treat NaN losses and selected infinite losses: raise; propagate them to value and gradient, as GradScaler
+        requires; or treat them as masked. An infinite loss that is not selected has no effect.
     reduction : {"mean", "sum", "none"}
         The mean divides by the total weight: k for ``close`` and ``atk``, n for ``average``, 1 for ``top``. ``"none"``
-        returns the weighted losses in their shape; over a group these are the process's own, unscaled.
+        returns the weighted losses in their shape; over a group, those of this process, unscaled.
     group : process group or "world", optional
         Select over the joint batch of these processes (:mod:`closecall.nn.distributed`).
     remaining : tensor (2,), optional
@@ -139,7 +139,7 @@ def weights(
     mask: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
-    """The weights :func:`aggregate` gives to the losses, in their shape and without gradient, for the same settings.
+    """Return the weights that :func:`aggregate` gives to the losses, in their shape and without gradient.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def weights(
 
 
 def average(losses: Tensor, **options: Any) -> Tensor:
-    """Every loss counts: the mean, or the sum, by mass. Options are those of :func:`aggregate`.
+    """Return the mean or the sum of all losses, by mass. Options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def average(losses: Tensor, **options: Any) -> Tensor:
 
 
 def maximal(losses: Tensor, **options: Any) -> Tensor:
-    """The largest loss; equal ones share the gradient. Options are those of :func:`aggregate`.
+    """Return the largest loss; tied losses share the gradient. Options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def maximal(losses: Tensor, **options: Any) -> Tensor:
 
 
 def top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """The k-th largest loss alone. Options are those of :func:`aggregate`.
+    """Return the k-th largest loss. Options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
 
 
 def average_top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
-    """The k largest losses (Fan et al. 2017). Options are those of :func:`aggregate`.
+    """Average the k largest losses (Fan et al. 2017). Options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def average_top_k(losses: Tensor, k: Count, **options: Any) -> Tensor:
 
 
 def close_k(losses: Tensor, k: Count, threshold: float | None = None, **options: Any) -> Tensor:
-    """The k losses nearest the threshold: the close calls. Options are those of :func:`aggregate`.
+    """Average the k losses nearest the threshold: the close calls. Options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def close_k(losses: Tensor, k: Count, threshold: float | None = None, **options:
 
 
 def ranked_range(losses: Tensor, k: Count, m: Count, **options: Any) -> Tensor:
-    """The losses ranked m+1 to k from the largest down (Hu et al. 2020). Options are those of :func:`aggregate`.
+    """Average the losses ranked m+1 to k, largest first (Hu et al. 2020). Options are those of :func:`aggregate`.
 
     Examples
     --------
@@ -225,7 +225,7 @@ def ranked_range(losses: Tensor, k: Count, m: Count, **options: Any) -> Tensor:
 
 
 def trimmed(losses: Tensor, m: Count, **options: Any) -> Tensor:
-    """All but the m largest losses. Options are those of :func:`aggregate`.
+    """Average all but the m largest losses. Options are those of :func:`aggregate`.
 
     Examples
     --------

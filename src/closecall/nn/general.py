@@ -1,7 +1,7 @@
 """The general path: every reduction in tensor operations, for compiled code, vmap, accelerators and several processes.
 
-No value is read on an accelerator and no decision depends on one, so nothing waits for the device. Where eager code on
-the CPU raises, here a NaN loss makes the value and the gradient NaN.
+On an accelerator no value is read and no decision depends on one, so nothing waits for the device. A NaN loss, for
+which eager code on the CPU raises, then makes the value and the gradient NaN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from closecall._names import lookup
 from closecall.aggregates import Count, get_aggregate, resolve_count
 
 from .distributed import GroupSelector, join, largest, resolve_group
-from .plan import UNKNOWN_THRESHOLD, Batch, Layout, Outcome, Plan, layout_of
+from .plan import UNKNOWN_THRESHOLD, ZERO_MASS, Batch, Layout, Outcome, Plan, layout_of
 from .schedule import decayed
 from .selection import NOT_FINITE, Selector, count_dtype, require
 from .soft import SOFT, Chosen, smooth_value
@@ -26,17 +26,17 @@ Weigh = Callable[[Selector, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def _top(select: Selector, losses: Tensor, closeness: Tensor, k: Tensor, m: Tensor) -> Tensor:
-    # As in the core: the unit of mass that ends where the tied group of the k-th largest loss ends.
+    # As in the core, select the unit of mass that ends where the tied group of the k-th largest loss ends.
     cut = select.cut(-losses, k)
     end = (cut.inside + cut.tied).clamp(min=1.0)
     apart = select.take(-losses, end) - select.take(-losses, end - 1.0)
-    # A group of at least 1 has the unit to itself: without the difference, which is rounded away beyond 1 / eps.
+    # A group of mass 1 or more has the unit to itself; the difference above is lost to rounding beyond 1 / eps.
     group = (-losses == cut.edge) / cut.tied.clamp(min=1.0)
     own = (group if select.mass is None else group * select.mass).to(losses.dtype)
     return torch.where(cut.tied >= 1.0, own, apart)
 
 
-#: (selector, losses, closeness, k, m) -> weights: all (rows, samples), k and m (rows, 1). One for each core aggregate.
+#: The weights of each core aggregate: (selector, losses, closeness, k, m) -> (rows, samples); k and m are (rows, 1).
 WEIGH: dict[str, Weigh] = {
     "average": lambda select, losses, closeness, k, m: select.everything(losses),
     "maximal": lambda select, losses, closeness, k, m: select.take(-losses, torch.ones_like(k)),
@@ -55,7 +55,8 @@ class RankedRows(NamedTuple):
     losses: Tensor
     closeness: Tensor | None
     mass: Tensor | None
-    poison: Tensor | None  # a scalar, NaN where a NaN loss counts and has to show itself, else one
+    poison: Tensor | None  # a scalar: NaN if a loss that counts is NaN, to propagate it, else one
+    positives: Any  # as in Batch
 
 
 class Selected(NamedTuple):
@@ -63,17 +64,17 @@ class Selected(NamedTuple):
 
     found: Chosen
     rows: RankedRows
-    sums: Tensor  # the weight taken, and the mean's divisor
+    sums: Tensor  # the selected weight, and the mean's divisor
     edge: Tensor  # (rows,)
 
 
 def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
-    """Reduce a batch; ``weigher(plan, select, rows) -> Chosen`` replaces the aggregate's own weights."""
+    """Reduce a batch; ``weigher(plan, select, rows) -> Chosen`` replaces the weights of the aggregate."""
     layout = layout_of(batch.losses.shape, plan.dim)
     found, rows, sums, edge = choose(plan, batch, weigher)
     if plan.reduction == "none" or found.offset is None:
         weights = layout.from_rows(found.weights)
-        # A weight of zero takes nothing, not even of an infinite loss; NaN weights keep theirs.
+        # A loss of weight zero contributes nothing even if it is infinite; a NaN weight makes its loss NaN.
         counted = torch.where(weights != 0, batch.losses, torch.zeros_like(batch.losses)) * weights
         if plan.reduction == "none":
             return Outcome(counted, sums[0], edge)
@@ -90,7 +91,7 @@ def reduce_generally(plan: Plan, batch: Batch, weigher: Any = None) -> Outcome:
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
-    """The selection from a batch."""
+    """Select from a batch."""
     layout = layout_of(batch.losses.shape, plan.dim)
     rows = rows_of(plan, batch, layout)
     select, strict = selector_of(plan, layout, rows.mass), plan.nonfinite == "raise"
@@ -99,7 +100,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
     if strict and group is None:
         require(~torch.isnan(rows.losses).any(), NOT_FINITE)
     found = (weigher or weigh_named)(plan, select, rows)
-    if infinite:  # only selected losses matter; this is the same on all processes of a group
+    if infinite:  # only selected losses matter; ``infinite`` is the same on all processes of a group
         taken = (torch.isinf(rows.losses) & (found.weights != 0)).any()
         require(~(taken if group is None else largest(taken.to(torch.int32), group.group).bool()), NOT_FINITE)
     if rows.poison is not None:
@@ -109,7 +110,7 @@ def choose(plan: Plan, batch: Batch, weigher: Any = None) -> Selected:
 
 
 def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: GroupSelector | None) -> Tensor:
-    """The selected weight and the mean's divisor on this process: the divisors weighted by the selection.
+    """Return the selected weight and the mean's divisor on this process: the divisors weighted by the selection.
 
     If the weights change with the losses, the gradient requires a constant divisor: the weight times the mean divisor.
     """
@@ -128,7 +129,7 @@ def sums_of(found: Chosen, mass: Tensor | None, divisor: Tensor | None, group: G
 
 
 def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
-    """The selector of a plan: processes share rows if dimension 0, the batch, is among those ranked."""
+    """Return the selector of a plan; processes share rows if dimension 0, the batch, is ranked."""
     refuse = "nan" if plan.nonfinite == "raise" else ""
     if plan.group is None or 0 not in layout.ranked:
         return Selector(mass, refuse=refuse)
@@ -136,12 +137,12 @@ def selector_of(plan: Plan, layout: Layout, mass: Tensor | None) -> Selector:
 
 
 def rows_of(plan: Plan, batch: Batch, layout: Layout) -> RankedRows:
-    """The batch as rows: masks and dropped losses become masses of zero."""
+    """Arrange a batch in rows; masked and dropped losses get a mass of zero."""
     losses = layout.to_rows(batch.losses.detach())
     mass = None if batch.mass is None else layout.to_rows(batch.mass.detach()).to(losses.dtype)
     closeness = None if batch.closeness is None else layout.to_rows(batch.closeness.detach()).to(losses.dtype)
     if mass is not None and batch.mask is None and plan.group is None:
-        require((mass > 0).any(), "sample weights are zero everywhere; at least one must be positive")
+        require((mass > 0).any(), ZERO_MASS)
     counts = None if batch.mask is None else layout.to_rows(batch.mask)
     if plan.nonfinite == "drop":
         finite = torch.isfinite(losses)
@@ -155,16 +156,17 @@ def rows_of(plan: Plan, batch: Batch, layout: Layout) -> RankedRows:
         if plan.threshold is None:
             raise ValueError(UNKNOWN_THRESHOLD)
         closeness = (losses - plan.threshold).abs()
-    elif closeness is not None:  # only keys are checked for NaN, so they have to show the losses' as well
+    elif closeness is not None:  # only keys are checked for NaN, so a NaN loss must make its key NaN
         closeness = torch.where(torch.isnan(losses), losses, closeness)
     poison = None
     if plan.nonfinite != "drop":
         poison = torch.where(torch.isnan(losses).any(), math.nan, 1.0).to(losses.dtype)
-    return RankedRows(losses, closeness, mass, poison)
+    positives = None if batch.positives is None else layout.to_rows(batch.positives)
+    return RankedRows(losses, closeness, mass, poison, positives)
 
 
 def weigh_named(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-    """The weights of a core aggregate, hard or soft."""
+    """Return the weights of a core aggregate, hard or soft."""
     weigh = lookup(WEIGH, plan.name, "aggregate")
     k, m = masses(plan, select, rows)
     keys = rows.losses if rows.closeness is None else rows.closeness
@@ -174,7 +176,7 @@ def weigh_named(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
 
 
 def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tensor]:
-    """``k`` and ``m`` as masses (rows, 1); where k reaches the total it is infinite and selects everything."""
+    """Return ``k`` and ``m`` as masses (rows, 1); k is infinite where it reaches the total."""
     takes, total = get_aggregate(plan.name).takes, select.totals(rows.losses)
     k = mass_of(plan.k if "k" in takes else None, total, 1)
     m = mass_of(0 if plan.m is None or "m" not in takes else plan.m, total, 0)
@@ -187,19 +189,19 @@ def masses(plan: Plan, select: Selector, rows: RankedRows) -> tuple[Tensor, Tens
         hard = (rows.losses > plan.min_loss).to(rows.losses.dtype)
         above = select.sums(hard if rows.mass is None else hard * rows.mass)
         k = torch.minimum(k, torch.maximum(mass_of(plan.min_kept, total, 0), above))
-    m = torch.minimum(m, k)  # a batch that is smaller than m has nothing left
+    m = torch.minimum(m, k)  # nothing is left of a batch smaller than m
     return k.masked_fill(k >= total, math.inf), m
 
 
 def mass_of(count: Count, total: Tensor, low: int) -> Tensor:
-    """A count as masses (rows, 1), at most the total."""
+    """Convert a count to masses (rows, 1), at most the total."""
     if count is None or isinstance(count, float):
         return total * resolve_count(count, 1.0, low=low)
     return total.clamp(max=resolve_count(count, math.inf, low=low))
 
 
 def edges(plan: Plan, select: Selector, rows: RankedRows, weights: Tensor) -> Tensor:
-    """The last selected loss (for close-k: closeness) of each row (rows,), over all processes that share the row."""
+    """Return the last selected loss (for close-k the closeness) of each row (rows,), over all its processes."""
     smallest = plan.takes_smallest
     keys = rows.closeness if plan.is_close and rows.closeness is not None else rows.losses
     if not keys.shape[1]:

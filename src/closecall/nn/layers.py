@@ -1,7 +1,6 @@
-"""The paper's network as a plain module, and many networks of one shape at once.
+"""The paper's network in torch: one network as a plain module, and many networks of one shape at once.
 
-Two hidden ReLU layers of h units with skip connections: the second layer's input is [x, 1, h1], the output's [x, 1, h1,
-h2]. Weights are vectors, laid out as in :class:`closecall.network.layers.Shape`.
+:mod:`closecall.network.layers` defines the network and the layout of its weights.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from closecall.network.layers import Parameters, Shape
 
 
 def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
-    """Scores (rows, outputs, samples) of networks (rows, size) for inputs (features + 1, samples), the last row ones.
+    """Return the scores (rows, outputs, samples) of networks (rows, size).
+
+    The inputs are (features + 1, samples), with ones in the last row.
 
     Examples
     --------
@@ -32,15 +33,15 @@ def scores_of(shape: Shape, values: Tensor, inputs: Tensor) -> Tensor:
 
 
 class ResidualMLP(nn.Module):  # type: ignore[misc]
-    """One of these networks as a plain module, for any training loop.
+    """The paper's network as a plain module, for any training loop.
 
     Parameters
     ----------
     features : int
     hidden : int, optional
-        Units of each hidden layer; as many as features by default, as in the paper.
+        Units of each hidden layer; by default the number of features, as in the paper.
     outputs : int
-        One logit for two classes, else one for each class.
+        One logit for two classes, otherwise one for each class.
 
     Examples
     --------
@@ -56,14 +57,14 @@ class ResidualMLP(nn.Module):  # type: ignore[misc]
         self.output = nn.Linear(features + 2 * hidden, outputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits (samples, outputs) of inputs (samples, features)."""
+        """Return logits (samples, outputs) of inputs (samples, features)."""
         seen = torch.cat([inputs, torch.relu(self.first(inputs))], dim=1)
         seen = torch.cat([seen, torch.relu(self.second(seen))], dim=1)
         return self.output(seen)
 
     @classmethod
     def of(cls, parameters: Parameters, row: int = 0) -> ResidualMLP:
-        """A module equivalent to the network in row ``row`` of the parameters."""
+        """Return the network in row ``row`` of the parameters as a module."""
         shape, values = parameters.shape, torch.as_tensor(parameters.values[row])
         module = cls(shape.features, shape.hidden, shape.outputs).to(values)
         layers = (module.first, module.second, module.output)

@@ -1,10 +1,10 @@
 """Individual losses of logits: scores and targets -> losses, and how close each example is to the boundary.
 
 Every loss of the core is a function of the margin; here the margin comes from logits. With one logit per example it is
-``y * z``; with a logit for each class it is ``z_y`` minus a summary of the other scores. Their *maximum* gives the
-top-two margin, which is positive exactly where the prediction is right, so ``l(0)`` remains the boundary for any number
-of classes; the logarithm of the sum of their exponentials gives the losses of the softmax: cross-entropy is the
-logistic loss of that margin.
+``y * z``; with a logit for each class it is ``z_y`` minus a summary of the other logits. If the summary is their
+*maximum*, the result is the top-two margin, which is positive exactly where the prediction is right, so ``l(0)`` is the
+loss on the boundary for any number of classes. If the summary is the logarithm of the sum of their exponentials, the
+result is the margin of the softmax: cross-entropy is the logistic loss of that margin.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ from .selection import require
 
 
 class LogitLosses(NamedTuple):
-    """Losses, and which of them are close calls; both (samples, ...)."""
+    """Losses and their distances from the boundary; both (samples, ...)."""
 
     losses: Tensor
-    closeness: Tensor  # how far from the boundary, without gradient
+    closeness: Tensor  # without gradient
 
 
-class WeightedLosses(NamedTuple):
-    """Losses and closeness, and the contribution of each loss to the mean's divisor (1 each if None)."""
-
-    losses: Tensor
-    closeness: Tensor
-    divisor: Tensor | None
+#: Losses, closeness, and the contribution of each loss to the mean's divisor (1 each if None).
+Weighted = tuple[Tensor, Tensor, Tensor | None]
 
 
 def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
-    """Single logits in the shape of the targets; logits with a dimension of classes unchanged.
+    """Return single logits in the shape of the targets, and logits with a class dimension unchanged.
 
     Examples
     --------
@@ -55,7 +51,7 @@ def squeezed(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
-    """Logits without a dimension for single logits, and whether targets are class probabilities."""
+    """Return :func:`squeezed` logits, and whether targets are class probabilities."""
     takes = FORMS[name].probabilities and FORMS[name].classes
     if takes and logits.shape == targets.shape and logits.ndim > 1 and targets.is_floating_point():
         return logits, True
@@ -63,13 +59,13 @@ def arranged(name: str, logits: Tensor, targets: Tensor) -> tuple[Tensor, bool]:
 
 
 def margins(logits: Tensor, targets: Tensor) -> Tensor:
-    """Margins of logits, positive where the prediction is right.
+    """Return the margins of logits, positive where the prediction is right.
 
     Parameters
     ----------
     logits : tensor (samples, ...) or (samples, classes, ...)
-        One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``. One logit may
-        have a dimension of its own: (samples, 1, ...), or the last.
+        One logit for each target, or one for each class in dimension 1, as in torch's ``cross_entropy``. A single logit
+        may have a dimension of its own: (samples, 1, ...), or the last.
     targets : tensor (samples, ...)
         With one logit: 0 and 1, or -1 and +1. With classes: integers 0..classes-1.
 
@@ -108,7 +104,7 @@ def logit_losses(
     alpha: float | None = None,
     q: float | None = None,
 ) -> LogitLosses:
-    """Losses of logits by name, and how close each example is to the boundary.
+    """Return losses of logits by name, and the distance of each example from the boundary.
 
     | name | with one logit | with a logit for each class |
     |---|---|---|
@@ -116,37 +112,38 @@ def logit_losses(
     | ``binary_cross_entropy`` | the same; targets may be probabilities | refused |
     | ``cross_entropy`` | refused | torch's, with probabilities as targets too |
     | ``generalized_cross_entropy`` | (1 - p^q) / q | the same of the softmax |
-    | ``focal``, ``softmax_focal`` | the first | the second: (1 - p)^gamma times the log loss |
+    | ``focal``, ``softmax_focal`` | ``focal`` | ``softmax_focal``: (1 - p)^gamma times the log loss |
     | ``crammer_singer`` | refused | hinge loss of the top-two margin |
     | ``top_two_logistic``, ``top_two_focal``, ... | refused | any margin loss, of the top-two margin |
     | ``hinge``, ``squared_hinge``, ``ramp``, ``modified_huber``, ``sigmoid`` | of the margin | of the top-two margin |
 
-    The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. ``logistic`` and
-    ``focal`` with classes still mean the top-two margin, with a warning that names both.
+    The logistic loss of the top-two margin is below cross-entropy, which counts all other classes. With a logit for
+    each class, ``logistic`` and ``focal`` still mean the top-two margin, with a warning that names both losses.
 
-    The value on the boundary of a loss of the softmax depends on the other classes, and weights and smoothing move that
-    of any loss, so close calls are determined only by the (top-two) margin: by the margin loss, before any weights.
+    On the boundary, a loss of the softmax depends on the other classes, and weights and smoothing change any loss.
+    Close calls are therefore determined by the margin loss of the (top-two) margin alone, before any weights.
 
     Parameters
     ----------
     name : str
     logits : tensor (samples, ...) or (samples, classes, ...)
     targets : tensor (samples, ...)
-        As in :func:`margins`. Cross-entropy also takes probabilities (samples, classes, ...), binary cross-entropy
-        probabilities (samples, ...); the margin is then that of the likeliest class.
+        As in :func:`margins`. Cross-entropy also takes probabilities (samples, classes, ...) and binary cross-entropy
+        probabilities (samples, ...); the margin is then that of the most likely class.
     weight : tensor (classes,), optional
-        Factors of the losses, by class; with one logit (2,), of the negatives and the positives.
+        Factors of the losses by class; with one logit (2,), for negatives and positives.
     pos_weight : tensor, optional
-        Factor of the positives' losses, with one logit for each target.
+        Factor of the losses of positives, with one logit for each target.
     label_smoothing : float
-        As in torch's cross-entropy; with one logit, that of two classes.
+        As in torch's cross-entropy; one logit counts as two classes.
     gamma : float, optional
-        The focal loss's exponent, 2 by default.
+        The exponent of the focal loss, 2 by default.
     alpha : float, optional
-        With one logit, the focal loss's factor of the positives; the negatives' is 1 - alpha. Classes have ``weight``.
+        With one logit, the focal loss's factor for positives; that for negatives is 1 - alpha. With a logit for each
+        class use ``weight``.
     q : float, optional
-        The generalised cross-entropy's exponent, 0.7 by default: near 0 it is the log loss, at 1 the probability of an
-        error.
+        The exponent of the generalised cross-entropy, 0.7 by default: near 0 it is the log loss, at 1 the probability
+        of an error.
 
     Examples
     --------
@@ -159,13 +156,13 @@ def logit_losses(
     return LogitLosses(*weighted_losses(name, logits, targets, soft, options)[:2])
 
 
-def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, options: LossOptions) -> WeightedLosses:
-    """The losses of :func:`arranged` logits, and their weights in a weighted mean.
+def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, options: LossOptions) -> Weighted:
+    """Return the losses of :func:`arranged` logits, their closeness, and their divisors in a weighted mean.
 
-    As in torch, these are the weights of the targets' classes, and 1 if targets are class probabilities.
+    As in torch, the divisors are the weights of the targets' classes, or 1 if targets are class probabilities.
     """
     if logits.dtype not in (torch.float32, torch.float64):
-        logits = logits.float()  # margins of half-precision logits would be tied, and their losses rounded
+        logits = logits.float()  # in half precision, margins would be tied and losses rounded
     one_logit = not soft and logits.shape == targets.shape
     form = _form(name, one_logit, logits, targets)
     if one_logit:
@@ -178,15 +175,15 @@ def weighted_losses(name: str, logits: Tensor, targets: Tensor, soft: bool, opti
     if form.native:
         given, smoothing = targets.to(logits.dtype) if soft else hard, options.label_smoothing
         losses = F.cross_entropy(logits, given, weight, reduction="none", label_smoothing=smoothing)
-        return WeightedLosses(losses, closeness, None if soft or weight is None else weight[hard])
+        return losses, closeness, None if soft or weight is None else weight[hard]
     _refuse(name, label_smoothing=options.label_smoothing or None)
     losses = loss(_class_margins(logits, hard, form.classes))
     factors = None if weight is None else weight[hard]
-    return WeightedLosses(losses if factors is None else losses * factors, closeness, factors)
+    return losses if factors is None else losses * factors, closeness, factors
 
 
 def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
-    # What the name means for logits of this kind; names that once meant something else say so.
+    # The definition of a name for logits of this kind; deprecated names warn.
     form = FORMS[name]
     if not (form.one if one_logit else form.classes):
         shapes = "the targets' shape" if form.one else "shape (samples, classes, ...) and targets (samples, ...)"
@@ -205,12 +202,12 @@ def _form(name: str, one_logit: bool, logits: Tensor, targets: Tensor) -> Form:
     return form
 
 
-def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions) -> WeightedLosses:
+def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions) -> Weighted:
     loss, threshold = options.margin_loss(form.margin)
     chances = None
     if form.probabilities:
         valid = ((targets >= 0) & (targets <= 1)).all()
-        require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes give logits (samples, classes)")
+        require(valid, "targets of binary cross-entropy must lie in [0, 1]; for classes pass logits (samples, classes)")
         chances, targets = targets.to(logits.dtype), (targets >= 0.5).to(torch.int64)
     found, positive = margins(logits, targets), targets > 0
     closeness = (loss(found.detach()) - threshold).abs()
@@ -221,7 +218,7 @@ def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions
     factors = _factors(weight, options, logits.dtype)
     if chances is None:
         losses = loss(found) if factors is None else loss(found) * _between(*factors, positive)
-        return WeightedLosses(losses, closeness, divisor)
+        return losses, closeness, divisor
     chances = chances * (1 - options.label_smoothing) + options.label_smoothing / 2
     if weight is None and form.native:
         positives = None if factors is None else factors[1]
@@ -229,11 +226,11 @@ def _one_logit(form: Form, logits: Tensor, targets: Tensor, options: LossOptions
     else:
         negatives, positives = factors or (1.0, 1.0)
         losses = chances * positives * loss(logits) + (1 - chances) * negatives * loss(-logits)
-    return WeightedLosses(losses, closeness, divisor)
+    return losses, closeness, divisor
 
 
 def _factors(weight: Tensor | None, options: LossOptions, dtype: torch.dtype) -> tuple[Any, Any] | None:
-    # Of the losses of negatives and positives.
+    # The factors of the losses of negatives and positives.
     if weight is None and options.pos_weight is None and options.alpha is None:
         return None
     negatives, positives = (1.0, 1.0) if weight is None else weight
@@ -250,7 +247,7 @@ def _between(negatives: Any, positives: Any, share: Tensor) -> Tensor:
 
 def _as_weight(weight: Tensor | None, logits: Tensor, classes: int) -> Tensor | None:
     if weight is not None and weight.shape != (classes,):
-        raise ValueError(f"weight needs shape ({classes},), one for each class, not {tuple(weight.shape)}")
+        raise ValueError(f"weight needs shape ({classes},), one value for each class, not {tuple(weight.shape)}")
     return None if weight is None else weight.to(logits.dtype)
 
 
@@ -265,8 +262,8 @@ def _signs(targets: Tensor) -> Tensor:
     valid = (zero | minus | (targets == 1)).all() & ~(zero.any() & minus.any())
     require(
         valid,
-        "binary targets must be 0 and 1, or -1 and +1; for probabilities the loss is 'binary_cross_entropy', for "
-        "classes give logits (samples, classes)",
+        "binary targets must be 0 and 1, or -1 and +1; for probabilities use the loss 'binary_cross_entropy', for "
+        "classes pass logits (samples, classes)",
     )
     return torch.where(targets > 0, 1, -1)
 
@@ -275,7 +272,7 @@ def _class_targets(logits: Tensor, targets: Tensor) -> Tensor:
     if logits.ndim != targets.ndim + 1 or logits.shape[:1] + logits.shape[2:] != targets.shape:
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} do not fit targets of shape {tuple(targets.shape)}: "
-            "they need the same shape (one logit each) or one more dimension 1, the classes"
+            "they need the same shape (one logit for each target), or the classes in an additional dimension 1"
         )
     classes = logits.shape[1]
     if classes < 2:

@@ -1,4 +1,4 @@
-"""Losses on logits, as modules: individual losses, then a reducer. The inputs are always logits."""
+"""Losses on logits as modules: individual losses followed by a reducer. The inputs are always logits."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .selection import require
 
 
 class AggregateLoss(nn.Module):  # type: ignore[misc]
-    """A loss on logits: individual losses, then a reducer.
+    """A loss on logits: individual losses followed by a reducer.
 
     Parameters
     ----------
     reducer : Reducer
     loss : str
-        ``"log_loss"``, the default, is torch's cross-entropy with a logit for each class and its binary cross-entropy
-        with one for each target. The other names: :func:`closecall.nn.losses.logit_losses`.
+        ``"log_loss"``, the default, is torch's cross-entropy with a logit for each class, and its binary cross-entropy
+        with one logit for each target. :func:`closecall.nn.losses.logit_losses` lists all names.
     ignore_index : int, optional
-        Targets with this value are ignored: they are neither ranked nor counted, and their logits may be anything, even
-        NaN. A batch of such targets has loss 0 and gradient 0. As in torch, a negative value has no effect on targets
-        that are probabilities.
+        Targets with this value are ignored: they are neither ranked nor counted, and their logits may have any value,
+        even NaN. If all targets are ignored, loss and gradient are 0. As in torch, a negative value has no effect on
+        targets that are probabilities.
     weight, pos_weight, label_smoothing, gamma, alpha, q
         As in :func:`closecall.nn.losses.logit_losses`. As in torch's cross-entropy, the mean divides by the weights of
-        the selected targets, or by their number if targets are probabilities of classes. (If a smooth reducer's weights
-        change with the losses, it divides by the mean weight of all targets instead, which the gradient requires.) For
-        weights that count as examples, pass ``mass`` to the call. None of these affects which examples are close calls:
+        the selected targets, or by their number if targets are class probabilities. (If the weights of a smooth reducer
+        change with the losses, the gradient requires dividing by the mean weight of all targets instead.) For weights
+        that count as examples, pass ``mass`` to the call. None of these options affects which examples are close calls;
         only the margin does.
 
     Examples
@@ -66,7 +66,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         self.options().check(loss)
 
     def options(self) -> LossOptions:
-        """The options of the loss."""
+        """Return the options of the loss."""
         return LossOptions(*(getattr(self, name) for name in LossOptions._fields))
 
     def forward(
@@ -78,17 +78,17 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
         mask: Tensor | None = None,
         positives: Tensor | None = None,
     ) -> Tensor:
-        """Logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) -> one number.
+        """Reduce logits (samples, ...) or (samples, classes, ...) and targets (samples, ...) to one number.
 
-        ``mass`` holds sample weights and ``mask`` says which examples count, both in the shape of the losses.
-        ``positives`` is for :class:`HardNegatives`; by default all targets except 0, the background.
+        ``mass`` holds sample weights and ``mask`` marks the examples that count, both in the shape of the losses.
+        ``positives`` is for :class:`HardNegatives`; by default it is all targets except 0, the background.
         """
         logits, soft = arranged(self.loss, logits, targets)
         mask = self._counted(logits, targets, mask, soft)
-        if mask is not None:  # nothing of what does not count may reach a gradient, not even times zero
+        if mask is not None:  # masked logits must not reach the gradient: zero times NaN is NaN
             shown = mask if logits.ndim == mask.ndim else mask.unsqueeze(1)
             logits = torch.where(shown, logits, torch.zeros_like(logits))
-            # 1 is valid in every coding.
+            # 1 is a valid target in every encoding.
             targets = torch.where(shown if soft else mask, targets, torch.ones_like(targets))
         losses, closeness, divisor = weighted_losses(self.loss, logits, targets, soft, self.options())
         given = {"mass": mass, "mask": mask} | ({} if divisor is None else {"divisor": divisor})
@@ -102,12 +102,12 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
             return mask
         if soft:
             raise ValueError(
-                f"ignore_index={ignored} is a class, and these targets are probabilities; give mask= instead"
+                f"ignore_index={ignored} is a class, but these targets are probabilities; use mask= instead"
             )
         if logits.shape == targets.shape and ignored in (-1, 0, 1):
             raise ValueError(
-                f"with one logit for each target ignore_index={ignored} may be one of the two classes (0 and 1, or -1 "
-                "and +1), whose examples would all be left out; give another number, or mask= to the call"
+                f"with one logit for each target, ignore_index={ignored} may be one of the two classes (0 and 1, or -1 "
+                "and +1), all of whose examples would be left out; choose another number, or pass mask= to the call"
             )
         counted = targets != ignored
         return counted if mask is None else mask & counted
@@ -121,7 +121,7 @@ class AggregateLoss(nn.Module):  # type: ignore[misc]
 
 
 def _as_factors(name: str, given: Any) -> Tensor:
-    # Class weights in floating point; the losses' own precision is found in each call.
+    # Class weights in floating point; each call converts them to the precision of the losses.
     factors = torch.as_tensor(given)
     if factors.is_complex():
         raise TypeError(f"{name} must be real numbers, not {factors.dtype}")

@@ -1,6 +1,6 @@
-"""The paper's network for a whole grid of problems on any torch device, one block of networks at a time.
+"""The paper's network for a grid of problems on any torch device, one block of networks at a time.
 
-On a CPU :mod:`closecall.network` is several times faster; this is the path for accelerators.
+This is for accelerators; on a CPU :mod:`closecall.network` is several times faster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .functional import WEIGH
 from .layers import scores_of
 from .selection import Selector, count_dtype
 
-CPU_BLOCK, LARGE_BLOCK = 2**18, 2**26  # activations of a block: what a core's cache holds, what fills an accelerator
+CPU_BLOCK, LARGE_BLOCK = 2**18, 2**26  # activations of a block that fit in a core's cache, or fill an accelerator
 
 
 def train_grid(
@@ -54,7 +54,7 @@ def train_grid(
     device : str or torch.device
     dtype : torch.dtype
     options : dict
-        As for :func:`closecall.network.train_grid`. With ``validation`` a block of networks stops when none of them
+        As for :func:`closecall.network.train_grid`. With ``validation``, a block of networks stops when none of them
         has improved for ``patience`` steps.
 
     Returns
@@ -72,12 +72,12 @@ def train_grid(
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device={device!r} is not available here: {error}; device='cpu' always is") from error
+        raise ValueError(f"device={device!r} is not available: {error}; device='cpu' always is") from error
     trainer, dtype = partial(TorchTrainer, device=device), str(dtype).removeprefix("torch.")
     return grid.train_grid(X, y, problems, dtype=dtype, trainer=trainer, **options)
 
 
-ACCELERATED["torch"] = train_grid  # the classifiers of closecall.network train on torch's devices with it
+ACCELERATED["torch"] = train_grid  # lets the classifiers of closecall.network use torch devices
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Tensors:
 
     @classmethod
     def of(cls, data: Data, device: Any) -> Tensors:
-        """Examples on a torch device."""
+        """Copy examples to a torch device."""
         inputs = torch.as_tensor(np.vstack([data.rows.T, np.ones(len(data.rows), data.rows.dtype)]), device=device)
         mass = None if data.mass is None else torch.as_tensor(data.mass, dtype=inputs.dtype, device=device)
         return cls(inputs, torch.as_tensor(data.targets, device=device), mass, data.total, data.outputs)
 
     def margins(self, scores: Tensor) -> Tensor:
-        """Margins (rows, samples) of scores (rows, outputs, samples): with classes, those of the top two."""
+        """Return the margins (rows, samples) of scores (rows, outputs, samples); with classes, top-two margins."""
         if self.outputs == 1:
             return scores[:, 0] * self.targets
         chosen = self.targets.expand(len(scores), 1, -1)
@@ -106,12 +106,15 @@ class Tensors:
         return (scores.gather(1, chosen) - others.max(dim=1, keepdim=True).values)[:, 0]
 
     def column(self, values: Any) -> Tensor:
-        """Counts (rows,) as a column (rows, 1) in the type of counts."""
+        """Convert counts (rows,) to a column (rows, 1) in the dtype of counts."""
         return torch.tensor(values, dtype=count_dtype(self.inputs.device), device=self.inputs.device)[:, None]
 
 
 class TorchTrainer:
-    """What :class:`closecall.network.grid.KernelTrainer` does, on a device, in blocks of one loss and aggregate."""
+    """Trains networks on a device, in blocks that share loss and aggregate.
+
+    It has the methods of :class:`closecall.network.grid.KernelTrainer`.
+    """
 
     def __init__(
         self,
@@ -135,7 +138,7 @@ class TorchTrainer:
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take every block of rows through the span, in place; returns how many steps each row has taken."""
+        """Take every block of rows through the span in place; return the last step of each row."""
         inputs = self.data.inputs
         room = CPU_BLOCK if inputs.device.type == "cpu" else LARGE_BLOCK
         size = max(1, room // ((2 * self.shape.hidden + self.shape.outputs) * inputs.shape[1]))
@@ -148,11 +151,11 @@ class TorchTrainer:
         return steps
 
     def weights(self) -> Array:
-        """The current networks, (rows, size)."""
+        """Return the current networks (rows, size)."""
         return self.state[0].cpu().numpy()
 
     def _walk(self, state: Sequence[Tensor], paths: Sequence[Path], span: range, watch: Watch | None) -> int:
-        """Take rows of one loss and aggregate through a span of steps, in place; the last step taken."""
+        """Take rows of one loss and aggregate through a span of steps in place; return the last step."""
         data, settings = self.data, self.settings
         loss, aggregate = get_loss(paths[0].loss), get_aggregate(paths[0].aggregate)
         alphas = data.inputs.new_tensor([[path.alpha] for path in paths]) * self.penalized
@@ -189,7 +192,7 @@ class Watch:
         self.kept: Tensor | None = None
 
     def look(self, values: Tensor) -> bool:
-        """Compare with the best so far; True if no row has improved within the patience."""
+        """Compare with the best so far; return True if no row has improved for ``patience`` steps."""
         right = self.data.margins(scores_of(self.shape, values, self.data.inputs)) > 0
         mass = torch.ones_like(self.data.targets) if self.data.mass is None else self.data.mass
         found = (right * mass).sum(dim=1).double().cpu()

@@ -1,4 +1,4 @@
-"""Plan: a reduction as one object, with the checks and layouts that all its implementations share."""
+"""Plan: the settings of a reduction as one object, with the checks and layouts that all implementations share."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from torch import Tensor
 from closecall._names import lookup
 from closecall.aggregates import AGGREGATES, Count, get_aggregate, resolve_count
 
+from .schedule import between
 from .soft import SOFT
 
-REDUCTIONS = ("mean", "sum", "none")
-NONFINITE = ("raise", "propagate", "drop")
 UNKNOWN_THRESHOLD = (
-    "which losses are close calls depends on T, the loss on the decision boundary, and these losses do not say it: "
-    "give threshold=math.log(2) for the logistic loss, BCE with logits or two-class cross-entropy, threshold=1.0 for "
+    "which losses are close calls depends on T, the loss on the decision boundary, which losses alone do not reveal: "
+    "pass threshold=math.log(2) for the logistic loss, BCE with logits or two-class cross-entropy, threshold=1.0 for "
     "the hinge loss, closeness= for anything else (more classes, weighted or smoothed losses), or logits to CloseKLoss"
 )
+#: Reducers whose weights are not those of a core aggregate.
+OWN_WEIGHTS = ("tilted", "hard_negatives")
+ZERO_MASS = "sample weights are zero everywhere; at least one must be positive (mask= may exclude all examples)"
 
 
 class Plan(NamedTuple):
@@ -38,25 +40,37 @@ class Plan(NamedTuple):
     nonfinite: str = "raise"
     reduction: str = "mean"
     group: Any = None
-    remaining: Tensor | None = None  # of the way from the starts to k and m: (2,), or (2, 2) with a row for m
+    remaining: Tensor | None = None  # the fraction of the way from the starts to k, or k and m: (2,) or (2, 2)
     starts: tuple[Count, Count] = (None, 0)
 
     def check(self) -> None:
         """Raise ``ValueError`` or ``TypeError`` for settings that no batch could satisfy."""
         check = _check if torch.compiler.is_compiling() else _check_once
         check(self.name, self.k, self.m, self.min_loss, self.min_kept, self.temperature, self.nonfinite)
-        if self.reduction not in REDUCTIONS:
-            raise ValueError(f"reduction={self.reduction!r} is not known; choose one of: {', '.join(REDUCTIONS)}")
+        if self.reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction={self.reduction!r} is not known; choose one of: mean, sum, none")
+
+    def counts(self, total: float) -> tuple[float, float]:
+        """Return k and m as masses, at the current step of their schedules, for a total mass."""
+        takes = () if self.name in OWN_WEIGHTS else get_aggregate(self.name).takes
+        k = limited(self.k, total, 1) if "k" in takes else float(total)
+        m = limited(0 if self.m is None else self.m, total, 0) if "m" in takes else 0.0
+        if self.remaining is not None:
+            parts = self.remaining.reshape(-1, 2).tolist()
+            k = between(limited(self.starts[0], total, 1), k, *parts[0])
+            if len(parts) > 1:
+                m = between(limited(self.starts[1], total, 0), m, *parts[1])
+        return k, m
 
     @property
     def is_close(self) -> bool:
         """Whether it ranks by closeness."""
-        known = AGGREGATES.get(self.name)  # members of families are none; a compiler traces no making of one
+        known = AGGREGATES.get(self.name)  # None for members of families, whose creation a compiler cannot trace
         return known is not None and known.close
 
     @property
     def takes_smallest(self) -> bool:
-        """Whether it selects the smallest values, of closeness or of the losses (all but the m largest)."""
+        """Whether it selects the smallest values: of closeness, or of the losses (all but the m largest)."""
         known = AGGREGATES.get(self.name)
         return known is not None and (known.close or known.takes == ("m",))
 
@@ -70,14 +84,14 @@ def _check(
     temperature: float | None,
     nonfinite: str,
 ) -> None:
-    if name not in ("tilted", "hard_negatives"):
+    if name not in OWN_WEIGHTS:
         known = get_aggregate(name)
         if "k" in known.takes:
             resolve_count(k, math.inf)
-        # In a batch large enough for any count; a count beside a fraction may fit one batch and not another.
+        # Checked for a batch large enough for any count; a count next to a fraction may suit only some batches.
         mixed = "m" in known.takes and isinstance(k, Integral) != isinstance(0 if m is None else m, Integral)
         known.counts(None if mixed else k, m, 2**60)
-    lookup(dict.fromkeys(NONFINITE), nonfinite, "nonfinite")
+    lookup(dict.fromkeys(("raise", "propagate", "drop")), nonfinite, "nonfinite")
     resolve_count(min_kept, math.inf, name="min_kept", low=0)
     largest = name in AGGREGATES and AGGREGATES[name].convex and "k" in AGGREGATES[name].takes
     if min_loss is not None and not (largest and math.isfinite(min_loss)):
@@ -91,21 +105,36 @@ def _check(
             raise ValueError(f"temperature={temperature!r} must be a positive number")
 
 
-_check_once = lru_cache(maxsize=256)(_check)  # a few microseconds of each step otherwise
+_check_once = lru_cache(maxsize=256)(_check)  # saves a few microseconds in each step
+
+
+@lru_cache(maxsize=256, typed=True)  # saves a few microseconds in each step
+def limited(count: Count, total: float, low: int) -> float:
+    """Convert a count to a mass of at most the total: a batch smaller than k is used in full.
+
+    Examples
+    --------
+    >>> limited(10, 6.0, 1), limited(0.5, 6.0, 1), limited(None, 6.0, 1)
+    (6.0, 3.0, 6.0)
+    """
+    if count is None or isinstance(count, float):
+        return resolve_count(count, total, low=low)
+    return min(resolve_count(count, math.inf, low=low), float(total))
 
 
 class Batch(NamedTuple):
-    """Losses with gradient, and their companions; all of one shape."""
+    """Losses with gradient, and tensors of the same shape that belong to them."""
 
     losses: Tensor
     mass: Tensor | None = None
     closeness: Tensor | None = None
     mask: Tensor | None = None
-    divisor: Tensor | None = None  # what a loss counts in the mean's divisor; 1 each if None
+    divisor: Tensor | None = None  # the contribution of each loss to the mean's divisor; 1 each if None
+    positives: Tensor | None = None  # the examples that HardNegatives always keeps
 
 
 def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
-    """The batch with losses of at least float32; raises if it is not a batch of losses."""
+    """Return the batch with losses of at least float32; raise if it is not a batch of losses."""
     losses = batch.losses
     if not isinstance(losses, Tensor):
         raise TypeError(f"losses must be a tensor, not {type(losses).__name__}")
@@ -115,8 +144,8 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
         )
     if losses.ndim == 0:
         raise ValueError(
-            "the loss is a single number, so there is nothing to select from: compute one loss for each example, "
-            "with reduction='none' in torch's losses (a batch of one has shape (1,))"
+            "the loss is a single number, so there is nothing to select from: compute one loss per example, with "
+            "reduction='none' in torch's losses (a batch of one has shape (1,))"
         )
     if losses.numel() == 0 and not allow_empty:
         raise ValueError(f"there are no losses to aggregate: the batch has shape {tuple(losses.shape)}")
@@ -126,6 +155,8 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
                 f"{name} needs one value for each loss: got shape {tuple(values.shape)} for losses of shape "
                 f"{tuple(losses.shape)}"
             )
+    if batch.positives is not None and batch.positives.dtype != torch.bool:
+        raise ValueError(f"positives must be boolean, not {batch.positives.dtype}")
     if batch.mask is not None and batch.mask.dtype != torch.bool:
         raise TypeError(f"mask must be boolean (True counts), not {batch.mask.dtype}; sample weights go to mass=")
     if losses.dtype in (torch.float32, torch.float64):
@@ -134,23 +165,23 @@ def check_batch(batch: Batch, *, allow_empty: bool = False) -> Batch:
 
 
 class Layout(NamedTuple):
-    """How losses of a given shape become rows (rows, samples), one row for each selection."""
+    """How losses of a given shape are arranged in rows (rows, samples), one for each selection."""
 
-    kept: tuple[int, ...]  # dimensions that tell the rows apart
+    kept: tuple[int, ...]  # dimensions that index the rows
     ranked: tuple[int, ...]  # dimensions along which examples compete
     rows: int
     samples: int
     shape: tuple[int, ...]
 
     def to_rows(self, values: Any) -> Any:
-        """A tensor or an array in the losses' shape -> (rows, samples)."""
+        """Rearrange a tensor or an array from the shape of the losses to (rows, samples)."""
         if self.kept:
             order = (*self.kept, *self.ranked)
             values = values.permute(order) if isinstance(values, Tensor) else values.transpose(order)
         return values.reshape(self.rows, self.samples)
 
     def from_rows(self, values: Any) -> Any:
-        """(rows, samples) -> the losses' shape."""
+        """Rearrange a tensor or an array from (rows, samples) to the shape of the losses."""
         if not self.kept:
             return values.reshape(self.shape)
         order = (*self.kept, *self.ranked)
@@ -160,7 +191,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(shape: Any, dim: int | tuple[int, ...] | None) -> Layout:
-    """The layout of losses for a selection along ``dim``, or over all of them.
+    """Return the layout of losses for a selection along ``dim``, or over all dimensions.
 
     Examples
     --------
@@ -182,5 +213,5 @@ class Outcome(NamedTuple):
     """The result of a reduction."""
 
     value: Tensor
-    taken: Any  # the weight in all: a number, or a tensor that was not read
-    edge: Any  # of each row, the loss (for close-k the closeness) at which the selection ends
+    taken: Any  # the total weight: a number, or a tensor that was not read
+    edge: Any  # the loss (for close-k the closeness) at which the selection of each row ends

@@ -1,11 +1,12 @@
-"""Reducers: per-example losses -> one number, as modules that store the settings of the functions.
+"""Reducers as modules: each turns per-example losses into one number.
 
-:class:`closecall.nn.CloseK`, which may remember recent examples, has a module of its own.
+:class:`closecall.nn.CloseK` is in :mod:`closecall.nn.close`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +15,10 @@ from torch import Tensor
 
 from closecall.aggregates import Count, get_aggregate, resolve_count
 
-from . import functional
 from .base import Reducer
 from .distributed import GroupSelector, gather
 from .general import RankedRows, mass_of
-from .plan import Batch, Plan, layout_of
+from .plan import Batch, Plan
 from .selection import Selector
 from .soft import Chosen, tilt
 
@@ -67,10 +67,10 @@ class AverageTopK(Reducer):
     k : int, float or None
         How many at most.
     min_loss : float, optional
-        Select only losses above this value ...
+        Select only losses above this value, but at least ``min_kept``. In the convention of semantic segmentation, a
+        probability threshold p is ``min_loss=-log(p)``.
     min_kept : int, float or None
-        ... but at least so many. The convention of semantic segmentation: a probability threshold p is
-        ``min_loss=-log(p)``.
+        A count, or a fraction of the batch.
     temperature : float, optional
         Select softly, with this width (:mod:`closecall.nn.soft`).
     dim, nonfinite, reduction, group
@@ -128,13 +128,13 @@ class Trimmed(Reducer):
 class HardNegatives(Reducer):
     """All positives and, for each of them, the ``ratio`` negatives with the largest losses: 3:1 mining.
 
-    The convention of single-shot detectors (Liu et al. 2016). These divide by the number of positives: use
+    This is the convention of single-shot detectors (Liu et al. 2016), which divide by the number of positives: use
     ``reduction="sum"`` and divide by ``positives.sum()``.
 
     Parameters
     ----------
     ratio : float
-        Negatives for each positive.
+        Number of negatives for each positive.
     min_kept : int, float or None
         Minimum number of negatives, for example if there are no positives: a count, or a fraction of the batch.
     dim, nonfinite, reduction, group
@@ -160,33 +160,23 @@ class HardNegatives(Reducer):
     def forward(  # type: ignore[override]
         self, losses: Tensor, *, positives: Tensor, **given: Any
     ) -> Tensor:
-        """Reduce losses; the boolean ``positives`` marks those that are always kept. Otherwise as for every reducer."""
-        found = functional.reduce(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
-        self._last = found[1:]
-        return found.value
+        """Reduce losses as any reducer does; the boolean ``positives`` marks examples that are always kept."""
+        return self.reduce(Batch(losses, positives=positives, **given))
 
     def weights(self, losses: Tensor, *, positives: Tensor, **given: Any) -> Tensor:  # type: ignore[override]
-        """The weights that :meth:`forward` gives to the losses, in their shape."""
-        return functional.weigh(self.plan(), Batch(losses, **given), self._keeping(losses, positives))
+        """Return the weights that :meth:`forward` gives to the losses, in their shape."""
+        return self.weigh(Batch(losses, positives=positives, **given))
 
-    def _keeping(self, losses: Tensor, positives: Tensor) -> Any:
-        if positives.dtype != torch.bool or positives.shape != losses.shape:
-            raise ValueError(
-                f"positives must be boolean and of the losses' shape {tuple(losses.shape)}, "
-                f"not {positives.dtype} of shape {tuple(positives.shape)}"
-            )
-
-        def weigh(plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-            kept = layout_of(losses.shape, plan.dim).to_rows(positives).to(rows.losses.dtype)
-            mass = torch.ones_like(rows.losses) if rows.mass is None else rows.mass
-            negatives = type(select)(**{**vars(select), "mass": mass * (1 - kept)})
-            there = negatives.totals(rows.losses)
-            least = mass_of(self.min_kept, select.totals(rows.losses), 0)
-            wanted = torch.maximum(self.ratio * select.sums(mass * kept), least)
-            wanted = torch.where(wanted >= there, math.inf, wanted)
-            return Chosen(mass * kept + negatives.take(-rows.losses, wanted))
-
-        return weigh
+    def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
+        """Return the weights of the positives and of the negatives with the largest losses."""
+        kept = rows.positives.to(rows.losses.dtype)
+        mass = torch.ones_like(rows.losses) if rows.mass is None else rows.mass
+        negatives = replace(select, mass=mass * (1 - kept))
+        there = negatives.totals(rows.losses)
+        least = mass_of(self.min_kept, select.totals(rows.losses), 0)
+        wanted = torch.maximum(self.ratio * select.sums(mass * kept), least)
+        wanted = torch.where(wanted >= there, math.inf, wanted)
+        return Chosen(mass * kept + negatives.take(-rows.losses, wanted))
 
     def extra_repr(self) -> str:
         """The settings, for ``repr``."""
@@ -194,13 +184,13 @@ class HardNegatives(Reducer):
 
 
 class Tilted(Reducer):
-    """The tilted loss log(mean(exp(t * losses))) / t (Li et al. 2021): every loss counts, by exp(t * loss).
+    """The tilted loss log(mean(exp(t * losses))) / t (Li et al. 2021), in which losses count by exp(t * loss).
 
     Parameters
     ----------
     t : float
-        Above 0 large losses count more, up to the largest alone; below 0 they count less, which suits data with
-        outliers; 0 is the average.
+        With t > 0 large losses count more; with t < 0 they count less, which suits data with outliers; 0 is the
+        average.
     dim, nonfinite, reduction, group
         As for every :class:`Reducer`. The sum is n times the mean.
 
@@ -220,7 +210,7 @@ class Tilted(Reducer):
         self.t = t
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Weights of all losses in proportion to exp(t * loss); ``closeness`` is ignored."""
+        """Return weights in proportion to exp(t * loss); ``closeness`` is ignored."""
         return tilt(select, rows.losses, self.t)
 
     def extra_repr(self) -> str:
@@ -229,7 +219,7 @@ class Tilted(Reducer):
 
 
 class Spectrum(Reducer):
-    """A member of a family of the core (:mod:`closecall.families`), or any core aggregate without counts.
+    """A member of a family of aggregates (:mod:`closecall.families`), or any core aggregate without counts.
 
     Parameters
     ----------
@@ -237,8 +227,8 @@ class Spectrum(Reducer):
         Such as ``"human(0.4,0.3)"`` or ``"superquantile(0.9,0.1)"``; an aggregate made by
         :func:`closecall.aggregates.spectrum` is used by its name in ``AGGREGATES``.
     dim, nonfinite, reduction, group
-        As for every :class:`Reducer`. The weights need values: tensors of an accelerator are copied to the CPU and
-        back, which waits for the device, and traced code raises. Over a group the joint batch is gathered.
+        As for every :class:`Reducer`. The weights are computed by NumPy: tensors on an accelerator are copied to the
+        CPU and back, which waits for the device, and traced code raises. Over a group the joint batch is gathered.
 
     Examples
     --------
@@ -257,7 +247,7 @@ class Spectrum(Reducer):
         super().__init__(**options)
 
     def weigher(self, plan: Plan, select: Selector, rows: RankedRows) -> Chosen:
-        """Weights computed by the core's own definition, and its excess; ``closeness`` is ignored."""
+        """Return the weights and the excess of the core aggregate; ``closeness`` is ignored."""
         losses = rows.losses
         mass = torch.ones_like(losses) if rows.mass is None else rows.mass
         start, samples = 0, losses.shape[1]
@@ -278,7 +268,7 @@ class Spectrum(Reducer):
         kind = {"dtype": rows.losses.dtype, "device": rows.losses.device}
         if aggregate.excess is None:
             return Chosen(torch.tensor(own, **kind))
-        # Each process adds its part of the excess in proportion to its weights: the parts sum to the whole.
+        # Each process adds a part of the excess in proportion to its weights; the parts sum to the whole.
         part = own.sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
         return Chosen(torch.tensor(own, **kind), torch.tensor(excess * part, **kind)[:, None])
 

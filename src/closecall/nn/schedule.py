@@ -1,8 +1,8 @@
 """Schedules of counts: k and m that change over a run, like torch's learning-rate schedulers.
 
-A schedule says how much *remains* of the way from the start of a count to its end. The reducer stores this as a tensor,
-which avoids recompiling a step when the count changes, and the position in its ``state_dict``, which makes a checkpoint
-of the model enough to resume.
+A schedule determines the fraction that *remains* of the way from the start of a count to its end. The reducer stores
+this fraction as a tensor, so a compiled step need not be recompiled when the count changes, and the position in its
+``state_dict``, so a checkpoint of the model is enough to resume.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from torch import Tensor
 from closecall._names import lookup
 from closecall.aggregates import Count
 
-PARTS = 2**30  # what is not a simple fraction is counted in these
-
 
 def between(start: float, end: float, over: int, under: int) -> float:
-    """The count at which ``over / under`` of the way from start to end remains.
+    """Return the count at which ``over / under`` of the way from start to end remains.
 
-    Exact integer arithmetic with halves rounded to even if both are whole, as in :func:`closecall.schedules.decay`;
-    otherwise not rounded.
+    If both are whole, the arithmetic is exact and halves are rounded to even, as in :func:`closecall.schedules.decay`;
+    otherwise the result is not rounded.
 
     Examples
     --------
@@ -40,8 +38,7 @@ def between(start: float, end: float, over: int, under: int) -> float:
 
 
 def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
-    """The same as :func:`between` for totals not known in advance: counts (rows, 1) as floats, and the part of the way
-    that remains (2,), numerator and denominator as integers.
+    """Do what :func:`between` does with tensors: counts (rows, 1), and the remaining fraction (2,) as two integers.
 
     Examples
     --------
@@ -59,7 +56,7 @@ def decayed(end: Tensor, start: Tensor, remaining: Tensor) -> Tensor:
     return torch.where(over == under, start, torch.where(over == 0, end, way))
 
 
-#: Part of the way that is behind -> part that remains.
+#: Completed fraction of the way -> remaining fraction.
 SHAPES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
@@ -69,33 +66,32 @@ SHAPES: dict[str, Callable[[float], float]] = {
 class CountSchedule:
     """Move a reducer's k or m from a start to its own value over a run.
 
-    A step is whatever happens between two calls of :meth:`step`: an optimiser step or an epoch; call it after the
-    optimiser's step. The position is part of the reducer's ``state_dict``; ``total_steps`` is not, so a resumed run may
-    be made longer or shorter.
+    Call :meth:`step` after each step of the optimiser, or after each epoch. The position is part of the reducer's
+    ``state_dict``; ``total_steps`` is not, so a resumed run may be longer or shorter.
 
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        Its own k or m, a count, a fraction or None, is where the schedule ends.
+        The schedule ends at its k or m, which is a count, a fraction or None.
     total_steps : int
-        The number of steps of the run. Later steps keep the final count.
+        Number of steps in the run. Later steps keep the final count.
     count : {"k", "m"}
-        Which count.
+        The count to change.
     shape : {"linear", "cosine", "steps"} or callable
-        How it gets there: a callable maps the completed part of the way (0 to 1) to the remaining part (1 to 0).
+        A callable maps the completed fraction of the way (0 to 1) to the remaining fraction (1 to 0).
     start : int, float or None
-        Where it starts: a count or a fraction; None is all for k and none for m.
+        The initial count or fraction; None is all for k and none for m.
     warmup : float
-        The part of the run during which the count stays at its start.
+        The fraction of the run during which the count stays at its start.
     until : float
-        The part of the run after which it has reached its end.
+        The fraction of the run after which the count has reached its end.
     milestones : sequence of float, optional
-        With ``shape="steps"``: the points of the run, as fractions, at which the count makes equal steps.
+        With ``shape="steps"``: the points of the run, as fractions, at which the count changes in equal steps.
 
     Examples
     --------
     >>> from closecall.nn import Trimmed
-    >>> reducer = Trimmed(m=0.2)  # a forget rate that rises over the first half of ten epochs
+    >>> reducer = Trimmed(m=0.2)  # a forget rate that rises in the first half of ten epochs
     >>> schedule = CountSchedule(reducer, total_steps=10, count="m", until=0.5)
     >>> ms = []
     >>> for step in range(6):
@@ -144,14 +140,14 @@ class CountSchedule:
         self.move_to(self.last_step + 1)
 
     def move_to(self, step: int) -> None:
-        """Resume the run after this many steps; the reducer's count follows at once."""
+        """Move to the position after this many steps, and update the reducer's count."""
         getattr(self.reducer, f"{self.count}_step").fill_(step)
         over, under = self.remaining()
         row = 0 if self.count == "k" else 1
         self.reducer.remaining[row].copy_(torch.tensor([over, under]))
 
     def remaining(self) -> tuple[int, int]:
-        """The remaining part of the way in the next step, as numerator and denominator."""
+        """Return the remaining fraction in the next step, as numerator and denominator."""
         done = min(self.last_step + 1, self.total_steps) / self.total_steps
         if self.shape == "steps":
             return sum(done <= each for each in self.milestones), max(len(self.milestones), 1)
@@ -161,14 +157,14 @@ class CountSchedule:
         if done <= self.warmup:
             return 1, 1
         left = self.shape((done - self.warmup) / (self.until - self.warmup))
-        return round(PARTS * min(max(left, 0.0), 1.0)), PARTS
+        return round(2**30 * min(max(left, 0.0), 1.0)), 2**30
 
     def count_at(self, total: float) -> float:
-        """The count in the next step, in a batch of ``total`` examples (or total sample weight)."""
+        """Return the count in the next step, in a batch of ``total`` examples (or total sample weight)."""
         return float(self.reducer.counts(total)[0 if self.count == "k" else 1])
 
     def state_dict(self) -> dict[str, int]:
-        """The position and the length; the reducer's own state has the position too."""
+        """Return the position and the length; the reducer's own state contains the position too."""
         return {"last_step": self.last_step, "total_steps": self.total_steps}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -180,16 +176,16 @@ class CountSchedule:
 
 
 class KDecay(CountSchedule):
-    """Let a reducer's k fall from the whole batch to its own k as in the paper's Algorithm 1.
+    """Let a reducer's k fall from the whole batch to its own k, as in the paper's Algorithm 1.
 
-    For a third of the steps everything is selected, in the second third k falls linearly, then it stays constant.
+    In the first third of the steps everything is selected, in the second third k falls linearly, then it is constant.
 
     Parameters
     ----------
     reducer : Reducer or AggregateLoss
-        Its k, at which the decay ends, is an int (a count in each batch), a fraction or None.
+        The decay ends at its k: an int (a count in each batch), a fraction or None.
     total_steps : int
-        E, the number of steps of the run. Later steps keep the final k.
+        E, the number of steps in the run. Later steps keep the final k.
 
     Examples
     --------
@@ -208,10 +204,10 @@ class KDecay(CountSchedule):
         super().__init__(reducer, total_steps, warmup=1 / 3, until=2 / 3)
 
     def remaining(self) -> tuple[int, int]:
-        """The exact remaining part of the way from n to k*: Algorithm 1 counts steps from 1 and uses (2E - 3i) / E."""
+        """Return the exact remaining fraction of the way from n to k*, in Algorithm 1 (2E - 3i) / E at step i."""
         over = 2 * self.total_steps - 3 * (self.last_step + 1)
         return min(max(over, 0), self.total_steps), self.total_steps
 
     def k_at(self, total: float) -> float:
-        """The k in the next step, in a batch of ``total`` examples (or total sample weight)."""
+        """Return k in the next step, in a batch of ``total`` examples (or total sample weight)."""
         return self.count_at(total)

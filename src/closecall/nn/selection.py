@@ -1,9 +1,9 @@
-"""Selection: keys -> the weights of the smallest ones, exactly as the NumPy core does it.
+"""Selection of the smallest keys in torch, with the same weights as in the NumPy core.
 
-A selection is a *cut*: the key at the k-th place, the mass before it and the mass tied with it. The cut is a single
-operator, so ``torch.compile`` and ``vmap`` share the fast path of eager code and its check for NaN. Other ways to find
-the cut (over processes, over a memory) return the same three numbers and reuse everything below. On an accelerator
-nothing here waits for the device: no value is read, and no decision depends on one.
+A selection is a *cut*: the key at the k-th place, the mass below it and the mass tied with it. The cut is a single
+operator, so ``torch.compile`` and ``vmap`` use NumPy's partition on the CPU and check for NaN. A selection over
+processes finds the cut differently and shares the rest. On an accelerator nothing here waits for the device: no value
+is read, and no decision depends on one.
 """
 
 from __future__ import annotations
@@ -18,35 +18,32 @@ from torch import Tensor
 
 from closecall._names import Array
 
-from .cuts import cut_rows
+from .cuts import almost, cut_rows
 
 NOT_FINITE = (
-    "the losses contain NaN or infinite values; check the scores that produced them, or say what to do with them: "
-    "nonfinite='propagate' (for GradScaler) or nonfinite='drop'"
+    "the losses contain NaN or infinite values; check the scores that produced them, or choose nonfinite='propagate' "
+    "(for GradScaler) or nonfinite='drop'"
 )
+BAD_MASS = "sample weights contain NaN or infinite values"
+NEGATIVE_MASS = "sample weights contain negative values; weights are masses and must be >= 0"
 
 
 class Cut(NamedTuple):
-    """Where the smallest keys end; each a tensor (rows, 1)."""
+    """Where the smallest keys end; each tensor is (rows, 1)."""
 
     edge: Tensor  # the key at the k-th place
     inside: Tensor  # the mass of the keys below it
     tied: Tensor  # the mass of the keys equal to it
 
 
-def almost(samples: int | Tensor, dtype: torch.dtype) -> float | Tensor:
-    """The factor by which a sum of this many masses may fall short of k through rounding, as in the core."""
-    return 1 - 4 * samples * torch.finfo(dtype).eps
-
-
 def count_dtype(device: torch.device) -> torch.dtype:
-    """The dtype for counting masses: float64 if the device supports it, because float32 is exact only up to 2**24."""
+    """Return the dtype for sums of masses: float64 if the device has it, because float32 counts only to 2**24."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _cut(keys: Tensor, mass: Tensor | None, wanted: Tensor, refuse: str) -> tuple[Tensor, Tensor, Tensor]:
-    # keys (rows, samples), mass (rows, samples) or None, wanted (rows, 1). On the CPU values are real here even under
-    # compile and vmap, so this is where they are checked.
+    # Keys and masses are (rows, samples), wanted is (rows, 1). On the CPU this function sees actual values even under
+    # torch.compile and vmap, so it checks them.
     if keys.device.type != "cpu":
         return cut_sorted(keys, mass, wanted)
     refuse_keys(keys.numpy(), refuse)
@@ -74,7 +71,7 @@ def _vmap_cut(
     return tuple(each.reshape(info.batch_size, -1, 1) for each in flat), (0, 0, 0)
 
 
-# Registered by hand: torch.library.custom_op would import the compiler, a second and more, at its first call.
+# Registered by hand: torch.library.custom_op would import the compiler at its first call, which takes over a second.
 _LIBRARY = torch.library.Library("closecall", "DEF")
 _LIBRARY.define("cut(Tensor keys, Tensor? mass, Tensor wanted, str refuse) -> (Tensor, Tensor, Tensor)")
 _LIBRARY.impl("cut", _cut, "CompositeExplicitAutograd")
@@ -82,18 +79,13 @@ torch.library.register_fake("closecall::cut", _fake_cut, lib=_LIBRARY)
 torch.library.register_vmap("closecall::cut", _vmap_cut, lib=_LIBRARY)
 
 
-def readable(tensor: Tensor) -> bool:
-    """Whether values may be read: on the CPU, and not while code is traced."""
-    return bool(tensor.device.type == "cpu") and not torch.compiler.is_compiling()
-
-
 def require(valid: Tensor, message: str) -> None:
-    """Raise ``ValueError(message)`` unless valid; a value that cannot be read without waiting is not checked."""
-    if not readable(valid):
+    """Raise ``ValueError(message)`` unless valid; on accelerators and in traced code nothing is checked."""
+    if valid.device.type != "cpu" or torch.compiler.is_compiling():
         return
     try:
         good = bool(valid)
-    except RuntimeError:  # vmap does not let a value out
+    except RuntimeError:  # values cannot be read under vmap
         return
     if not good:
         raise ValueError(message)
@@ -101,8 +93,8 @@ def require(valid: Tensor, message: str) -> None:
 
 def check_mass(mass: Tensor) -> None:
     """Raise ``ValueError`` if masses are negative, NaN or infinite."""
-    require(torch.isfinite(mass).all(), "sample weights contain NaN or infinite values")
-    require((mass >= 0).all(), "sample weights contain negative values; weights are masses and must be >= 0")
+    require(torch.isfinite(mass).all(), BAD_MASS)
+    require((mass >= 0).all(), NEGATIVE_MASS)
 
 
 def refuse_keys(keys: Array, refuse: str) -> None:
@@ -110,13 +102,13 @@ def refuse_keys(keys: Array, refuse: str) -> None:
     if not refuse:
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(keys.sum())  # only if every key is; after an overflow each is checked
+        finite = np.isfinite(keys.sum())  # a finite sum has finite terms; after an overflow each key is checked
     if not finite and (np.isnan(keys).any() if refuse == "nan" else not np.isfinite(keys).all()):
         raise ValueError(NOT_FINITE)
 
 
 def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same as :func:`closecall.nn.cuts.cut_rows` in torch, for accelerators: they sort fast and copy slowly."""
+    """Do what :func:`closecall.nn.cuts.cut_rows` does, for accelerators, which sort fast and copy slowly."""
     mass = torch.ones_like(keys) if mass is None else mass
     ordered, order = keys.sort(dim=1)
     cumulative = mass.gather(1, order).cumsum(dim=1, dtype=wanted.dtype)
@@ -128,9 +120,9 @@ def cut_sorted(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Tenso
 
 @dataclass(frozen=True)
 class Selector:
-    """Selects the smallest keys of each row, by the masses (rows, samples), one each if None.
+    """Selects the smallest keys of each row by their masses (rows, samples); None means a mass of 1 each.
 
-    ``refuse`` says which keys raise: ``"nonfinite"``, ``"nan"`` or none (``""``). Otherwise a NaN is never selected.
+    ``refuse`` determines which keys raise: ``"nonfinite"``, ``"nan"`` or none (``""``). A NaN is never selected.
 
     Examples
     --------
@@ -143,64 +135,38 @@ class Selector:
     refuse: str = "nonfinite"
 
     def totals(self, rows: Tensor) -> Tensor:
-        """The mass (rows, 1) of each row."""
+        """Return the mass (rows, 1) of each row."""
         dtype = count_dtype(rows.device)
         if self.mass is None:
             return torch.full((rows.shape[0], 1), float(rows.shape[1]), dtype=dtype, device=rows.device)
         return self.sums(self.mass)
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sums (rows, 1) of values (rows, samples), in the dtype of counts."""
+        """Return the sums (rows, 1) of values (rows, samples), in the dtype of counts."""
         return values.sum(dim=1, keepdim=True, dtype=count_dtype(values.device))
 
     def highest(self, values: Tensor) -> Tensor:
-        """The largest value (rows, 1) of each row."""
+        """Return the largest value (rows, 1) of each row."""
         if not values.shape[1]:
             return values.new_full((values.shape[0], 1), -math.inf)
         return values.amax(dim=1, keepdim=True)
 
     def cut(self, keys: Tensor, wanted: Tensor) -> Cut:
-        """The cut of each row of keys (rows, samples) at the mass wanted (rows, 1)."""
-        reach = wanted * almost(keys.shape[1], wanted.dtype)
+        """Return the cut of each row of keys (rows, samples) at the mass ``wanted`` (rows, 1)."""
+        reach = wanted * almost(keys.shape[1], torch.finfo(wanted.dtype).eps)
         return Cut(*torch.ops.closecall.cut(keys, self.mass, reach, self.refuse))
 
     def everything(self, keys: Tensor) -> Tensor:
-        """All of the mass (rows, samples), bit for bit, after the same checks as any other selection."""
+        """Return all of the mass (rows, samples), bit for bit, after the same checks as in any other selection."""
         return self.take(keys, torch.full((len(keys), 1), math.inf, dtype=count_dtype(keys.device), device=keys.device))
 
     def take(self, keys: Tensor, wanted: Tensor) -> Tensor:
-        """Weights (rows, samples) of the smallest keys, summing to ``wanted`` (rows, 1); ties share."""
-        arrays = _arrays(keys, self.mass, wanted)
-        if arrays is None:
-            return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
-        return torch.from_numpy(_take_numpy(*arrays, self.refuse))
-
-
-def _arrays(keys: Tensor, mass: Tensor | None, wanted: Tensor) -> tuple[Array, Array | None, Array] | None:
-    # The tensors as arrays, where that is possible without a copy: eager code on the CPU.
-    if not readable(keys):
-        return None
-    try:
-        return keys.numpy(), None if mass is None else mass.numpy(), wanted.numpy()
-    except RuntimeError:  # vmap and torch.func.grad do not let a value out
-        return None
-
-
-def _take_numpy(keys: Array, mass: Array | None, wanted: Array, refuse: str) -> Array:
-    # What cut and weigh do, in a third of the calls: at usual batch sizes it is calls that cost.
-    refuse_keys(keys, refuse)
-    if not keys.shape[1]:
-        return np.zeros_like(keys)
-    reach = wanted * almost(keys.shape[1], torch.float64)
-    edge, inside, tied = cut_rows(keys, mass, reach)
-    share = np.clip((wanted - inside) / np.where(tied > 0, tied, 1), 0, 1)
-    weights = (keys < edge).astype(keys.dtype)
-    np.copyto(weights, share.astype(keys.dtype), where=keys == edge)
-    return weights if mass is None else weights * mass
+        """Return weights (rows, samples) of the smallest keys that sum to ``wanted`` (rows, 1); ties share."""
+        return weigh(keys, self.mass, self.cut(keys, wanted), wanted)
 
 
 def weigh(keys: Tensor, mass: Tensor | None, cut: Cut, wanted: Tensor) -> Tensor:
-    """Weights (rows, samples): the mass before the cut, the remainder shared among ties, nothing after it."""
+    """Return weights (rows, samples): all mass below the cut, the remainder shared among ties, nothing above."""
     tied = torch.where(cut.tied > 0, cut.tied, torch.ones_like(cut.tied))
     share = ((wanted - cut.inside) / tied).clamp(0, 1).to(keys.dtype)
     weights = torch.where(keys < cut.edge, 1.0, torch.where(keys == cut.edge, share, 0.0)).to(keys.dtype)

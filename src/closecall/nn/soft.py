@@ -1,13 +1,15 @@
 """Soft selection: weights that change smoothly with the losses, for a smooth objective.
 
-The k largest losses are the maximum of ``w . l`` over weights between 0 and the mass that sum to k. Adding temperature
-times the weights' entropy makes that maximum a smooth convex function of the losses; its gradient is the weights
+The sum of the k largest losses is the maximum of ``w . l`` over weights between 0 and the mass that sum to k. Adding
+the entropy of the weights, times the temperature, makes the maximum a smooth convex function of the losses. Its
+gradient is the weights
 
-    w_i = mass_i * sigmoid((l_i - nu) / temperature),    nu such that they sum to k,
+    w_i = mass_i * sigmoid((l_i - nu) / temperature),    with nu such that they sum to k,
 
-and its value exceeds ``w . l`` by the entropy, so value and gradient are consistent. It tends to the hard aggregate
-as the temperature falls, within ``n * log(2) * temperature``. Ranges and trimmed losses are differences of such maxima.
-Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held fixed as in the hard case.
+and its value exceeds ``w . l`` by the entropy term, so value and gradient are consistent. As the temperature falls, the
+value tends to the hard aggregate; the difference is at most ``n * log(2) * temperature``. Ranges and trimmed losses are
+differences of such maxima. Close calls have the weights ``sigmoid((nu - closeness) / temperature)``, held fixed as in
+the hard case.
 """
 
 from __future__ import annotations
@@ -23,10 +25,6 @@ from torch import Tensor
 
 from .selection import Selector
 
-HALVINGS = 60  # of an interval that holds nu: to the last bit of a float64
-FAR = 40.0  # temperatures beyond the ends at which no examples, or all, are selected: exp(40) examples
-
-
 #: Weights, offset and value, as in :class:`Chosen`.
 Smooth = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 
@@ -34,8 +32,8 @@ Smooth = tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]
 class Chosen(NamedTuple):
     """Weights (rows, samples).
 
-    If they are the gradient of a smooth value: also its excess over their sum with the losses, (rows, 1), on this
-    process, and the value as a function of losses (rows, samples), if known.
+    If the weights are the gradient of a smooth value, ``offset`` (rows, 1) is the amount by which the value exceeds
+    ``weights . losses`` on this process, and ``value`` maps losses (rows, samples) to the value, if that is known.
     """
 
     weights: Tensor
@@ -44,7 +42,7 @@ class Chosen(NamedTuple):
 
 
 def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: float) -> Smooth:
-    """Soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1); the offset is their entropy.
+    """Return soft weights of the largest scores (rows, samples) that sum to ``wanted`` (rows, 1), and their entropy.
 
     Examples
     --------
@@ -54,9 +52,9 @@ def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: flo
     """
     mass = torch.ones_like(scores) if select.mass is None else select.mass
     exact, mass = scores.to(wanted.dtype), mass.to(wanted.dtype)
-    span = FAR * temperature
+    span = 40 * temperature  # beyond the ends: a sigmoid of -40 selects less than one in exp(40) examples
     low, high = (-select.highest(-exact) - span), select.highest(exact) + span
-    for _ in range(HALVINGS):
+    for _ in range(60):  # halvings, down to the last bit of a float64
         middle = (low + high) / 2
         enough = select.sums(mass * torch.sigmoid((exact - middle) / temperature)) >= wanted
         low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
@@ -69,8 +67,8 @@ def soft_take(select: Selector, scores: Tensor, wanted: Tensor, temperature: flo
 
 
 def _soft_value(losses: Tensor, mass: Tensor, wanted: Tensor, level: Tensor, temperature: float) -> Tensor:
-    # The dual: mass * temperature * softplus((l - nu) / temperature) + k * nu is least at nu. One step of Newton's
-    # there moves nothing, but makes nu a function of the losses with the derivative that the value's second ones need.
+    # The dual, mass * temperature * softplus((l - nu) / temperature) + k * nu, has its minimum at nu. A Newton step
+    # from there changes nothing, but gives nu the derivative with respect to the losses that second derivatives need.
     total = mass.sum(dim=1, keepdim=True)
     none, every = wanted <= 0, wanted >= total
     wanted = torch.where(none | every, total / 2, wanted)
@@ -91,7 +89,7 @@ def _soft_range(select: Selector, losses: Tensor, k: Tensor, m: Tensor, temperat
     return Chosen(outer - inner, above - below, lambda losses: upper(losses) - lower(losses))
 
 
-#: Aggregates that have a soft form: (selector, losses, closeness, k, m, temperature), k and m (rows, 1).
+#: Aggregates with a soft form, as functions of (selector, losses, closeness, k, m, temperature); k and m are (rows, 1).
 SOFT: dict[str, Callable[..., Chosen]] = {
     "close": lambda select, losses, closeness, k, m, t: Chosen(soft_take(select, -closeness, k, t)[0]),
     "close_decay": lambda select, losses, closeness, k, m, t: Chosen(soft_take(select, -closeness, k, t)[0]),
@@ -104,10 +102,11 @@ SOFT: dict[str, Callable[..., Chosen]] = {
 
 
 def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
-    """Weights (rows, samples) of the tilted loss, summing to the mass.
+    """Return the weights (rows, samples) of the tilted loss, which sum to the mass.
 
-    The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021): n times the mean at t = 0, the largest loss as t
-    grows, the smallest as it falls. Its gradient is the weights, n * softmax(t * loss) by mass.
+    The value is n / t * log(mean(exp(t * loss))) (Li et al. 2021), and n times the mean if t = 0. It tends to n times
+    the largest loss as t grows and to n times the smallest as t falls. Its gradient is the weights,
+    n * softmax(t * loss) by mass.
 
     Examples
     --------
@@ -129,7 +128,7 @@ def tilt(select: Selector, losses: Tensor, t: float) -> Chosen:
     weights = total * raw / some
     ones = torch.where(total > 0, total, 1.0)
     value = total * (peak + torch.log(some / ones)) / t
-    # Each process adds its own part of the difference, in proportion to its weights: the parts sum to the value.
+    # Each process adds a part of the difference in proportion to its weights; the parts sum to the value.
     here = (raw / some).sum(dim=1, keepdim=True)
     return Chosen(weights.to(losses.dtype), value * here - (weights * exact).sum(dim=1, keepdim=True), smooth)
 
@@ -143,7 +142,7 @@ def _tilted_value(losses: Tensor, mass: Tensor, total: Tensor, t: float) -> Tens
 
 
 class _Once(torch.autograd.Function):  # type: ignore[misc]
-    """The value of a smooth aggregate whose weights cannot be differentiated: it has first derivatives only."""
+    """The value of a smooth aggregate that has first derivatives only, because its weights are constants."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, weights: Tensor, offset: Tensor) -> Tensor:
@@ -165,13 +164,13 @@ class _Refused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         raise RuntimeError(
-            "superquantiles, and smooth selections over a group of processes, have no second derivatives; "
-            "Tilted and temperature= have them in one process"
+            "superquantiles, and smooth selections over a group of processes, have no second derivatives; Tilted and "
+            "temperature= have them within one process"
         )
 
 
 def smooth_value(found: Chosen, losses: Tensor, mass: Tensor | None, alone: bool) -> Tensor:
-    """The value of a smooth aggregate of losses (rows, samples): exact to all derivatives, or an error for the second.
+    """Return the value of a smooth aggregate of losses (rows, samples), with second derivatives if possible.
 
     Examples
     --------

@@ -6,10 +6,10 @@ from typing import Any
 
 
 class AcceleratedSchedule:
-    """A schedule whose :meth:`step` counts only if gradients were synchronised and the optimiser really stepped.
+    """A schedule whose :meth:`step` has an effect only if the optimiser has stepped with synchronised gradients.
 
-    Call it in every iteration, like a scheduler returned by ``accelerator.prepare``. Register it and the reducer (for
-    its memory) with ``accelerator.register_for_checkpointing``.
+    Call :meth:`step` in every iteration, as for a scheduler returned by ``accelerator.prepare``. Register the schedule,
+    and the reducer for its memory, with ``accelerator.register_for_checkpointing``.
 
     Parameters
     ----------
@@ -19,16 +19,16 @@ class AcceleratedSchedule:
 
     def __init__(self, schedule: Any, accelerator: Any) -> None:
         if not hasattr(accelerator, "sync_gradients"):
-            raise TypeError(f"this is not an Accelerator: {accelerator!r}")
+            raise TypeError(f"accelerator={accelerator!r} is not an accelerate.Accelerator")
         self.schedule, self.accelerator = schedule, accelerator
 
     def step(self) -> None:
-        """Advance to the next step, if the optimiser did."""
+        """Advance to the next step if the optimiser has."""
         if self.accelerator.sync_gradients and not self.accelerator.optimizer_step_was_skipped:
             self.schedule.step()
 
     def state_dict(self) -> dict[str, int]:
-        """The schedule's state."""
+        """Return the state of the schedule."""
         return dict(self.schedule.state_dict())
 
     def load_state_dict(self, state: dict[str, int]) -> None:

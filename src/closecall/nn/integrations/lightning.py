@@ -16,13 +16,13 @@ Make = Callable[[Any, Any], Any]
 class LightningSchedule(Callback or object):  # type: ignore[misc]
     """Advance a schedule once per optimiser step, not per batch, and log the reducer's k.
 
-    The reducer should be part of the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
-    Lightning's checkpoint, and ``ckpt_path=`` resumes both.
+    Make the reducer part of the module (``self.loss = CloseKLoss(...)``): its position and memory are then part of
+    Lightning's checkpoint, and ``ckpt_path=`` restores both.
 
     Parameters
     ----------
     make : callable
-        ``(trainer, module) -> schedule``, called as training begins, when the number of steps is known:
+        ``(trainer, module) -> schedule``, called when training begins and the number of steps is known:
         ``lambda trainer, module: KDecay(module.loss, trainer.estimated_stepping_batches)``.
     log : str or None
         The name under which the weight selected in the last batch is logged; with the suffix ``_threshold``, the loss
@@ -36,7 +36,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self.make, self.name, self.schedule, self._seen = make, log, None, 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Create the schedule; a position from a checkpoint is resumed."""
+        """Create the schedule, at the position of the checkpoint if there is one."""
         self.schedule = self.make(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -44,7 +44,7 @@ class LightningSchedule(Callback or object):  # type: ignore[misc]
         self._seen = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log, and advance if the optimiser has."""
+        """Log k, and advance the schedule if the optimiser has stepped."""
         assert self.schedule is not None
         reducer = self.schedule.reducer
         if self.name and reducer.last_k is not None:

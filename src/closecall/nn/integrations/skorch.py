@@ -21,7 +21,7 @@ NEEDED = 'needs skorch: pip install "closecall[integrations]"'
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Probabilities (samples, classes) of logits (samples, classes), (samples, 1) or (samples,).
+    """Return probabilities (samples, classes) of logits (samples, classes), (samples, 1) or (samples,).
 
     Examples
     --------
@@ -35,19 +35,19 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def accelerator_of(net: Any) -> Any:
-    """The accelerator of a net with skorch's ``AccelerateMixin``, which may accumulate batches; otherwise None."""
+    """Return the accelerator of a net with skorch's ``AccelerateMixin``, which may accumulate batches, or None."""
     return getattr(net, "accelerator", None)
 
 
 class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[misc]
     """skorch's classifier for losses on logits: ``AggregateNetClassifier(Module, criterion=CloseKLoss, ...)``.
 
-    skorch converts outputs only for torch's own losses; for any other it mistakes logits for probabilities. Here the
-    logits, one for each class or a single one, are turned into probabilities.
+    skorch converts outputs to probabilities only for torch's own losses. This class converts the logits, one for each
+    class or a single one, for the losses of :mod:`closecall.nn`.
 
-    With ``AccelerateMixin`` in front (``class Net(AccelerateMixin, AggregateNetClassifier)``) and accumulation, skorch
-    clears the gradients before the last batch of each step, and loses those of the earlier batches. Here they are
-    cleared after the step.
+    If batches are accumulated with ``AccelerateMixin`` (``class Net(AccelerateMixin, AggregateNetClassifier)``), skorch
+    clears the gradients before the last batch of each step and loses those of the earlier batches. This class clears
+    them after the step.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -60,7 +60,7 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
             super()._zero_grad_optimizer(set_to_none)
 
     def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any) -> None:
-        """Clear gradients that were accumulated, once the optimiser has stepped."""
+        """Clear accumulated gradients once the optimiser has stepped."""
         super().on_batch_end(net, batch=batch, training=training, **kwargs)
         if training and self._accumulates() and accelerator_of(self).sync_gradients:
             super()._zero_grad_optimizer()
@@ -75,7 +75,7 @@ class AggregateNetClassifier(NeuralNetClassifier or object):  # type: ignore[mis
 
 
 class SkorchSchedule(Callback or object):  # type: ignore[misc]
-    """Create a schedule for the criterion's reducer when a fit begins, and advance it.
+    """Create a schedule for the reducer of the criterion when a fit begins, and advance it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class SkorchSchedule(Callback or object):  # type: ignore[misc]
         self.make, self.per = make, per
 
     def on_train_begin(self, net: Any, X: Any = None, y: Any = None, **kwargs: Any) -> None:
-        """A new schedule for a new criterion; a further ``partial_fit`` continues with the existing one."""
+        """Create a schedule for a new criterion; another ``partial_fit`` continues with the existing schedule."""
         schedules = net.criterion_.reducer.schedules
         if schedules:
             self.schedule_ = next(iter(schedules.values()))
@@ -105,11 +105,11 @@ class SkorchSchedule(Callback or object):  # type: ignore[misc]
         self.schedule_ = self.make(net.criterion_, net.max_epochs * batches)
 
     def on_batch_end(self, net: Any, training: bool = False, **kwargs: Any) -> None:
-        """The next batch's count, once the optimiser has stepped."""
+        """Advance once the optimiser has stepped, if steps are batches."""
         if self.per == "batch" and training and getattr(accelerator_of(net), "sync_gradients", True):
             self.schedule_.step()
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """The next epoch's count."""
+        """Advance if steps are epochs."""
         if self.per == "epoch":
             self.schedule_.step()

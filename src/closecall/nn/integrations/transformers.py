@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: a ``compute_loss_func`` that accumulates correctly, and a callback for its schedule."""
+"""Hugging Face's Trainer: a ``compute_loss_func`` that accumulates correctly, and a callback for schedules."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ try:
 except ImportError:
     TrainerCallback = None
 
-#: Where a checkpoint keeps the loss's own state.
+#: The file in a checkpoint that contains the state of the loss.
 STATE = "closecall_loss.pt"
 
 
 class TrainerLoss:
     """A loss on logits as the Trainer's ``compute_loss_func``.
 
-    The Trainer does not divide such a loss by the number of accumulated batches, but passes their total number of
-    targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by its share of these.
+    The Trainer does not divide such a loss by the number of accumulated batches but passes the total number of their
+    targets, ``num_items_in_batch``. The mean of a batch is therefore weighted by its share of the targets.
 
     Parameters
     ----------
     loss : AggregateLoss
         Use ``ignore_index=-100`` for padded targets; ``group`` needs ``average_tokens_across_devices=False``.
     shift : bool
-        For causal language models, whose targets are the next tokens.
+        Whether targets are the next tokens, as in causal language models.
 
     Examples
     --------
@@ -43,11 +43,11 @@ class TrainerLoss:
 
     def __init__(self, loss: AggregateLoss, *, shift: bool = False) -> None:
         if loss.reducer.reduction == "none":
-            raise ValueError("the Trainer needs one number: reduction='mean' or 'sum'")
+            raise ValueError("the Trainer needs one number; use reduction='mean' or 'sum'")
         self.loss, self.shift = loss, shift
 
     def __call__(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        """Logits (samples, classes) or (samples, length, classes) and labels (samples, ...) -> one number."""
+        """Return the loss of logits (samples, classes) or (samples, length, classes) and labels (samples, ...)."""
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         self.loss.to(logits.device)
         if self.shift:
@@ -79,7 +79,7 @@ class TrainerSchedule(TrainerCallback or object):  # type: ignore[misc]
         self.schedule, self.log = schedule, log
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Restore the position, and the memory if the checkpoint has it."""
+        """Restore the position, and the memory if the checkpoint contains it."""
         path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / STATE
         if state.global_step and path.exists():
             self.schedule.reducer.load_state_dict(torch.load(path, weights_only=True))

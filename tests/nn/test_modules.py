@@ -62,7 +62,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: nn.Maximal(reduction="median"), "reduction='median'"),
     (lambda: nn.CloseKLoss("square", k=1), "choose one of"),
     (lambda: nn.CloseK(0.1, memory="local"), "memory='local'"),
-    (lambda: nn.CloseK(5, memory="global"), "give data_size"),
+    (lambda: nn.CloseK(5, memory="global"), "pass data_size"),
     (lambda: nn.KDecay(nn.CloseK(3), 12).load_state_dict({"last_step": 1}), "total_steps missing"),
     (lambda: nn.KDecay(nn.Average(), 5), "has a k"),
     (lambda: nn.KDecay(nn.CloseK(3), 0), "total_steps=0"),

@@ -1,4 +1,4 @@
-"""The paper's network without torch: whole grids trained by a compiled kernel, and classifiers built on them."""
+"""The paper's network without torch: grids of networks trained by a compiled kernel, and classifiers."""
 
 from .classifier import ResidualMLPClassifier, ResidualMLPClassifierCV
 from .grid import NetworkGrid, NetworkProgress, train_grid

@@ -1,9 +1,9 @@
-/* From scores to the derivatives by the margins: losses, exact selection, masses. The search is the solver's. */
-enum { RANGE = 4 }; /* beyond the solver's kinds: the largest losses but for the m largest */
+/* From scores to derivatives by the margins: losses, exact selection, masses. The search is that of the solver. */
+enum { RANGE = 4 }; /* in addition to the kinds of the solver: the largest losses except the m largest */
 
 #define ONE_OF(mask, yes, no) ((Vec)(((mask) & (Ints)(yes)) | (~(mask) & (Ints)(no))))
 
-/* The solver's exp_f32, eight at a time: with AVX2 the compiler does not vectorise its clamps by itself. */
+/* The solver's exp_f32, eight at a time: the compiler does not vectorise its clamps for AVX2. */
 INLINE Vec exp_vec(Vec x) {
     Vec one = {0}, low = one - 87, high = one + 87;
     one += 1;

@@ -1,4 +1,4 @@
-"""The paper's network as scikit-learn classifiers: one setting, or a grid searched by cross-validation."""
+"""The paper's network as scikit-learn classifiers: with fixed settings, or with a cross-validated search."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ from ..aggregates import Count, check_mass, get_aggregate, resolve_count, warn_o
 from ..objective import Problem
 from .grid import NetworkGrid, NetworkProgress, train_grid
 
-#: Trains on devices other than the processor; :mod:`closecall.nn` puts its own here when it is imported.
+#: Functions that train on devices other than the CPU; :mod:`closecall.nn` registers its own on import.
 ACCELERATED: dict[str, Callable[..., Any]] = {}
-#: What the search leaves out by default, of the largest losses.
-MS = (0.01, 0.05, 0.2)
 _CHOSEN = ("aggregate", "k", "alpha", "m")
 
 
 class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What both classifiers share: input checks, training through :func:`train_grid`, prediction."""
+    """Methods that both classifiers share: input checks, training by :func:`train_grid`, prediction."""
 
     classes_: Array
     network_: NetworkGrid
 
     def _check(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
-        # X as floats, y as class numbers, masses. A class that weighs nothing is none.
-        with np.errstate(over="ignore", invalid="ignore"):  # the sum by which it looks for NaN may overflow
+        # Returns X as floats, y as class numbers, and masses. A class without mass does not count.
+        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn checks for NaN by a sum that may overflow
             X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         mass = np.ones(len(X)) if sample_weight is None else check_mass(sample_weight, len(X))
@@ -75,23 +73,23 @@ class _NetworkClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return 2 * codes - 1 if len(self.classes_) == 2 else codes
 
     def decision_function(self, X: Any) -> Array:
-        """Scores (samples,), positive for the second class; (samples, classes) with more than two."""
+        """Return scores (samples,), positive for the second class; (samples, classes) with more than two."""
         check_is_fitted(self)
         with np.errstate(over="ignore", invalid="ignore"):
             X = validate_data(self, X, dtype=np.float64, reset=False)
             scores = np.ascontiguousarray(self.network_.scores(X)[0].T)
         if not np.isfinite(scores).all():
-            raise ValueError("some rows of X have scores that are not finite; scale the features as in training")
+            raise ValueError("the scores of some rows of X are not finite; scale the features as in training")
         return scores
 
     def predict(self, X: Any) -> Array:
-        """Labels (samples,)."""
+        """Return labels (samples,)."""
         scores = self.decision_function(X)
         return self.classes_[chosen(scores)]
 
 
 def chosen(scores: Array) -> Array:
-    """Class numbers (samples,) of scores (samples,) or (samples, classes).
+    """Return the class numbers (samples,) of scores (samples,) or (samples, classes).
 
     Examples
     --------
@@ -102,7 +100,7 @@ def chosen(scores: Array) -> Array:
 
 
 def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float) -> list[tuple[Count, Count]]:
-    """The pairs (k, m) of an aggregate's counts that leave examples in the smallest fold.
+    """Return the pairs (k, m) of an aggregate that leave examples in the smallest fold.
 
     Examples
     --------
@@ -118,12 +116,12 @@ def _counts(name: str, ks: Sequence[Count], ms: Sequence[Count], smallest: float
     }
     pairs = [pair for pair, (k, m) in masses.items() if m < k]
     if not pairs:
-        raise ValueError(f"every m in ms={ms!r} leaves no examples of k in ks={ks!r}; {name} needs m < k")
+        raise ValueError(f"no m in ms={ms!r} is below a k in ks={ks!r}; {name} needs m < k")
     return pairs
 
 
 def trainer(device: str) -> Callable[..., Any]:
-    """The function that trains a grid on a device: the compiled kernel on ``"cpu"``, otherwise torch."""
+    """Return the function that trains a grid on a device: the compiled kernel on ``"cpu"``, otherwise torch."""
     if device == "cpu":
         return train_grid
     if not ACCELERATED:
@@ -137,10 +135,10 @@ def trainer(device: str) -> Callable[..., Any]:
 class ResidualMLPClassifier(_NetworkClassifier):
     """The paper's network: two hidden ReLU layers with skip connections, trained on any aggregate loss.
 
-    Trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a ``StandardScaler``
-    in front. With more than two classes the margin is that of the top two scores. There is no ``predict_proba``: an
-    aggregate's scores are not calibrated; wrap the classifier in scikit-learn's ``CalibratedClassifierCV`` for
-    probabilities.
+    It is trained by full-batch gradient descent (Adam) from a random start. Inputs are not scaled: put a
+    ``StandardScaler`` in front. With more than two classes the margin is that of the top two scores. There is no
+    ``predict_proba``, because the scores of an aggregate loss are not calibrated; for probabilities, wrap the
+    classifier in scikit-learn's ``CalibratedClassifierCV``.
 
     Parameters
     ----------
@@ -153,16 +151,16 @@ class ResidualMLPClassifier(_NetworkClassifier):
     alpha : float
         The L2 strength.
     hidden : int, optional
-        Units of each hidden layer; as many as features by default, as in the paper.
+        Units of each hidden layer; by default the number of features, as in the paper.
     max_iter : int
-        Number of steps, also the length of a decay run.
+        Number of steps; a decay of k extends over all of them.
     learning_rate : float
         Adam's step size.
     penalize_intercept : bool
         Whether alpha penalises the intercepts too.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the examples, keep the parameters that were best on them, and stop after
-        ``patience`` steps without improvement (in a decay run, in its last third).
+        Hold out ``validation_fraction`` of the examples, keep the parameters that are best on them, and stop after
+        ``patience`` steps without improvement (if k decays, in the last third).
     validation_fraction : float
     patience : int
     device : str
@@ -170,7 +168,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     random_state : int, RandomState or None
         Seed for the start and the held-out examples.
     callback : callable, optional
-        Called with a :class:`closecall.network.NetworkProgress` about a hundred times during a fit.
+        Called with a :class:`closecall.network.NetworkProgress` about a hundred times per fit.
 
     Attributes
     ----------
@@ -178,7 +176,7 @@ class ResidualMLPClassifier(_NetworkClassifier):
     network_ : NetworkGrid
         The trained network; ``ResidualMLP.of(network_.parameters)`` is a plain torch module.
     n_iter_ : int
-        Steps taken.
+        Number of steps.
 
     Examples
     --------
@@ -229,18 +227,18 @@ class ResidualMLPClassifier(_NetworkClassifier):
 
 
 class ResidualMLPClassifierCV(_NetworkClassifier):
-    """The same network with alpha, k and the aggregate chosen by cross-validation, the grid trained as one batch.
+    """The paper's network with alpha, k and the aggregate chosen by cross-validation; the grid is trained together.
 
-    ``average`` always runs with every alpha. Another aggregate is chosen only if its paired gain over the best
-    ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` picks the best mean. Ties go to the larger
-    k, then to the larger alpha. The winner is trained again on all examples.
+    ``average`` is always tried with every alpha. Another aggregate is chosen only if its paired gain over the best
+    ``average``, fold by fold, exceeds ``guard`` standard errors; ``guard=0`` chooses the best mean. Ties go to the
+    larger k, then to the larger alpha. The winner is trained again on all examples.
 
     Parameters
     ----------
     loss : str
         A name in :data:`closecall.losses.LOSSES`.
     aggregates : sequence of str
-        What competes with ``average``.
+        The aggregates that compete with ``average``.
     ks : sequence of int, float or None, optional
         Default: powers of ten below the number of training examples in a fold.
     ms : sequence of int or float
@@ -251,8 +249,8 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         Stratified folds if an int.
     guard : float
     n_starts : int
-        Number of random starts for every setting of every aggregate, including ``average``: giving one aggregate more
-        draws than another would favour it. The winner is trained again from its own start.
+        Number of random starts for every setting of every aggregate, including ``average``, because more starts for one
+        aggregate would favour it. The winner is trained again from its own start.
     hidden, max_iter, learning_rate, penalize_intercept, device, random_state, callback
         As for :class:`ResidualMLPClassifier`.
 
@@ -264,9 +262,9 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         The winner's settings, with k and m as masses of all examples.
     cv_results_ : dict of arrays
         ``params`` (problems, 4), ``start`` (problems,), ``fold_scores`` (folds, problems), ``mean_test_score``
-        (problems,); with several starts every setting appears once per start.
+        (problems,); with several starts, every setting appears once per start.
     guard_report_ : dict
-        The best average, the best other, the mean gain and its standard error.
+        The best average, the best setting, the mean gain and its standard error.
     classes_, network_, n_iter_
         As for :class:`ResidualMLPClassifier`.
 
@@ -287,7 +285,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         loss: str = "logistic",
         aggregates: Sequence[str] = ("close_decay",),
         ks: Sequence[Count] | None = None,
-        ms: Sequence[Count] = MS,
+        ms: Sequence[Count] = (0.01, 0.05, 0.2),
         alphas: Sequence[float] | None = None,
         cv: Any = 5,
         guard: float = 1.0,
@@ -328,7 +326,7 @@ class ResidualMLPClassifierCV(_NetworkClassifier):
         return self
 
     def _problems(self, smallest: float) -> list[Problem]:
-        # Averages first; then everything else, larger k before smaller.
+        # Averages come first.
         alphas = np.logspace(-5, 5, 11) if self.alphas is None else self.alphas
         ks = self.ks
         if ks is None:

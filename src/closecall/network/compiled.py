@@ -1,7 +1,7 @@
-"""The compiled kernel of the network, used if it was built and applies; :mod:`.twin` does the same in NumPy.
+"""The compiled kernel of the network; :mod:`.twin` does the same in NumPy where it was not built or does not apply.
 
 `kernel.c` is built when the package is installed, if there is a C compiler. It supports the logistic and hinge losses,
-the core's aggregates, any masses and any number of classes, in float32. The call releases the GIL.
+the core aggregates, any masses and any number of classes, in float32. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from .data import Data
 from .layers import Shape
 from .paths import Path, Settings
 
-#: Losses and aggregates that C knows. What decides is the function, not the name: a name may be given to another.
+#: Losses and aggregates that the kernel supports, by their functions: a user may give a name to another function.
 LOSSES = {get_loss(name).value: number for number, name in enumerate(("logistic", "hinge"))}
 _KINDS = {"average": 0, "close": 1, "atk": 2, "maximal": 2, "top": 3, "ranked_range": 4, "trimmed": 4}
 KINDS = {get_aggregate(name).weigh: number for name, number in _KINDS.items()}
-_MAXIMAL = get_aggregate("maximal").weigh  # the largest losses of mass one
-#: Floats of a chunk's activations and derivatives (the second cache holds them), and its samples at most.
-CHUNK, LONGEST = 2**16, 512
+_MAXIMAL = get_aggregate("maximal").weigh  # the largest losses up to a mass of one
 
 _POINTERS = ("seen", "signs", "classes", "factors", "masses")
 _ROOMS = ("penalized", "scores", "pulls", "deltas", "few", "gradient", "scratch", "room_mass", "places")
@@ -65,7 +63,7 @@ LIBRARY = _load()
 
 
 def serves(path: Path, dtype: Any) -> bool:
-    """Whether the compiled kernel supports this path.
+    """Return whether the compiled kernel supports this path.
 
     Examples
     --------
@@ -77,14 +75,15 @@ def serves(path: Path, dtype: Any) -> bool:
 
 
 class CompiledWalker:
-    """Trains networks step by step, one at a time, on data that is arranged once."""
+    """Trains networks one at a time, on data that are arranged once for all of them."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.settings = data, settings
         self.schedules: dict[tuple[str, float, range], tuple[tuple[Array, ...], tuple[int | None, ...]]] = {}
         samples, height = len(data.rows), shape.layers[2][1]
-        room = CHUNK // (height + 2 * shape.hidden + shape.outputs)
-        width = _whole(-(-samples // -(-samples // max(64, min(room, LONGEST)))))
+        # The activations and derivatives of a chunk, 2**16 floats, fit in the L2 cache; longer chunks are no faster.
+        room = 2**16 // (height + 2 * shape.hidden + shape.outputs)
+        width = _whole(-(-samples // -(-samples // max(64, min(room, 512)))))
         chunks = -(-samples // width)
         seen = np.zeros((chunks, height, width), dtype=np.float32)
         for chunk, part in enumerate(np.split(data.rows, range(width, samples, width))):
@@ -106,14 +105,14 @@ class CompiledWalker:
         rooms["penalized"] = shape.penalized(settings.penalize_intercept).astype(np.float32)
         rooms["room_mass"] = np.zeros(0 if data.mass is None else samples)
         rooms["places"] = np.zeros((3 if classes else 2) * samples, dtype=np.int32)
-        self.kept = {**given, **rooms}  # C sees their addresses only
+        self.kept = {**given, **rooms}  # C has only their addresses
         self.job = _Job(
             shape.features, shape.hidden, shape.outputs, samples, width, chunks,
             *(_address(given[name]) for name in _POINTERS), data.total, *(_address(rooms[name]) for name in _ROOMS),
         )  # fmt: skip
 
     def schedule(self, aggregate: str, k: float, span: range) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
-        """k, rates and corrections at the steps of a span, and their addresses; most networks of a grid share them."""
+        """Return k, rates and corrections at the steps of a span, and their addresses; most networks share them."""
         if (aggregate, k, span) not in self.schedules:
             counts = Path("", aggregate, 0.0, k, 0.0).counts(self.data.total, self.settings.max_iter, span)
             if get_aggregate(aggregate).weigh is _MAXIMAL:
@@ -124,12 +123,12 @@ class CompiledWalker:
         return self.schedules[aggregate, k, span]
 
     def network(self, weights: Array, mean: Array, square: Array, path: Path) -> CompiledNetwork:
-        """A network at the beginning of its path; its three vectors (size,) are changed in place."""
+        """Return a network at the beginning of its path; its three vectors (size,) are changed in place."""
         return CompiledNetwork(self, weights, mean, square, path)
 
 
 class CompiledNetwork:
-    """One network in training; remembers where its k-th key was."""
+    """One network in training; it remembers where its k-th key was."""
 
     def __init__(self, walker: CompiledWalker, weights: Array, mean: Array, square: Array, path: Path) -> None:
         self.walker, self.path, self.kept = walker, path, (weights, mean, square)
@@ -144,7 +143,7 @@ class CompiledNetwork:
 
 
 def _whole(width: int) -> int:
-    """The next multiple of sixteen, two vectors of eight."""
+    """Round up to a multiple of sixteen, two vectors of eight."""
     return -(-width // 16) * 16
 
 

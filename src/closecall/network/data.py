@@ -1,4 +1,4 @@
-"""Examples prepared for the grid: checked, rounded, with identical rows merged."""
+"""Prepare examples for a grid: check and round them, and merge identical rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ..objective import check_data
 
 @dataclass(frozen=True)
 class Data:
-    """Examples, no two of them identical: rows (samples, features), targets (samples,), which are signs as floats or
-    class numbers, masses (samples,) of float64 or None if all are one, their total, and one output or one for each
-    class.
+    """Distinct examples.
+
+    Rows are (samples, features), targets (samples,) are signs as floats or class numbers, and masses (samples,) are
+    float64, or None if all are one. There is one output, or one for each class.
     """
 
     rows: Array
@@ -27,10 +28,10 @@ class Data:
 
 
 def prepare(X: Any, y: Any, sample_weight: Any, classes: int | None, dtype: Any) -> Data:
-    """Check and convert; identical (x, y) rows become one with the summed mass, in a canonical order.
+    """Check and convert examples; identical (x, y) rows are merged, their masses added, and the rows sorted.
 
-    A matrix product may give identical rows different last bits, which would break their tie. This way neither the
-    order of rows nor copies instead of weights make a difference.
+    A matrix product may give identical rows different last bits, which would break their tie. After merging and
+    sorting, neither the order of rows nor copies instead of weights make a difference.
 
     Examples
     --------

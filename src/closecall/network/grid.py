@@ -1,4 +1,4 @@
-"""The paper's network for a whole grid of problems: shared paths are trained once, by a compiled kernel."""
+"""Train the paper's network for a grid of problems with a compiled kernel; shared paths are trained once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .data import Data, prepare
 from .layers import Parameters, Shape, scores_of, start
 from .paths import Path, Settings, spans
 
-#: Counts steps taken; returns how many to take before the next count.
+#: Reports completed steps, and returns the number of steps until the next report.
 Tick = Callable[[int], int]
 
 
 @dataclass(frozen=True)
 class NetworkProgress:
-    """The progress of a run, in steps of single networks."""
+    """The progress of a run, counted in steps of single networks."""
 
     done: int
     total: int
@@ -31,16 +31,16 @@ class NetworkProgress:
 
 @dataclass(frozen=True)
 class NetworkGrid:
-    """Trained networks, one for each problem, and how many steps each took, (problems,)."""
+    """Trained networks, one for each problem, and the number of steps of each (problems,)."""
 
     problems: tuple[Problem, ...]
     parameters: Parameters
     n_iter: Array
 
     def scores(self, X: Any) -> Array:
-        """Scores (problems, samples) of rows X (samples, features); (problems, classes, samples) with classes.
+        """Return scores (problems, samples) of X (samples, features); (problems, classes, samples) with classes.
 
-        Computed in float64, so a row's score does not depend on its neighbours.
+        They are computed in float64, so the score of a row does not depend on the other rows.
         """
         values = np.asarray(X, dtype=np.float64)
         shape = self.parameters.shape
@@ -68,10 +68,10 @@ def train_grid(
     callback: Callable[[NetworkProgress], None] | None = None,
     trainer: Callable[..., Any] | None = None,
 ) -> NetworkGrid:
-    """Train one network for each problem, all from one random start or each from its own, by full-batch Adam.
+    """Train one network for each problem by full-batch Adam on one core, from a common random start or from several.
 
-    Problems with the same path and start are trained once: the first third of a decay run is that of ``average``, and
-    so are ``close`` and ``atk`` with k = n. One core.
+    Problems with the same path and start are trained once: the first third of a decay run is the same as for
+    ``average``, and so are ``close`` and ``atk`` with k = n.
 
     Parameters
     ----------
@@ -80,29 +80,29 @@ def train_grid(
         In {-1, +1}; with ``classes``, integers 0..classes-1 and the losses of the top-two margin.
     problems : sequence of Problem
     max_iter : int
-        Number of steps, also the length of a decay run.
+        Number of steps; a decay of k extends over all of them.
     seed : int or sequence of int
-        Seed of the random start, which determines the result; a sequence has one seed for each problem.
+        Seed of the random start, which determines the result; a sequence contains one seed for each problem.
     sample_weight : array (samples,), optional
         Masses.
     classes : int, optional
         Number of classes, if not two with labels -1 and +1.
     hidden : int, optional
-        Units of each hidden layer; as many as features by default.
+        Units of each hidden layer; by default the number of features.
     learning_rate : float
         Adam's step size; it falls to zero over the last third.
     penalize_intercept : bool
         Whether alpha penalises the intercepts like the weights.
     validation : (X, y), optional
-        Data for early stopping: each network keeps its most accurate parameters (in a decay run, of the last third)
-        and stops when it has not improved for ``patience`` steps.
+        Data for early stopping: each network keeps its most accurate parameters (if k decays, of the last third) and
+        stops when it has not improved for ``patience`` steps.
     patience : int
     dtype : float32 or float64
-        The compiled kernel computes in float32; float64 runs on NumPy, many times slower.
+        The compiled kernel computes in float32; float64 uses NumPy and is many times slower.
     callback : callable, optional
         Called with a :class:`NetworkProgress` about a hundred times per run.
     trainer : callable, optional
-        Another way to take the steps: see :class:`KernelTrainer` and :func:`closecall.nn.train_grid`.
+        A replacement for :class:`KernelTrainer`, such as that of :func:`closecall.nn.train_grid`.
 
     Returns
     -------
@@ -117,7 +117,9 @@ def train_grid(
     [[-1, 1, 1, -1], [-1, 1, 1, -1]]
     """
     if max_iter < 1 or not problems:
-        raise ValueError(f"there is nothing to train: max_iter={max_iter}, {len(problems)} problems")
+        raise ValueError(
+            f"there is nothing to train: max_iter={max_iter} and {len(problems)} problems; both must be at least 1"
+        )
     data = prepare(X, y, sample_weight, classes, dtype)
     held = None if validation is None else prepare(*validation, None, classes, dtype)
     features = data.rows.shape[1]
@@ -143,10 +145,10 @@ def train_grid(
 
 
 class KernelTrainer:
-    """Takes the networks of a grid through their steps, beginning with one at each random start, one at a time.
+    """Trains the networks of a grid one at a time, by the compiled kernel or, where it does not apply, by NumPy.
 
-    The compiled kernel does so on one core or, where it does not apply, NumPy;
-    :class:`closecall.nn.network.TorchTrainer` has the same methods for any device.
+    It begins with one network for each random start. :class:`closecall.nn.network.TorchTrainer` has the same methods
+    for any device.
     """
 
     def __init__(
@@ -159,20 +161,20 @@ class KernelTrainer:
         self.walkers: dict[bool, compiled.CompiledWalker | twin.TwinWalker] = {}
 
     def pick(self, rows: Sequence[int]) -> None:
-        """Continue with these networks, some of them several times."""
+        """Continue with these networks; a network may occur several times."""
         self.state = [each[rows] for each in self.state]
 
     def train(self, paths: Sequence[Path], span: range, *, watched: bool) -> list[int]:
-        """Take each network along its path, in place; returns the last step of each.
+        """Take each network through the span in place, and return the last step of each.
 
-        If ``watched``, each keeps its best parameters and may stop.
+        If ``watched``, each network keeps its best parameters and may stop early.
         """
-        with np.errstate(all="ignore"):  # the compiled kernel is silent too; non-finite results raise below
+        with np.errstate(all="ignore"):  # the compiled kernel does not warn either; non-finite weights raise later
             walk = self._watch if watched else self._walk
             return [walk(self._network(row, path), row, path, span) for row, path in enumerate(paths)]
 
     def weights(self) -> Array:
-        """The current networks, (rows, size)."""
+        """Return the current networks (rows, size)."""
         return self.state[0]
 
     def _network(self, row: int, path: Path) -> compiled.CompiledNetwork | twin.TwinNetwork:
@@ -213,13 +215,13 @@ class KernelTrainer:
 
 
 def _correct(parameters: Parameters, data: Data) -> float:
-    """The mass of the examples that one network gets right."""
+    """Return the mass of the examples that one network classifies correctly."""
     right = twin.margins_of(scores_of(parameters, data.rows)[0], data)[0] > 0
     return float(right.sum() if data.mass is None else data.mass[right].sum())
 
 
 def ticker(callback: Callable[[NetworkProgress], None] | None, total: int) -> Tick:
-    """Counts steps and calls back at every whole percent; returns how many steps to take before the next count."""
+    """Return a :data:`Tick` that calls back at every whole percent."""
     done = seen = 0
 
     def tick(steps: int) -> int:

@@ -1,8 +1,8 @@
-/* The paper's network, one at a time through many steps: forward, selection, backward, Adam. Compiled twin of twin.py.
+/* Trains the paper's network, one network at a time: forward, selection, backward, Adam. twin.py does the same.
  *
- * All that a network sees stands in one array: for each chunk of samples the rows [x, 1, h1, h2], so that every layer
- * multiplies a prefix of them. The inputs are filled in once and shared by all networks; a chunk fits the second cache.
- * Where few examples pull (late in a close-k run only k), their columns are gathered and only they go backward.
+ * One array holds the inputs and activations: for each chunk of samples the rows [x, 1, h1, h2], of which every layer
+ * multiplies a prefix. The inputs are filled in once and shared by all networks; a chunk fits in the L2 cache. If few
+ * examples have a gradient (late in a close-k run only k), their columns are gathered for the backward pass.
  */
 #define PARTS_ALONE
 #include "../solvers/pull.c" /* exp, search, cut, keys_of: one selection for linear models and networks */
@@ -10,11 +10,11 @@
 #include "products.h"
 #include "choose.h"
 
-/* Where at most this share of the examples pulls, gathering them beats going backward through all. */
+/* If at most this share of the examples has a gradient, gathering them beats a backward pass through all. */
 #define FEW_PULL 0.6
 
 typedef struct {
-    int64_t features, hidden, outputs, samples; /* features: without the intercept's ones */
+    int64_t features, hidden, outputs, samples; /* features: without the ones of the intercept */
     int64_t width, chunks;                      /* samples of a chunk, a multiple of 16 */
     float *seen;                                /* (chunks, features + 1 + 2 hidden, width) */
     const float *signs;                         /* (samples,) labels in {-1, +1}; NULL with classes */
@@ -22,7 +22,7 @@ typedef struct {
     const float *factors;                       /* (samples,) masses, or NULL: all one */
     const double *masses;                       /* the same, or NULL */
     double total;
-    const float *penalized; /* (parameters,) 1, or 0 for intercepts that are free */
+    const float *penalized; /* (parameters,) 1, or 0 for free intercepts */
     float *scores;          /* (outputs, chunks * width) */
     float *pulls;           /* (samples,) in whole vectors */
     float *deltas;          /* (2 hidden + outputs, width) */
@@ -59,14 +59,14 @@ INLINE void forward(const Job *job, const float *weights) {
     }
 }
 
-/* Adds to the gradient what `samples` columns of z contribute, whose derivatives by the scores are `pulls`. */
+/* Adds the contribution of `samples` columns of z to the gradient; `pulls` are derivatives by the scores. */
 INLINE void backward(const Job *job, const float *weights, const float *z, const float *pulls, int64_t pull_width,
                      int64_t samples) {
     int64_t hidden = job->hidden, width = job->width;
     const float *second = weights + offset(job, 1), *last = weights + offset(job, 2);
     for (int layer = 2; layer >= 0; layer--) {
         float *delta = job->deltas + layer * hidden * width;
-        if (layer < 2) { /* from the layers above that see this one */
+        if (layer < 2) { /* derivatives from the layers above */
             int64_t column = seen_by(job, layer);
             Terms terms[2] = {{last + column, 1, seen_by(job, 2), pulls, job->outputs, pull_width},
                               {second + column, 1, seen_by(job, 1), job->deltas + hidden * width, hidden, width}};
@@ -77,7 +77,7 @@ INLINE void backward(const Job *job, const float *weights, const float *z, const
     }
 }
 
-/* Derivatives by the margins become derivatives by the scores, (outputs, samples), of one example at `place`. */
+/* Converts the derivative by the margin to derivatives by the scores (outputs, samples), for the example at `place`. */
 INLINE void spread(const Job *job, int64_t place, float pull, float *to, int64_t step, const int32_t *second) {
     if (job->signs) {
         to[0] = -pull * job->signs[place];
@@ -104,7 +104,7 @@ INLINE void margins(const Job *job, int32_t *second) {
     }
 }
 
-/* Goes backward through the `number` examples at `places` alone. */
+/* Backward pass through only the `number` examples at `places`. */
 INLINE void backward_few(const Job *job, const float *weights, int64_t number, const int32_t *second) {
     int64_t height = seen_by(job, 2), width = job->width;
     const int32_t *places = job->places, *columns = places + job->samples;
@@ -140,8 +140,8 @@ INLINE void backward_all(const Job *job, const float *weights, const int32_t *se
         backward(job, weights, job->seen + chunk * height * width, job->scores + chunk * width, wide, width);
 }
 
-/* Square roots by Newton's method from a guess at the exponent, right to the last bit from 1e-37 on (below, Adam's
- * epsilon hides it): there is no other that works on vectors of every processor. */
+/* Square roots by Newton's method from a guess at the exponent, exact to the last bit above 1e-37 (below, Adam's
+ * epsilon dominates): no other method works on the vectors of every processor. */
 INLINE Vec roots(Vec x) {
     Vec half = 0.5f * x, y = (Vec)(0x5f3759df - ((Ints)x >> 1)), largest = {0};
     y = y * (1.5f - half * y * y);
@@ -152,7 +152,7 @@ INLINE Vec roots(Vec x) {
     return ONE_OF(x < largest + FLT_MAX, found, x);
 }
 
-/* Adam (Kingma & Ba 2015) for eight weights; `rate` and `correction` hold what depends on the step alone. */
+/* Adam (Kingma & Ba 2015) for eight weights; `rate` and `correction` depend only on the step. */
 INLINE void descend_some(float *w, float *mean, float *square, const float *gradient, const float *penalized,
                          float alpha, float rate, float correction) {
     Vec at = load(w), g = load(gradient) + alpha * load(penalized) * at, first = load(mean), second = load(square);
@@ -198,7 +198,7 @@ INLINE void slopes(const Job *job, const float *weights, const int32_t *second) 
     }
 }
 
-/* One network through `steps` steps; k, rates and corrections are (steps,). */
+/* Takes one network through `steps` steps; k, rates and corrections are (steps,). */
 EXPORT CLONES void network_walk(const Job *job, Network *net, int64_t steps, const double *k, const float *rates,
                                 const float *corrections) {
     int64_t n = job->samples, number = offset(job, 2) + job->outputs * seen_by(job, 2);

@@ -1,8 +1,8 @@
-"""The paper's network as one vector of weights: many networks of one shape, their random start and their scores.
+"""The paper's network as one vector of weights: the shape of networks, their random start and their scores.
 
-Two hidden ReLU layers of h units with skip connections: the second layer's input is [x, 1, h1], the output's [x, 1, h1,
-h2]. A layer's weights are a matrix (units, inputs), and all three are stored in one vector, which reduces a descent to
-a few vector operations. Activations are (units, samples): samples last.
+The network has two hidden ReLU layers of h units with skip connections: the input of the second layer is [x, 1, h1],
+that of the output [x, 1, h1, h2]. The weights of a layer are a matrix (units, inputs). All three matrices are stored in
+one vector, so a step of gradient descent takes few vector operations. Activations are (units, samples).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from .._names import Array
 
-WIDE = 2**22  # activations at a time when only scores are wanted
+WIDE = 2**22  # activations at a time, to bound the memory
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Features, hidden units of each layer, and outputs.
+    """Numbers of features, of units in each hidden layer, and of outputs.
 
     Examples
     --------
@@ -39,17 +39,17 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """How many weights a network has."""
+        """Number of weights of a network."""
         return sum(units * seen for units, seen in self.layers)
 
     def split(self, values: Array) -> list[Array]:
-        """Vectors (..., size) as one matrix (..., units, seen) for each layer; views."""
+        """Split vectors (..., size) into a matrix (..., units, inputs) for each layer; these are views."""
         ends = np.cumsum([units * seen for units, seen in self.layers])[:-1]
         parts = np.split(values, ends, axis=-1)
         return [part.reshape(*values.shape[:-1], *each) for part, each in zip(parts, self.layers, strict=True)]
 
     def penalized(self, intercepts: bool) -> Array:
-        """Which weights are penalised, (size,) of zeros and ones."""
+        """Return ones for penalised weights and zeros for others (size,)."""
         mask = np.ones(self.size)
         if not intercepts:
             for layer in self.split(mask):
@@ -66,7 +66,7 @@ class Parameters:
 
 
 def start(shape: Shape, seed: int) -> Parameters:
-    """One random start, one row: uniform within 1/sqrt(fan-in), as in torch's linear layers.
+    """Return one random network, with weights uniform within 1/sqrt(fan-in) as in torch's linear layers.
 
     Examples
     --------
@@ -89,9 +89,9 @@ def start(shape: Shape, seed: int) -> Parameters:
 
 
 def forward(layers: list[Array], seen: Array) -> Array:
-    """Scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
+    """Return the scores (outputs, samples) of one network, given as the layers of :meth:`Shape.split`.
 
-    ``seen`` (features + 1 + 2h, samples) holds the inputs and a row of ones; the rows below receive h1 and h2.
+    ``seen`` (features + 1 + 2h, samples) contains the inputs and a row of ones; h1 and h2 are written below.
     """
     for layer in layers[:2]:
         units, width = layer.shape
@@ -101,7 +101,7 @@ def forward(layers: list[Array], seen: Array) -> Array:
 
 
 def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -> None:
-    """Write the gradients of one network's weights to ``out``, given derivatives ``pulls`` w.r.t. the scores."""
+    """Write the gradients of the weights to ``out``, given the derivatives ``pulls`` with respect to the scores."""
     inputs, hidden = layers[0].shape[1], layers[0].shape[0]
     np.matmul(pulls, seen.T, out=out[2])
     by_second = (layers[2][:, inputs + hidden :].T @ pulls) * (seen[inputs + hidden :] > 0)
@@ -111,12 +111,13 @@ def backward(layers: list[Array], seen: Array, pulls: Array, out: list[Array]) -
 
 
 def scores_of(parameters: Parameters, X: Array) -> Array:
-    """Scores (rows, outputs, samples) of inputs X (samples, features), in the parameters' type."""
+    """Return scores (rows, outputs, samples) of inputs X (samples, features), in the dtype of the parameters."""
     shape, dtype = parameters.shape, parameters.values.dtype
     scores = np.empty((len(parameters.values), shape.outputs, len(X)), dtype=dtype)
     height = shape.layers[2][1]
-    for begin in range(0, len(X), max(1, WIDE // height)):
-        part = slice(begin, begin + max(1, WIDE // height))
+    size = max(1, WIDE // height)
+    for begin in range(0, len(X), size):
+        part = slice(begin, begin + size)
         seen = np.empty((height, len(X[part])), dtype=dtype)
         seen[: shape.features], seen[shape.features] = X[part].T, 1
         for row, values in enumerate(parameters.values):

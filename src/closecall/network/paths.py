@@ -1,4 +1,4 @@
-"""Paths: what determines the steps of a network in a grid. Problems with the same path are trained once."""
+"""Paths: everything that determines the steps of a network. Problems with the same path are trained once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..objective import Problem
 from ..schedules import decay, first_final_step, last_convex_step
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's usual constants
-#: Aggregates that are the average where they take all: known by their function, which a user's own name may share.
+#: Aggregates that equal the average if they select everything, by their functions: users may register new names.
 _ALL_IS_AVERAGE = {get_aggregate(name).weigh for name in ("atk", "close")}
 
 
@@ -28,12 +28,12 @@ class Settings:
     penalize_intercept: bool
 
     def rate(self, step: int) -> float:
-        """The step size at a step: constant, then falling to zero over the last third."""
+        """Return the step size: constant, then falling to zero over the last third."""
         left = (self.max_iter + 1 - step) / (self.max_iter + 1 - first_final_step(self.max_iter))
         return self.learning_rate * min(1.0, left)
 
     def factors(self, step: int) -> tuple[float, float]:
-        """Adam's bias corrections: the factor of the first running mean, and the divisor of the root of the second.
+        """Return Adam's factors: for the running mean, with the step size, and for the root of the mean square.
 
         Examples
         --------
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """Everything that determines a row's steps; problems with equal paths share one row."""
+    """Everything that determines the steps of a row; problems with equal paths share a row."""
 
     loss: str
     aggregate: str
@@ -54,7 +54,7 @@ class Path:
     alpha: float
 
     def counts(self, total: float, steps: int, span: range) -> Array:
-        """The mass k at each step of a span, (len(span),), in a run of the given length.
+        """Return the mass k at each step of a span (len(span),), in a run of the given length.
 
         Examples
         --------
@@ -69,7 +69,7 @@ class Path:
 
 
 def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
-    """The path of a problem, in the convex third of a decay run or outside it.
+    """Return the path of a problem, in the convex first third of a decay run or after it.
 
     Examples
     --------
@@ -85,14 +85,14 @@ def path_of(problem: Problem, total: float, *, convex: bool) -> Path:
 
 
 def spans(problems: Sequence[Problem], total: float, steps: int) -> list[tuple[range, list[Path]]]:
-    """Steps and the path of each problem in them: two spans if anything decays, else one."""
+    """Return spans of steps with the path of each problem: two if the k of any problem decays, otherwise one."""
     split = last_convex_step(steps) if any(get_aggregate(each.aggregate).decays for each in problems) else 0
     parts = [(range(1, split + 1), True), (range(split + 1, steps + 1), False)]
     return [(span, [path_of(each, total, convex=convex) for each in problems]) for span, convex in parts if span]
 
 
 def blocks(paths: Sequence[Path], size: int) -> Iterator[tuple[slice, Sequence[Path]]]:
-    """Cut sorted paths into blocks of at most ``size`` rows that share loss and aggregate."""
+    """Divide sorted paths into blocks of at most ``size`` rows that share loss and aggregate."""
     begin = 0
     for _, group in groupby(paths, key=lambda path: (path.loss, path.aggregate)):
         members = list(group)

@@ -5,17 +5,17 @@
  * tiles.h has them for one width of vectors.
  */
 #if defined(_MSC_VER) && !defined(__clang__)
-#error "vectors of this kind are known to GCC and Clang only; without them the network runs on NumPy"
+#error "only GCC and Clang support these vectors; with other compilers the network uses NumPy"
 #endif
 #define LANES 8
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are never passed: every function that takes one is inlined */
 typedef float Vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 #define UNROLL _Pragma("GCC unroll 8")
-/* Compiled once for each kind of processor, not again at every call: inlined, this took half a minute. */
+/* Not inlined: compiling each call for each kind of processor took half a minute. */
 #define ONCE static CLONES __attribute__((noinline))
 #define TALL 6           /* rows of a tile of `sums`: with two vectors each, twelve of the sixteen registers */
-#define NEAR (4 << 10)   /* floats that stay in the first cache while a block is gone through */
+#define NEAR (4 << 10)   /* floats of a block that stay in the L1 cache */
 
 enum { PLAIN = 0, RELU = 1, GATE = 2 };
 
@@ -24,7 +24,7 @@ typedef struct {
     const float *w;
     int64_t row, step;
     const float *z;
-    int64_t count, width; /* width: from one row of z to the next */
+    int64_t count, width; /* width: distance between rows of z */
 } Terms;
 
 INLINE Vec load(const float *from) { return *(const Vec *)from; }
@@ -64,7 +64,7 @@ default: ACROSS(1, 8, 1);
 #define ONE_ROW(vector, which) vector
 #include "tiles.h"
 
-/* Twice the floats in twice the registers: the same bits, on a Zen 5 1.5 to 1.8 times as fast. */
+/* Vectors of twice the size give the same bits and are 1.5 to 1.8 times as fast on a Zen 5. */
 #ifdef CHOSEN_CLONES
 #define HELD 16
 #define KIND static __attribute__((noinline, target("arch=x86-64-v4")))

@@ -1,7 +1,7 @@
 /* The descent of the paper's released experiments, for two classes: full-batch steps with momentum on the sum of the
- * chosen losses, alpha on all weights. Whenever the aggregate (for close-k plus one for each error outside, and without
- * the penalty) exceeds 1.1 times the lowest so far, the rate, at first 1, is halved and the network returns to where it
- * was lowest. One that hardly moves takes one more step and ends. */
+ * selected losses, with alpha on all weights. If the aggregate (without the penalty; for close-k plus one for each error
+ * outside the selection) exceeds 1.1 times its lowest value so far, the rate, initially 1, is halved and the network
+ * returns to the lowest value. A network that hardly moves takes one more step and stops. */
 enum { GRACE = 5 };
 #define MOMENTUM 0.9f
 #define RISE 1.1
@@ -11,7 +11,7 @@ enum { GRACE = 5 };
 /* The aggregate at the scores; `choose` has left the weights of the examples in its scratch. */
 INLINE double value_of(const Job *job, const Network *net) {
     const float *weights = job->scratch + 2 * ((job->samples + LANES - 1) / LANES * LANES);
-    double sum = 0, product = 1; /* logarithms are dear: one for many factors */
+    double sum = 0, product = 1; /* logarithms are slow: take one for many factors */
     for (int64_t i = 0; i < job->samples; i++) {
         double m = job->signs[i] * job->scores[i], mass = job->masses ? job->masses[i] : 1;
         double w = net->kind == AVERAGE ? mass : mass * weights[i];

@@ -1,7 +1,7 @@
-/* `sums` and `dots` with vectors of HELD floats: the parts of products.h that are compiled for more than one width.
+/* `sums` and `dots` with vectors of HELD floats: the parts of products.h that are compiled for several widths.
  *
- * A vector of `sums` holds HELD samples of a row. One of `dots` holds eight samples of HELD / 8 rows, so that every width
- * adds in the same order and gives the same bits. Beside HELD come KIND (how the functions are declared) and the tiles.
+ * A vector of `sums` holds HELD samples of a row. A vector of `dots` holds eight samples of HELD / 8 rows; every width
+ * therefore adds in the same order and gives the same bits. KIND declares the functions.
  */
 #define JOIN_TWO(name, held) name##held
 #define JOIN(name, held) JOIN_TWO(name, held)
@@ -11,7 +11,7 @@
 typedef float ROW __attribute__((vector_size(4 * HELD), aligned(4), may_alias));
 typedef int32_t MASK __attribute__((vector_size(4 * HELD), aligned(4)));
 
-/* R rows of V vectors of samples. GATE: only where the activation of the same place is positive. */
+/* R rows of V vectors of samples. GATE: only where the activation at the same place is positive. */
 INLINE void JOIN(sums_tile, HELD)(const int R, const int V, const Terms *terms, int parts, int64_t first, int64_t s,
                                   float *out, int64_t out_width, int mode, const float *gate, int64_t gate_width) {
     ROW sum[TALL][8], zero = {0};

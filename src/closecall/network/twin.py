@@ -1,6 +1,6 @@
-"""The network's steps in NumPy, one network at a time: the fallback of :mod:`.compiled`, and its reference in tests.
+"""The steps of a network in NumPy: the fallback for :mod:`.compiled`, and its reference in tests.
 
-Every loss and aggregate of the core runs here, and so do those that a user adds, with their own functions.
+It supports every loss and aggregate, including those that a user adds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .paths import BETAS, EPSILON, Path, Settings
 
 
 class TwinWalker:
-    """Takes networks through their steps; the same as :class:`closecall.network.compiled.CompiledWalker`."""
+    """Trains networks one at a time, like :class:`closecall.network.compiled.CompiledWalker`."""
 
     def __init__(self, data: Data, shape: Shape, settings: Settings) -> None:
         self.data, self.shape, self.settings = data, shape, settings
@@ -28,7 +28,7 @@ class TwinWalker:
         self.gradient = np.empty(shape.size, dtype=data.rows.dtype)
 
     def network(self, weights: Array, mean: Array, square: Array, path: Path) -> TwinNetwork:
-        """A network at the beginning of its path; its three vectors (size,) are changed in place."""
+        """Return a network at the beginning of its path; its three vectors (size,) are changed in place."""
         return TwinNetwork(self, weights, mean, square, path)
 
 
@@ -52,7 +52,7 @@ class TwinNetwork:
             self.descend(*walker.settings.factors(step))
 
     def descend(self, rate: float, correction: float) -> None:
-        """One step of Adam (Kingma & Ba 2015)."""
+        """Take one step of Adam (Kingma & Ba 2015)."""
         gradient = self.walker.gradient
         gradient += gradient.dtype.type(self.path.alpha) * self.walker.penalized * self.weights
         self.mean += (1 - BETAS[0]) * (gradient - self.mean)
@@ -62,7 +62,7 @@ class TwinNetwork:
 
 
 def pull(scores: Array, data: Data, path: Path, k: float) -> Array:
-    """Derivatives (outputs, samples) of the aggregate loss with respect to the scores (outputs, samples)."""
+    """Return the derivatives (outputs, samples) of the aggregate loss with respect to the scores."""
     loss, aggregate = get_loss(path.loss), get_aggregate(path.aggregate)
     margins, second = margins_of(scores, data)
     losses = loss.value(margins.astype(np.float64))
@@ -77,7 +77,7 @@ def pull(scores: Array, data: Data, path: Path, k: float) -> Array:
 
 
 def margins_of(scores: Array, data: Data) -> tuple[Array, Array | None]:
-    """Margins (samples,) of scores (outputs, samples), and with classes the best other class."""
+    """Return the margins (samples,) of scores (outputs, samples), and with classes the best other class."""
     if data.outputs == 1:
         return scores[0] * data.targets, None
     places = np.arange(scores.shape[1])

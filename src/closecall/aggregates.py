@@ -51,7 +51,7 @@ def resolve_count(count: Count, total: float, *, name: str = "k", low: float = 1
             raise ValueError(f"{name}={count} is too small; a whole number counts examples and must be >= {low:g}")
         if count > total * (1 + 1e-12):
             raise ValueError(
-                f"{name}={count} exceeds the {total:g} examples (total sample weight) there are; "
+                f"{name}={count} exceeds the {total:g} examples available (total sample weight); "
                 f"use a smaller {name}, a fraction in (0, 1], or None for all"
             )
         return min(float(count), float(total))
@@ -101,7 +101,7 @@ def take_smallest(keys: Array, mass: Array, k: Array | float) -> Array:
     order = np.argsort(keys, axis=1, kind="stable")
     cumulative = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
     # The k-th place is the first at which the cumulative mass reaches k. A sum of n masses is exact to about n eps and
-    # a fraction of it to one eps more (0.07 * 100 > 7); such a remainder must not reach for the next example.
+    # a fraction of it to one eps more (0.07 * 100 > 7); such a rounding error must not include the next example.
     almost = 1 - 4 * keys.shape[1] * np.finfo(float).eps
     place = np.minimum((cumulative < wanted * almost).sum(axis=1, keepdims=True), keys.shape[1] - 1)
     edge = np.take_along_axis(keys, np.take_along_axis(order, place, axis=1), axis=1)
@@ -194,7 +194,7 @@ class Aggregate:
         return self.full and not self.takes
 
     def counts(self, k: Count, m: Count, total: float) -> tuple[float, float]:
-        """Resolve ``k`` and ``m`` against the total mass, checking what this aggregate uses."""
+        """Convert ``k`` and ``m`` to masses and check those that this aggregate uses."""
         k_mass = resolve_count(k, total) if "k" in self.takes else min(float(self.sums_to or total), float(total))
         m_mass = resolve_count(0 if m is None else m, total, name="m", low=0) if "m" in self.takes else 0.0
         if "m" in self.takes and m_mass >= k_mass:
@@ -214,11 +214,11 @@ class Aggregate:
         return self.full and k >= total and m == 0
 
     def above(self, weights: Array, mass: Array) -> Array:
-        """How far its value exceeds ``weights . losses`` with weights (problems, samples); usually zero."""
+        """Return how far its value exceeds ``weights . losses`` (problems,), usually zero."""
         return np.zeros(len(weights)) if self.excess is None else self.excess(weights, mass)
 
     def carried(self, k: Array | float, m: Array | float) -> Array | float:
-        """The sum of its weights with these masses."""
+        """Return the sum of its weights with these masses."""
         return np.maximum(np.subtract(k, m), 0.0) if self.sums_to is None else self.sums_to
 
     def weights(
@@ -230,7 +230,7 @@ class Aggregate:
         m: Count = None,
         mass: Array | None = None,
     ) -> Array:
-        """Weights of the losses.
+        """Return the weights of the losses.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ def _aggregate_of(name: str, member: Weighing) -> Aggregate:
 
 
 def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggregate:
-    """An aggregate that weights losses only by rank; its weights sum to the mass.
+    """Return an aggregate that weights losses only by rank; its weights sum to the mass.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
         Maps a share of the mass, counted from the largest loss down, to its share of the weight: a function on [0, 1]
         that increases from 0 to 1. ``lambda u: u`` is `average`.
     convex : bool
-        Whether it is concave, in which case larger losses never count less and the aggregate is convex.
+        Whether ``cumulative`` is concave: larger losses then never count less, and the aggregate is convex.
 
     Examples
     --------
@@ -312,7 +312,7 @@ def spectrum(name: str, cumulative: Cumulative, *, convex: bool = False) -> Aggr
 
 @lru_cache(maxsize=512)
 def _member(name: str) -> Aggregate:
-    """The member of a family with a name such as ``tilted(-2)``; ``KeyError`` if there is none."""
+    """Return the member of a family with a name such as ``tilted(-2)``; raise ``KeyError`` if there is none."""
     if name in FAMILIES:
         raise ValueError(f"{name!r} is a family of aggregates; name a member, such as {FAMILIES[name].grid[0]!r}")
     parts = re.fullmatch(r"(\w+)\(([^()]*)\)", name)

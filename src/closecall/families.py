@@ -31,7 +31,7 @@ Cumulative = Callable[[Array], Array]
 
 
 def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
-    """n * softmax(t * losses) by mass.
+    """Return n * softmax(t * losses), by mass.
 
     Examples
     --------
@@ -45,13 +45,13 @@ def tilted_weights(losses: Array, mass: Array, t: float) -> Array:
 
 
 def tilted_excess(weights: Array, mass: Array, t: float) -> Array:
-    """How far n / t * log(mean(exp(t * losses))) exceeds ``weights . losses``, (problems,)."""
+    """Return how far n / t * log(mean(exp(t * losses))) exceeds ``weights . losses`` (problems,)."""
     mass = np.broadcast_to(mass, weights.shape)
     return -xlogy(weights, weights / np.where(mass > 0, mass, 1.0)).sum(axis=1) / t
 
 
 def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Array:
-    """The weight of a group of equal losses is the increase of the cumulative weight; equal losses share by mass.
+    """Weight losses by rank: a group of equal losses gets the increase of the cumulative weight and shares it by mass.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
     places, last = np.arange(losses.shape[1]), losses.shape[1] - 1
     parted = np.diff(ranked, axis=1) != 0
     edge = np.ones((len(losses), 1), dtype=bool)
-    # Of each place: where its group of equal losses begins and ends.
+    # The places where the group of equal losses begins and ends, for each place.
     first = np.maximum.accumulate(np.where(np.hstack([edge, parted]), places, 0), axis=1)
     final = np.minimum.accumulate(np.where(np.hstack([parted, edge]), places, last)[:, ::-1], axis=1)[:, ::-1]
     below = np.hstack([np.zeros((len(losses), 1)), ends])
@@ -78,7 +78,7 @@ def spectrum_weights(losses: Array, mass: Array, cumulative: Cumulative) -> Arra
 
 
 def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Array:
-    """mass * clip(1 + (losses - level) / width, 0, most), with the level at which they sum to the mass.
+    """Return mass * clip(1 + (losses - level) / width, 0, most), with the level at which they sum to the mass.
 
     They maximise ``weights . losses`` less ``width / 2 * sum(mass * (weights / mass - 1) ** 2)`` over weights of at
     most ``most`` times the mass that sum to it (Laguel, Malick and Harchaoui's smoothing of the superquantile).
@@ -90,7 +90,8 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
     """
     mass = np.broadcast_to(mass, losses.shape)
     total = mass.sum(axis=1, keepdims=True)
-    # Where the level falls past a point, an example begins to count, or counts all it may: the sum is linear between.
+    # As the level falls past a point, an example begins to count or reaches its maximum; between points the sum is
+    # linear.
     points = np.hstack([losses + width, losses - width * (most - 1)])
     order = np.argsort(-points, axis=1)
     points = np.take_along_axis(points, order, axis=1)
@@ -107,14 +108,14 @@ def smooth_weights(losses: Array, mass: Array, most: float, width: float) -> Arr
 
 
 def smooth_excess(weights: Array, mass: Array, width: float) -> Array:
-    """How far the smoothed value exceeds ``weights . losses``, (problems,); never positive."""
+    """Return how far the smoothed value exceeds ``weights . losses`` (problems,); it is never positive."""
     mass = np.broadcast_to(mass, weights.shape)
     shares = weights / np.where(mass > 0, mass, 1.0)
     return -width / 2 * (mass * np.square(shares - 1)).sum(axis=1)
 
 
 def prospect(turn: float, least: float) -> Cumulative:
-    """Cumulative weight of the human-aligned risk of Leqi, Prasad and Ravikumar (2019): both ends count more.
+    """Return the cumulative weight of the human-aligned risk of Leqi, Prasad and Ravikumar (2019).
 
     Their polynomial of F, the share of the losses that are smaller, has the density ``least`` at F = (turn + 1) / 3,
     its minimum. Here it is counted from the largest loss down.
@@ -129,7 +130,7 @@ def prospect(turn: float, least: float) -> Cumulative:
 
 
 class Weighing(NamedTuple):
-    """A member's behaviour: (losses, mass) -> weights, whether it is convex, (weights, mass) -> excess (problems,)."""
+    """A member of a family: (losses, mass) -> weights, whether it is convex, (weights, mass) -> excess (problems,)."""
 
     weigh: Callable[[Array, Array], Array]
     convex: bool
@@ -206,7 +207,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(name: str) -> Family | None:
-    """The family with that name or member; None if there is none.
+    """Return the family with that name or member, or None.
 
     Examples
     --------
@@ -217,7 +218,7 @@ def family_of(name: str) -> Family | None:
 
 
 def expand(name: str) -> tuple[str, ...]:
-    """The members that a search tries for a name: a family's grid, or just that aggregate.
+    """Return the members that a search tries for a name: the grid of a family, or just that aggregate.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class Loss:
     convex : bool
         Whether the loss is a convex function of the margin.
     falls : (float, float), optional
-        The loss falls strictly between these margins and is constant outside, which allows ranking by margins; without
-        it, losses are ranked by value.
+        The loss falls strictly between these margins and is constant outside, which allows ranking by margins.
+        Otherwise losses are ranked by value.
     kinks : tuple of float
         Margins at which the slope jumps.
     bend : callable, optional
@@ -80,7 +80,7 @@ _INF = math.inf
 
 
 def _logistic(margins: Array) -> Array:
-    # exp only ever sees a non-positive number, so it cannot overflow; log1p keeps the tiny losses of sure examples.
+    # The argument of exp is never positive, so exp cannot overflow; log1p keeps the digits of tiny losses.
     return np.log1p(np.exp(-np.abs(margins))) + np.maximum(-margins, 0)
 
 
@@ -149,7 +149,7 @@ def _sigmoid_slope(margins: Array) -> Array:
 
 
 def _generalized(margins: Array) -> Array:
-    # (1 - p^q) / q with p = sigmoid(margin): expm1 keeps the small losses of sure examples.
+    # (1 - p^q) / q with p = sigmoid(margin); expm1 keeps the digits of small losses.
     return -np.expm1(-GCE_Q * _logistic(margins)) / GCE_Q
 
 
@@ -168,8 +168,8 @@ class _Losses(dict[str, Loss]):
 
 #: Every loss by name. Hinge and ramp have kinks; ramp and focal are not convex. The ramp is the hinge truncated at
 #: 2 (Wu & Liu 2007 with s = -1), `modified_huber` is scikit-learn's (Zhang 2004), `focal` is Lin et al.'s (2017).
-#: `sigmoid` is symmetric, l(m) + l(-m) = 1: flipped labels cost all classifiers alike (Ghosh et al. 2015);
-#: `generalized_cross_entropy`, of two classes, lies between it and logistic.
+#: `sigmoid` is symmetric, l(m) + l(-m) = 1: flipped labels cost all classifiers the same (Ghosh et al. 2015);
+#: `generalized_cross_entropy` lies between `sigmoid` and `logistic`.
 LOSSES: dict[str, Loss] = _Losses(
     (loss.name, loss)
     for loss in (

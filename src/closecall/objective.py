@@ -1,7 +1,7 @@
-"""Objective: a batch of problems -> values and gradients.
+"""Values and gradients of the training objective, for a batch of problems.
 
 A *problem* is one (loss, aggregate, k, alpha). Its training objective is the **sum** of the weighted losses plus
-``alpha / 2 * ||w||^2``, so alpha means the same for every aggregate and ``average`` with the logistic loss is
+``alpha / 2 * ||w||^2``, so alpha has the same meaning for every aggregate, and ``average`` with the logistic loss is
 scikit-learn's LogisticRegression with ``C = 1 / alpha``.
 """
 
@@ -101,7 +101,7 @@ def check_data(X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, Array, A
 
 
 def _all_finite(values: Array) -> bool:
-    # A sum is finite only if no entry is NaN or infinite, and needs no mask the size of X; overflow is checked again.
+    # A finite sum has only finite terms and needs no mask of the size of X; if it overflows, each entry is checked.
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
 
@@ -114,7 +114,7 @@ def aggregate_value(
     constant: float | None = None,
     k: float | None = None,
 ) -> float:
-    """The aggregate loss of one vector of margins, with the paper's constant M for ``close``.
+    """Return the aggregate loss of one vector of margins, with the paper's constant M for ``close``.
 
     Value of ``close`` = sum(s * l) + M * sum((c - s) * [m <= 0]) with weights s and masses c: the paper's close-k
     loss, in which an example outside the close set costs M if it is misclassified and nothing otherwise.
@@ -153,7 +153,7 @@ def aggregate_value(
 
 
 def _dot(weights: Array, losses: Array) -> float:
-    # An infinite loss of weight zero counts nothing; 0 * inf would be NaN.
+    # An infinite loss of weight zero does not count; 0 * inf would be NaN.
     used = weights > 0
     return float(weights[used] @ losses[used])
 
@@ -169,7 +169,7 @@ def values_and_gradients(
     k: Sequence[float] | None = None,
     penalize_intercept: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """Objective values and gradients of a batch of problems.
+    """Return objective values and gradients of a batch of problems.
 
     Parameters
     ----------

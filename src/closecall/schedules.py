@@ -1,7 +1,4 @@
-"""Schedules: step -> k.
-
-Quantities that vary over a run, as functions of the step. Steps are numbered 1..E as in the paper's Algorithm 1.
-"""
+"""Schedules: k as a function of the step. Steps are numbered 1..E as in the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ Schedule = Callable[[int], float]
 
 
 def constant(k: float) -> Schedule:
-    """The same k at every step.
+    """Return the schedule with the same k at every step.
 
     Examples
     --------
@@ -23,7 +20,7 @@ def constant(k: float) -> Schedule:
 
 
 def last_convex_step(steps: int) -> int:
-    """The last step of Algorithm 1 at which k = n whatever k* is: the part of the path that all k* share.
+    """Return the last step of Algorithm 1 at which k = n for every k*: all k* share the path up to it.
 
     Examples
     --------
@@ -35,7 +32,7 @@ def last_convex_step(steps: int) -> int:
 
 
 def first_final_step(steps: int) -> int:
-    """The first step at which k = k*, i.e. the smallest i with i >= 2E/3.
+    """Return the first step at which k = k*, i.e. the smallest i with i >= 2E/3.
 
     Examples
     --------
@@ -46,7 +43,7 @@ def first_final_step(steps: int) -> int:
 
 
 def decay(k_star: float, n: float, steps: int) -> Schedule:
-    """Algorithm 1: k = n for a third of the steps, falls linearly to k* over the second third, and stays there.
+    """Return the schedule of Algorithm 1: k = n in the first third, then a linear decay to k*, then k*.
 
     Parameters
     ----------
@@ -60,8 +57,8 @@ def decay(k_star: float, n: float, steps: int) -> Schedule:
     Returns
     -------
     schedule : callable
-        ``step -> k`` for steps 1..E. Exact integer arithmetic with halves rounded to even if n and k* are whole;
-        otherwise not rounded.
+        ``step -> k`` for steps 1..E. If n and k* are whole, the arithmetic is exact and halves are rounded to even;
+        otherwise k is not rounded.
 
     Examples
     --------

@@ -4,8 +4,7 @@ Scores are accuracies, higher is better. On one data set a test compares the acc
 splits; across data sets it uses one mean accuracy for each set and method.
 
 The paper tests 25 overlapping random splits as if they were independent samples. They are not: the splits share
-examples, and both methods see the same ones. The page
-``docs/statistics.md`` shows what that does.
+examples, and both methods use the same splits. The page ``docs/statistics.md`` shows the consequences.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy  # `scipy.stats` is loaded on first use: half of the time a command takes to start
+import scipy  # `scipy.stats` is loaded on first use: it takes half of the start-up time of a command
 
 from closecall._names import Array
 
-#: Splits are 50/25/25. The validation part chooses the hyperparameters, so it counts as training: 25 / 75.
+#: Splits are 50/25/25. The validation part is used to choose hyperparameters, so it counts as training: 25 / 75.
 TEST_OVER_TRAIN = 1 / 3
 SIGNIFICANCE = 0.05
-#: The smallest gain of accuracy that counts as one.
+#: The smallest gain of accuracy that counts as a gain.
 POINTS = 0.02
 PairTest = Callable[[Array, Array], Array]
 
 
 def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST_OVER_TRAIN) -> Array:
-    """Nadeau & Bengio's corrected paired t-test (2003): the variance factor is 1/splits + test/train.
+    """Nadeau and Bengio's corrected paired t-test (2003), with the variance factor 1/splits + test/train.
 
     Parameters
     ----------
@@ -38,8 +37,8 @@ def corrected_test(first: Array, second: Array, *, test_over_train: float = TEST
     Returns
     -------
     p : array (...)
-        Two-sided, splits - 1 degrees of freedom. A difference that is the same on every split has no variance: p is
-        1 if it is zero and 0 (the limit) otherwise.
+        Two-sided p-values with splits - 1 degrees of freedom. A difference that is the same on every split has no
+        variance: p is 1 if it is zero, and 0 (the limit) otherwise.
 
     Examples
     --------
@@ -68,7 +67,7 @@ def check_pair(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def holm(p: Array) -> Array:
-    """Holm's step-down adjusted p-values; compare them with the level for the whole family.
+    """Return Holm's step-down adjusted p-values, to be compared with the level for the whole family.
 
     Examples
     --------

@@ -34,8 +34,8 @@ def _check(k: float, threshold: float, constant: float) -> None:
 def close_value_bounds(errors: Any, k: float, *, threshold: float, constant: float) -> tuple[Any, Any]:
     """Bounds on L / M for a classifier with the given errors (the paper's Lemma "bounded by 0-1 loss").
 
-    The paper's bounds are E - k < L / M < E + k (its display says close-1 for close-k). The identity gives more:
-    E - k (1 - T / M) <= L / M <= E + k T / M.
+    The paper's bounds are E - k < L / M < E + k (its formula has close-1 instead of close-k). The identity gives the
+    tighter bounds E - k (1 - T / M) <= L / M <= E + k T / M.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ def minimizer_errors_bound(optimum: float, k: float, *, whole: bool = True) -> f
 def training_errors_bound(value: Any, k: float, *, threshold: float, constant: float) -> Any:
     """The largest mass that a classifier with close-k loss L can misclassify in training: L / M + k (1 - T / M).
 
-    This is the step that the proof of the paper's generalisation theorem needs. The paper has L + k - 1 in its place,
-    which fails twice: L is in units of M, not of errors, and k - 1 belongs to the minimiser against the optimum, not
-    to one classifier (with k = 1 and a single error on the boundary, L / M + k - 1 = T / M < 1).
+    The proof of the paper's generalisation theorem needs this step. The paper has L + k - 1 instead, which is wrong for
+    two reasons: L is in units of M, not of errors, and k - 1 compares the minimiser with the optimum and does not apply
+    to a single classifier (with k = 1 and a single error on the boundary, L / M + k - 1 = T / M < 1).
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def generalization_bound(
     vc : int
         VC dimension of the class.
     delta : float
-        Probability with which the bound may fail.
+        The probability that the bound fails.
     threshold, constant : float
         T and M.
 

@@ -5,19 +5,19 @@ of the space of theta are cones of D = d + 1 rays each; a cone is split by a new
 only the products of z with its rays matter:
 
     all positive: right for every theta of the cone        none positive: wrong for every theta of the cone
-    both:         undecided; only these are handed down, and the new ray's products are a mixture of two columns
+    both:         undecided; only these are passed on, and the products of the new ray are a mixture of two columns
 
-The wrong ones are a lower bound for the whole cone, each ray is a classifier and hence an upper bound, and a cone whose
-bound reaches the target is dropped. A pass without survivors proves that no classifier misclassifies less than its
-target. The targets rise from half the errors of the best known classifier to all of them, so there is a proven bound at
-any time; the cost grows with every step and is dominated by the last.
+The mass of the wrong examples is a lower bound for the whole cone. Each ray is a classifier and hence an upper bound. A
+cone whose lower bound reaches the target is dropped. If no cone survives a pass, no classifier misclassifies less than
+the target. The targets rise from half the errors of the best known classifier to all of them, so a proven bound is
+always available; the cost grows with every step and is dominated by the last.
 
-Undecided examples add to a bound in pairs: if no theta of the cone can be right on both, one of them counts as an
-error. Only the pairs that a good classifier orders wrongly matter, with each example in at most one: see
-:func:`matched`. They halve the number of cones (measured on the sets of docs/results/beyond-exact.md).
+Undecided examples raise the bound in pairs: if no theta of the cone is right on both, one of them counts as an error.
+Only pairs that a good classifier orders wrongly are used, with each example in at most one pair (:func:`matched`). They
+halve the number of cones (measured on the data sets of docs/results/beyond-exact.md).
 
-The edge to split is long and crossed by much undecided mass; it is split at the mean position of the crossings:
-choosing by mass alone might split a few edges forever while the others stay long. Measured on 300 normal examples, a
+A cone is split at an edge that is long and crossed by much undecided mass, at the mean position of the crossings.
+Choosing by mass alone might split a few edges forever while the others stay long. Measured on 300 normal examples, a
 sixth of them wrong: ten thousand cones for three features, where enumeration checks 300 ** 3 positions.
 """
 
@@ -32,22 +32,23 @@ from scipy.optimize import linear_sum_assignment
 
 from closecall._names import Array
 
-#: A product this small, of vectors of length 1, is on the boundary, hence wrong.
+#: An example with a product this small, of vectors of length 1, is on the boundary and counts as wrong.
 ON_BOUNDARY = 1e-9
-#: Cones that are split at once: larger blocks leave the cache.
+#: Number of cones that are split at once; larger blocks leave the cache.
 BLOCK = 2000
-#: The targets of the passes, as parts of the best known.
+#: The targets of the passes, as fractions of the best known errors.
 STEPS = (0.5, 0.7, 0.8, 0.9, 0.95)
-#: Pairs of examples of both classes up to which they are matched.
+#: Up to this many pairs of examples from both classes are matched.
 MOST_PAIRS = 4_000_000
 
 
 @dataclass(frozen=True)
 class _Cones:
-    """A block of cones and their undecided examples, one after the other.
+    """A block of cones and their undecided examples.
 
-    ``products`` (rows, D) with the rays of its cone, ``owner`` (rows,) the cone, ``example`` (rows,) which it is,
-    ``mass`` (rows,), ``wrong`` (cones,) the mass decided to be wrong, ``rays`` (cones, D, D).
+    Each row is an example in a cone: ``products`` (rows, D) with the rays of the cone, ``owner`` (rows,) the cone,
+    ``example`` (rows,) and ``mass`` (rows,). ``wrong`` (cones,) is the mass that is wrong in the whole cone, and
+    ``rays`` are (cones, D, D).
     """
 
     products: Array
@@ -58,7 +59,7 @@ class _Cones:
     rays: Array
 
     def part(self, rows: Array, cones: Array) -> _Cones:
-        """The selected cones and rows (bool arrays)."""
+        """Return the cones and rows selected by bool arrays."""
         renumbered = np.cumsum(cones) - 1
         owner = renumbered[self.owner[rows]]
         return _Cones(
@@ -92,7 +93,7 @@ def least_outside(
     """
     deadline = time.monotonic() + time_limit
     partner = np.full(len(vectors), -1) if slopes is None else matched(vectors, slopes)
-    # In the frame in which the vectors have no preferred direction, orthants cut them about evenly.
+    # In coordinates in which the vectors have no preferred direction, orthants divide them about evenly.
     frame = np.asarray(np.linalg.qr(vectors, mode="r"))
     vectors = np.linalg.solve(frame.T, vectors.T).T
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -112,10 +113,10 @@ def least_outside(
 
 
 def matched(vectors: Array, slopes: Array) -> Array:
-    """The partner of each example, (samples,), -1 where there is none: both classes, ordered wrongly, each in one pair.
+    """Match examples of opposite classes that the slopes order wrongly; return partners (samples,), -1 for none.
 
-    The number of pairs is the largest possible, and equals the number of errors of the best threshold. Among these,
-    pairs with the largest distances are preferred, because other slopes order them wrongly too.
+    The number of pairs is the largest possible, and equals the number of errors of the best threshold. Pairs that are
+    wrong by more are preferred, because other slopes order them wrongly too.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def matched(vectors: Array, slopes: Array) -> Array:
     squares = np.square(x).sum(axis=1)
     distance = np.sqrt(np.maximum(squares[plus][:, None] + squares[minus] - 2 * x[plus] @ x[minus].T, 1e-12))
     decided = wrongly / distance
-    # A pair is worth more than any order of the others.
+    # One more pair is worth more than any preference among pairs.
     worth = np.where(wrongly > 0, 1 + decided / max(float(decided.max(initial=0.0)) * len(vectors), 1e-300), 0.0)
     rows, columns = linear_sum_assignment(worth, maximize=True)
     paired = worth[rows, columns] > 0
@@ -144,17 +145,17 @@ def matched(vectors: Array, slopes: Array) -> Array:
 
 
 def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
-    """What pairs of undecided examples add to the bounds (cones,): the lighter one, unless both can be right."""
+    """Return what pairs of undecided examples add to the bounds (cones,): the lighter mass if both cannot be right."""
     dimensions, count = cones.rays.shape[1], len(cones.wrong)
     undecided = np.flatnonzero((patterns > 0) & (patterns < (1 << dimensions) - 1) & (partner[cones.example] >= 0))
     place = np.full((count, len(partner)), -1, dtype=np.int32)
     place[cones.owner[undecided], cones.example[undecided]] = undecided
     first = undecided[cones.example[undecided] < partner[cones.example[undecided]]]
     second = place[cones.owner[first], partner[cones.example[first]]]
-    both = (second >= 0) & (patterns[first] & patterns[second] == 0)  # right together on no ray
+    both = (second >= 0) & (patterns[first] & patterns[second] == 0)  # no ray is right on both
     first, second = first[both], second[both]
     p, q = cones.products[first], cones.products[second]
-    # p + c q is nowhere positive for a c between these: where p is, q is as far below, and the other way round.
+    # No theta is right on both if p + c q <= 0 on all rays for some c > 0, that is, for a c between these limits.
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.where(p > ON_BOUNDARY, p / np.maximum(-q, 0.0), 0.0).max(axis=1, initial=0.0)
         most = np.where(q > ON_BOUNDARY, -p / np.where(q > 0, q, 1.0), np.inf).min(axis=1, initial=np.inf)
@@ -166,9 +167,9 @@ def _shared(cones: _Cones, patterns: Array, partner: Array) -> Array:
 def _pass(
     vectors: Array, weights: Array, partner: Array, target: float, deadline: float, accept: Callable[[Array], float]
 ) -> tuple[bool | None, float]:
-    """Whether no classifier leaves out less than the target (None: time ran out), and the least accepted meanwhile.
+    """Return whether no classifier leaves out less than the target, and the least weight accepted in the pass.
 
-    A pass ends with False as soon as a classifier below the target is accepted.
+    The first value is None if time runs out, and False as soon as a classifier below the target is accepted.
     """
     waiting = [_orthants(vectors, weights)]
     best, tried = np.inf, np.inf
@@ -178,7 +179,7 @@ def _pass(
         cones = waiting.pop()
         cones, patterns, errors = _decide(cones)
         if errors.min() < min(target, tried):
-            # Rays whose classifier cannot be confirmed on the data, blurred by rounding, are not tried again.
+            # A ray whose classifier cannot be confirmed on the data, because of rounding, is not tried again.
             tried = float(errors.min())
             cone, ray = np.unravel_index(int(errors.argmin()), errors.shape)
             best = min(best, accept(vectors @ cones.rays[cone, ray] > ON_BOUNDARY))
@@ -204,19 +205,19 @@ def _orthants(vectors: Array, weights: Array) -> _Cones:
 
 
 def _members(dimensions: int) -> Array:
-    """Which rays are positive in each pattern: bool (2 ** dimensions, dimensions)."""
+    """Return which rays are positive in each pattern: bool (2 ** dimensions, dimensions)."""
     return (np.arange(1 << dimensions)[:, None] >> np.arange(dimensions)) & 1 > 0
 
 
 def _masses(cones: _Cones, patterns: Array) -> Array:
-    """The mass of each pattern of signs in each cone (cones, 2 ** dimensions)."""
+    """Return the mass of each pattern of signs in each cone (cones, 2 ** dimensions)."""
     kinds = 1 << cones.rays.shape[1]
     places = cones.owner * kinds + patterns
     return np.bincount(places, cones.mass, minlength=len(cones.wrong) * kinds).reshape(-1, kinds)
 
 
 def _decide(cones: _Cones) -> tuple[_Cones, Array, Array]:
-    """The cones, with examples that are wrong everywhere counted; the rows' sign patterns; the errors of all rays."""
+    """Count the examples that are wrong in a whole cone; also return the sign patterns of rows and errors of rays."""
     dimensions = cones.rays.shape[1]
     patterns = (cones.products > ON_BOUNDARY) @ (1 << np.arange(dimensions))
     masses = _masses(cones, patterns)
@@ -241,7 +242,7 @@ def _split(cones: _Cones, patterns: Array) -> _Cones:
     count = len(cones.wrong)
     crossed = np.bincount(owner, crossing, minlength=count)
     mean = np.bincount(owner, crossing * places, minlength=count) / np.where(crossed > 0, crossed, 1.0)
-    # Not too near an end, or cones become needles; in the middle where nothing is left to cross.
+    # A ray too near an end would make a cone a needle. Without crossings the ray is in the middle.
     place = np.where(crossed > 0, np.clip(mean, 0.1, 0.9), 0.5)
     every = np.arange(count)
     ray = cones.rays[every, start] * (1 - place)[:, None] + cones.rays[every, end] * place[:, None]
@@ -261,7 +262,7 @@ def _split(cones: _Cones, patterns: Array) -> _Cones:
 
 
 def _halves(cones: _Cones) -> list[_Cones]:
-    """The block itself, or its two halves if it is too large."""
+    """Return the block, or its two halves if it is too large."""
     count = len(cones.wrong)
     if count <= BLOCK:
         return [cones]

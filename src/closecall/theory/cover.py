@@ -1,12 +1,13 @@
-"""Covering the conflicts: the 0-1 minimum as a mixed-integer programme, with a lower bound that is always valid.
+"""Covering conflicts: the 0-1 minimum as a mixed-integer programme, with a lower bound that is always valid.
 
-Fold the label into the example, z = y * (x, 1). By Gordan's theorem no linear classifier is right on a whole set of
-examples exactly if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0). The examples
-of a vertex of such mixtures, at most d + 2, are a *conflict*: every classifier is wrong on one of them at least. The
-fewest errors are thus the lightest cover of all conflicts. There are too many to list, so they are found as needed:
+Fold the label into the example, z = y * (x, 1). By Gordan's theorem, no linear classifier is right on all examples of a
+set if and only if some mixture of them vanishes (lambda >= 0, sum(lambda) = 1, sum(lambda * z) = 0). The examples in a
+vertex of such mixtures, at most d + 2, are a *conflict*: every classifier is wrong on at least one of them. The minimum
+of the errors is thus the weight of the lightest cover of all conflicts. There are too many conflicts to list, so they
+are found as needed:
 
-    cover the conflicts known so far (HiGHS, binary variables only): its optimum is a lower bound
-    look for conflicts among the examples outside the cover (linear programmes): none left means the bound is attained
+    cover the conflicts known so far (HiGHS, binary variables only): the optimum is a lower bound
+    find conflicts among the examples outside the cover (linear programmes): if there are none, the bound is attained
 
 There is no "big M", whose tolerance would make the bound unsafe for classifiers of small margin.
 """
@@ -22,17 +23,18 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from closecall._names import Array
 
-#: How often the search for conflicts restarts before the next cover. Measured on 100 examples, 5 features and 15
-#: errors: 20 s and a gap left with 1, about 7 s with 15; on easy problems it makes little difference.
+#: Number of searches for conflicts before the next cover. Measured on 100 examples with 5 features and 15 errors: with
+#: 1, a gap remained after 20 s; with 15, it took about 7 s. On easy problems it makes little difference.
 PASSES = 10
 #: HiGHS proves an optimum up to 1e-6 of the heaviest weight; closer values count as equal.
 GAP = 2e-6
 
 
 def find_conflict(vectors: Array, costs: Array) -> Array | None:
-    """Rows of a smallest set of vectors that no open half-space bounded at the origin contains; None if one does.
+    """Return the rows of a minimal set of vectors that no open half-space through the origin contains, or None.
 
-    Vectors are (samples, dimensions); the mixture cheapest by ``costs`` (samples,) is used: vary them to find others.
+    Vectors are (samples, dimensions). The set is that of the mixture with the lowest cost; other ``costs`` (samples,)
+    give other sets.
 
     Examples
     --------
@@ -47,10 +49,10 @@ def find_conflict(vectors: Array, costs: Array) -> Array | None:
         costs,
         A_eq=np.vstack([vectors.T, np.ones(samples)]),
         b_eq=np.append(np.zeros(dimensions), 1.0),
-        method="highs-ds",  # the simplex method ends in a vertex, whose support is minimal
+        method="highs-ds",  # the simplex method ends at a vertex, whose support is minimal
         options={"primal_feasibility_tolerance": 1e-10},
     )
-    # Every positive part is kept, however small: a conflict with too many members is valid, one with too few is not.
+    # Keep every positive part, however small: a conflict with too many members is valid, one with too few is not.
     return np.flatnonzero(mixture.x > 0) if mixture.status == 0 else None
 
 
@@ -68,7 +70,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
     2.0
     """
     deadline = time.monotonic() + time_limit
-    rng = np.random.default_rng(0)  # only varies the order in which conflicts are found
+    rng = np.random.default_rng(0)  # affects only the order in which conflicts are found
     slack = GAP * float(weights.max(initial=0.0))
     conflicts: list[Array] = []
     covered, blame = np.zeros(len(weights), dtype=bool), np.zeros(len(weights))
@@ -82,7 +84,7 @@ def lightest_cover(vectors: Array, weights: Array, *, time_limit: float, accept:
             if free is None or len(conflicts) == before:
                 break
         bound = max(bound, _disjoint(conflicts, weights))
-        # No new conflict: the cover is free of them, and its weight was the bound.
+        # Without a new conflict, the cover is complete and its weight is the bound.
         if len(conflicts) == known or attained <= bound + slack or time.monotonic() >= deadline:
             break
         proven, cover = _solve_cover(conflicts, weights, deadline - time.monotonic())
@@ -102,10 +104,10 @@ def _give_up(
     rng: np.random.Generator,
     deadline: float,
 ) -> Array | None:
-    """Give up one example of each conflict found until none is left; None if time ran out first.
+    """Give up one example of each conflict until none is left; return None if time runs out first.
 
-    New conflicts are appended to ``conflicts`` and counted in ``blame``: the example in the most conflicts for its
-    weight is the most promising one to give up.
+    New conflicts are appended to ``conflicts`` and counted in ``blame``. The example to give up is the one in the most
+    conflicts relative to its weight.
     """
     alive = alive.copy()
     while time.monotonic() < deadline:
@@ -121,8 +123,8 @@ def _give_up(
 
 
 def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> tuple[float, Array | None]:
-    """A lower bound on the weight of a cover, and the lightest cover found, if any (samples,)."""
-    # SciPy 1.13 hands the indices to HiGHS as they are, and HiGHS takes 32 bits.
+    """Return a lower bound on the weight of a cover, and the lightest cover found (samples,), if any."""
+    # SciPy 1.13 passes the indices to HiGHS unchanged, and HiGHS needs 32 bits.
     ends = np.cumsum([0, *map(len, conflicts)], dtype=np.int32)
     members = (np.ones(ends[-1]), np.concatenate(conflicts).astype(np.int32), ends)
     heaviest = float(weights.max())
@@ -134,16 +136,16 @@ def _solve_cover(conflicts: list[Array], weights: Array, time_limit: float) -> t
         options={"time_limit": max(time_limit, 0.01), "mip_rel_gap": 0},
     )
     bound = 0.0 if result.mip_dual_bound is None else heaviest * float(result.mip_dual_bound)
-    if np.array_equal(weights, np.round(weights)):  # whole weights are paid in whole
+    if np.array_equal(weights, np.round(weights)):  # sums of whole weights are whole
         bound = float(np.ceil(bound - GAP * heaviest))
     return bound, None if result.x is None else result.x > 0.5
 
 
 def _disjoint(conflicts: list[Array], weights: Array) -> float:
-    """A lower bound on the weight of a cover, found by charging the conflicts one by one, without a solver."""
+    """Return a lower bound on the weight of a cover by charging the conflicts one by one, without a solver."""
     left, bound = weights.copy(), 0.0
     for conflict in conflicts:
-        # A weight may be paid out in parts: each conflict takes what its poorest member has left.
+        # Weights may be charged in parts: each conflict is charged the smallest remaining weight of its members.
         toll = left[conflict].min()
         left[conflict] -= toll
         bound += float(toll)

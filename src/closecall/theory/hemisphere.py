@@ -4,14 +4,14 @@ Fold the label into the example, z = y * (x, 1). A linear classifier theta is ri
 fewest errors belong to the open half-space through the origin with the most mass (Johnson & Preparata 1978, "The
 densest hemisphere problem", Theoretical Computer Science 6: 93-107).
 
-All classifiers that are right on the same examples form a cone. Each cone has a facet, on which one example v sits on
-the boundary: ``theta . v = 0``. There the other examples act only through what is left of them modulo v, in one
-dimension less; those parallel to v are decided afterwards by an infinitesimal rotation to one side or the other. So
+All classifiers that are right on the same examples form a cone. Each cone has a facet, on which one example v lies on
+the boundary: ``theta . v = 0``. On it only the remainders of the other examples modulo v matter, which have one
+dimension less. Examples parallel to v are decided afterwards by an infinitesimal rotation to one side or the other. So
 
     best(Z) = min over v in Z of [ best(Z modulo v) + lighter side of the examples parallel to v ]
 
-holds without any assumption of general position: repeated, collinear and coplanar points need no special case. In
-the plane the recursion ends in a sort by angle and a running sum. The cost is O(n^d log n) for d features.
+holds without any assumption of general position: repeated, collinear and coplanar points need no special treatment. In
+the plane the recursion ends with a sort by angle and a running sum. The cost is O(n^d log n) for d features.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 
 from closecall._names import Array
 
-#: Sweeps run in blocks of this many numbers, which stay in cache.
+#: Sweeps process this many numbers at a time, which stay in the cache.
 BLOCK = 20_000
 
 
 def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tuple[float, Array]:
-    """The least weight outside an open half-space through the origin, and which vectors lie inside, bool (samples,).
+    """Return the least weight outside an open half-space through the origin, and which vectors are inside (samples,).
 
     Vectors are (samples, dimensions), none of them zero, weights (samples,). Vectors whose directions differ by less
     than ``tolerance`` count as parallel. On whole numbers (times powers of two) of modest size the arithmetic is exact,
@@ -53,7 +53,7 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
         behind = (weights * (parallel & (along < 0))).sum(axis=1)
         lighter = np.minimum(ahead, behind)
         if dimensions == 3:
-            # What is parallel to the pivot vanishes from the plane: no weight, and any direction.
+            # Vectors parallel to the pivot vanish from the plane: they get no weight and an arbitrary direction.
             across, up = np.where(parallel, 1.0, rest[:, 0]), np.where(parallel, 0.0, rest[:, 1])
             cost, row, inside = _sweep(across, up, np.where(parallel, 0.0, weights), lighter, tolerance)
         else:
@@ -69,7 +69,7 @@ def densest_hemisphere(vectors: Array, weights: Array, tolerance: float) -> tupl
 
 
 def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Array, Array]:
-    """The vectors modulo each pivot (pivots, dimensions - 1, samples), which vanish, and their products with it."""
+    """Return the vectors modulo each pivot (pivots, dimensions - 1, samples), which vanish, and products with it."""
     dimensions = vectors.shape[1]
     lead = np.abs(pivots).argmax(axis=1)
     others = (lead[:, None] + np.arange(1, dimensions)) % dimensions
@@ -77,7 +77,7 @@ def _modulo(vectors: Array, pivots: Array, tolerance: float) -> tuple[Array, Arr
     head = np.take_along_axis(pivots, lead[:, None], axis=1)[:, :, None]
     tail = np.take_along_axis(pivots, others, axis=1)[:, :, None]
     # Elimination by cross-multiplication instead of division keeps whole numbers whole, hence exact.
-    # A negative head turns all of them round, which no half-space notices.
+    # A negative head inverts all of them, which does not matter to half-spaces.
     rest = columns[others] * head - columns[lead][:, None] * tail
     size = np.abs(head[:, 0]) * np.abs(vectors).max(axis=1)
     return rest, np.abs(rest).max(axis=1) <= tolerance * size, pivots @ columns
@@ -88,7 +88,7 @@ def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: fl
 
     Shapes are (pivots, samples), ``extra`` (pivots,).
     """
-    # Mirror every vector into the upper half-plane; a mirrored vector is inside when its image is outside.
+    # Mirror every vector into the upper half-plane; a mirrored vector is inside if its image is outside.
     mirror = np.where((up < 0) | ((up == 0) & (across < 0)), -1.0, 1.0)
     across, up = across * mirror, np.abs(up)
     with np.errstate(divide="ignore"):
@@ -96,7 +96,7 @@ def _sweep(across: Array, up: Array, weights: Array, extra: Array, tolerance: fl
     across, up = np.take_along_axis(across, order, axis=1), np.take_along_axis(up, order, axis=1)
     next_across, next_up = np.roll(across, -1, axis=1), np.roll(up, -1, axis=1)
     cross, dot = np.abs(across * next_up - next_across * up), across * next_across + up * next_up
-    dot[:, -1] *= -1  # after the last comes the first, half a turn on
+    dot[:, -1] *= -1  # the last is followed by the first, half a turn later
     parted = cross > tolerance * dot
     total = weights.sum(axis=1, keepdims=True)
     steps = -np.take_along_axis(mirror * weights, order, axis=1)

@@ -10,17 +10,18 @@ from closecall._names import Array
 from closecall.aggregates import check_mass
 from closecall.objective import check_data
 
-#: Gaps whose widths differ by this share are equally wide: tables of few values have many, which rounding alone parts.
+#: Gaps whose widths differ by less than this share count as equal: tables of few values have many that differ only by
+#: rounding.
 WIDTHS = 1e-6
 
 
 def best_intercept(scores: Any, y: Any, mass: Any = None, *, resolution: Any = 0.0) -> tuple[Any, Any]:
-    """The intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
+    """Return the intercept b with the least misclassified mass; misclassified means ``y * (score + b) <= 0``.
 
     Sorting the scores leaves n + 1 positions for the boundary; a running sum gives the errors of each. Tied scores
     cannot be separated. Among equally good positions, the middle of the widest gap between two scores is chosen (the
-    lowest of equally wide ones). The two ends, where all examples get the same label, are chosen only if they are
-    strictly better: the boundary then lies beyond the last score by the range of the scores, at least by 1.
+    lowest of equally wide gaps). The two ends, where all examples get the same label, are chosen only if they are
+    strictly better; the boundary then lies beyond the last score by the range of the scores, and at least by 1.
 
     Parameters
     ----------
@@ -73,22 +74,22 @@ def _check_masses(mass: Any, shape: tuple[int, ...]) -> Array:
 
 
 def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
-    """The score at which to separate each row (problems,), for labels that may all be equal.
+    """Return the score at which to separate each row (problems,); the labels may all be equal.
 
-    Rows and masses are (problems, samples), y (samples,) in {-1, +1}; scores less than ``narrow`` (problems, 1) apart
-    count as tied.
+    Rows and masses are (problems, samples), y (samples,) is in {-1, +1}; scores less than ``narrow`` (problems, 1)
+    apart count as tied.
 
     Examples
     --------
     >>> best_cuts(np.array([[1.0, 3.0]]), np.array([1, 1]), np.ones((1, 2)), np.zeros((1, 1))).tolist()
     [-1.0]
     """
-    # An example without mass must not shape a gap: it hides behind the largest score that counts.
+    # An example without mass must not affect a gap: it gets the largest score that counts.
     heavy = masses > 0
     rows = np.where(heavy, rows, np.where(heavy, rows, -np.inf).max(axis=1, keepdims=True))
     order = np.argsort(rows, axis=1)
     ranked = np.take_along_axis(rows, order, axis=1)
-    # Moving the boundary up past an example adds its mass to the errors if it is positive, else takes it off.
+    # Moving the boundary up past an example adds its mass to the errors if it is positive, and subtracts it otherwise.
     passed = np.cumsum(np.take_along_axis(y * masses, order, axis=1), axis=1)
     negative = (masses * (y < 0)).sum(axis=1, keepdims=True)
     errors = negative + np.pad(passed, ((0, 0), (1, 0)))
@@ -97,12 +98,12 @@ def best_cuts(rows: Array, y: Array, masses: Array, narrow: Array) -> Array:
     reach = np.maximum(np.maximum(last - first, 1), 1e-6 * np.maximum(np.abs(first), np.abs(last)))
     middles = low / 2 + high / 2
     cuts = np.hstack([first - reach, middles, last + reach])
-    # Neighbouring floats have no middle between them: they count as tied.
+    # Adjacent floats have no value between them: they count as tied.
     widths = high / 2 - low / 2
     possible = (low < middles) & (middles < high) & (widths > narrow / 2)
     possible, widths = np.pad(possible, ((0, 0), (1, 1)), constant_values=True), np.pad(widths, ((0, 0), (1, 1)))
     errors = np.where(possible, errors, np.inf)
-    # Fractional masses sum with rounding: errors that differ by less are equal.
+    # Sums of fractional masses are rounded: errors that differ by less are equal.
     equal = errors <= errors.min(axis=1, keepdims=True) + 1e-12 * masses.sum(axis=1, keepdims=True)
     widths = np.where(equal, widths, -1)
     choice = (widths >= widths.max(axis=1, keepdims=True) * (1 - WIDTHS)).argmax(axis=1)[:, None]

@@ -18,14 +18,14 @@ from .cover import lightest_cover
 from .hemisphere import densest_hemisphere
 from .intercept import best_intercept
 
-#: Directions that differ by less count as parallel. The second is for data whose degeneracies are blurred by more.
+#: Directions that differ by less count as parallel. The second value is for data whose degeneracies are less exact.
 TOLERANCES = (1e-9, 1e-6)
-#: ``auto`` enumerates in the plane up to this many (rows ** features); at about 150 ns each, half a minute.
+#: ``auto`` enumerates up to two features if rows ** features is at most this: half a minute at about 150 ns each.
 ENUMERATION_LIMIT = 2e8
-#: And in any space up to this many, which takes a fraction of a second: few rows of many equal values, on which cones
-#: would be split for long.
+#: ``auto`` enumerates any number of features up to this: a fraction of a second, for few rows with many equal values,
+#: on which splitting cones takes long.
 FEW = 2e6
-#: ``auto`` splits cones up to this many features; beyond it covers conflicts.
+#: ``auto`` splits cones up to this many features, and covers conflicts beyond.
 CONES_LIMIT = 5
 
 
@@ -34,8 +34,8 @@ class ZeroOneOptimum:
     """The smallest misclassified mass, or bounds on it.
 
     ``errors`` is the misclassified mass of the returned classifier (``coef`` (features,), ``intercept``), counted on
-    the data: always an upper bound. No linear classifier misclassifies less than ``lower_bound``; ``proven``: whether
-    the two meet. The method is ``enumeration``, ``cones`` or ``milp``.
+    the data, and thus an upper bound. No linear classifier misclassifies less than ``lower_bound``; ``proven`` states
+    whether the two are equal. The method is ``enumeration``, ``cones`` or ``milp``.
     """
 
     errors: float
@@ -49,7 +49,7 @@ class ZeroOneOptimum:
 def minimum_errors(
     X: Any, y: Any, mass: Any = None, *, method: str = "auto", time_limit: float = 60.0, start: Any = None
 ) -> ZeroOneOptimum:
-    """The exact minimum of the 0-1 loss over linear classifiers; misclassified means ``y * (w . x + b) <= 0``.
+    """Find the exact minimum of the 0-1 loss over linear classifiers; misclassified means ``y * (w . x + b) <= 0``.
 
     Classifiers that separate examples by a relative distance below about 1e-9 are not found; floating point could
     hardly evaluate them.
@@ -62,11 +62,12 @@ def minimum_errors(
         Sample weights.
     method : {"auto", "enumeration", "cones", "milp"}
         ``enumeration`` takes rows ** features steps and proves its result. ``cones`` is a branch and bound over the
-        classifiers and ``milp`` covers conflicts with HiGHS; both have a lower bound at any time, the first for few
-        features and any number of errors, the second for many features and few errors. ``auto`` enumerates up to two
-        features (those that depend on others do not count) and few rows, splits cones up to five and covers beyond.
+        classifiers and ``milp`` covers conflicts with HiGHS; both always have a lower bound. The first suits few
+        features and any number of errors, the second many features and few errors. ``auto`` enumerates if there are few
+        rows or at most two features (those that depend on others do not count), splits cones up to five features and
+        covers conflicts beyond.
     time_limit : float
-        Seconds for ``cones`` and ``milp``, which a last step may exceed; enumeration runs to its end.
+        Seconds for ``cones`` and ``milp``; the last step may exceed them. Enumeration has no limit.
     start : array (features,), optional
         Slopes of a classifier to start from, such as the ``coef_`` of a close-k model; a good start saves time.
 
@@ -161,7 +162,7 @@ def _reduce(X: Array, y: Array, mass: Array) -> _Task:
 
 
 def _independent(rows: Array) -> Array:
-    """A set of columns of which all others are affine functions; they suffice for all linear classifiers."""
+    """Return columns of which all others are affine functions; they suffice for all linear classifiers."""
     if rows.shape[1] == 0:
         return np.arange(0)
     triangle, order = linalg.qr(rows - rows.mean(axis=0), mode="r", pivoting=True)
@@ -170,24 +171,24 @@ def _independent(rows: Array) -> Array:
 
 
 def _evaluate(task: _Task, slopes: Array) -> _Found:
-    """The classifier with these coefficients on the scaled columns, its best intercept and its errors on the data."""
+    """Return the classifier with these coefficients on the scaled columns, its best intercept and its errors."""
     coef = np.zeros(task.X.shape[1])
     coef[task.columns] = slopes / task.scales
     return _judge(task, coef)
 
 
 def _judge(task: _Task, coef: Array) -> _Found:
-    """The classifier with these coefficients, its best intercept and its errors on the data."""
-    # Far above the rounding error of the scores: the errors must not depend on the last bits.
+    """Return the classifier with these coefficients, its best intercept and its errors on the data."""
+    # Well above the rounding error of the scores: the errors must not depend on the last bits.
     resolution = 1e-12 * float(np.abs(task.X).max(axis=0) @ np.abs(coef))
     intercept, errors = best_intercept(task.X @ coef, task.y, task.mass, resolution=resolution)
     return _Found(errors, coef, intercept)
 
 
 def _separate(vectors: Array) -> Array:
-    """The slopes with the smallest maximum norm and ``theta . z >= 1`` for all vectors; zeros if there are none."""
+    """Return the slopes with the smallest maximum norm and ``theta . z >= 1`` for all vectors, or zeros."""
     samples, dimensions = vectors.shape
-    # Variables are theta and the size of its largest coefficient; the intercept, its last entry, may be any.
+    # The variables are theta and the size of its largest coefficient; the intercept, its last entry, is not bounded.
     slopes = np.eye(dimensions + 1)[: dimensions - 1]
     size = np.eye(dimensions + 1)[-1]
     right = np.hstack([-vectors, np.zeros((samples, 1))])
@@ -198,7 +199,7 @@ def _separate(vectors: Array) -> Array:
 
 
 def _start(task: _Task) -> _Found:
-    """Least squares with its best intercept: a fallback classifier."""
+    """Return a first classifier: least squares with its best intercept."""
     roots = np.sqrt(task.mass)
     rows = np.hstack([task.X[:, task.columns] / task.scales, np.ones((len(task.y), 1))])
     return _evaluate(task, np.linalg.lstsq(rows * roots[:, None], task.y * roots)[0][:-1])
@@ -210,7 +211,7 @@ def _enumerate(task: _Task, best: _Found, time_limit: float) -> tuple[_Found, fl
         cost, inside = densest_hemisphere(task.vectors, task.weights, tolerance)
         bound = cost if tolerance == TOLERANCES[0] else bound
         best = min(best, _evaluate(task, _separate(task.vectors[inside])), key=lambda found: found.errors)
-        # What rounding blurred may look parted and not be: then look again with more tolerance, and keep the bound.
+        # Rounding may make degenerate rows look separable: try again with more tolerance, and keep the bound.
         if best.errors <= task.unavoidable + cost + 1e-9 * float(task.mass.sum()):
             break
     return best, bound
@@ -223,7 +224,7 @@ class _Keeper:
         self.task, self.best = task, best
 
     def __call__(self, inside: Array) -> float:
-        """The lowest cost so far, after trying a classifier that is right on these rows, if there is one."""
+        """Return the lowest cost so far, after trying a classifier that is right on these rows, if there is one."""
         found = _evaluate(self.task, _separate(self.task.vectors[inside]))
         self.best = min(self.best, found, key=lambda found: found.errors)
         return self.best.errors - self.task.unavoidable

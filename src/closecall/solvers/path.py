@@ -24,18 +24,28 @@ from .stages import NEAR, STAGE, TOL, Spot, Walk
 LOSSES = {"logistic": 0, "hinge": 1}
 
 
+class KernelRows(ctypes.Structure):
+    """The rows of a path and the window of its stages, as C reads them."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("across", "penalty", "mass")),
+        *((name, ctypes.c_int64) for name in ("rows", "size", "loss", "kind")),
+        *((name, ctypes.c_double) for name in ("threshold", "ramp", "kink")),
+        ("room", ctypes.c_void_p),
+    )
+
+
 def _load() -> Any:
-    pointer, whole, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int32
-    rows: list[Any] = [pointer, whole, whole, flag, real, pointer, pointer, flag, real, real, pointer]
+    pointer, whole, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     try:
         library = ctypes.CDLL(str(Path(__file__).with_name("_path.so")))
-        library.settle.argtypes = [*rows, real, real, whole, pointer, pointer, whole, pointer]
-        library.slope.argtypes = [*rows, real, pointer, pointer, whole, flag, pointer]
-        library.losses.argtypes = [*rows, pointer, pointer]
-        library.room_of.argtypes, library.factor_of.argtypes = [whole, whole], [whole]
+        library.settle.argtypes = [pointer, real, real, whole, whole, pointer]
+        library.slope.argtypes = [pointer, real, whole, whole, pointer, pointer]
+        library.losses.argtypes = [pointer] * 3
+        library.room_of.argtypes, library.state_of.argtypes = [whole, whole], [whole]
     except (OSError, AttributeError):  # not compiled, or from older sources
         return None
-    library.settle.restype = library.room_of.restype = library.factor_of.restype = whole
+    library.settle.restype = library.room_of.restype = library.state_of.restype = whole
     library.slope.restype, library.losses.restype = real, None
     return library
 
@@ -45,45 +55,54 @@ LIBRARY = _load()
 
 @dataclass
 class CompiledWalk(Walk):
-    """A walk on :class:`Margins` of :class:`DenseRows` whose stages run in C."""
+    """A walk on :class:`Margins` of :class:`DenseRows` whose stages run in C.
+
+    The curvature of a spot is an array of five results, the coordinates and a factor, and the number of steps that
+    correct the factor.
+    """
 
     def __post_init__(self) -> None:
-        self.size, self.samples = self.rows.across.shape
-        self.padded = self.rows.across.strides[0] // self.rows.across.itemsize  # the rows end in zeros
-        self.room = np.zeros(LIBRARY.room_of(self.padded, self.size))
+        across = self.rows.across
+        (self.size, self.samples), padded = across.shape, across.strides[0] // across.itemsize  # zeros at the end
+        self.room, self.mass = np.zeros(LIBRARY.room_of(padded, self.size)), np.zeros(padded)
+        self.numbers, self.filled = LIBRARY.state_of(self.size), None
+        addresses = (part.ctypes.data for part in (across, self.penalty, self.mass))
+        whole = padded, self.size, LOSSES[self.rows.loss.name], self.kind
+        self.kernel = KernelRows(*addresses, *whole, self.rows.threshold, self.ramp, self.kink, self.room.ctypes.data)
         self.last: Spot | None = None
 
-    def _call(self, function: Any, *given: Any) -> Any:
-        """Call C with the rows and further arguments, passing contiguous arrays by address."""
-        rows, mass = self.rows, np.zeros(self.padded)
-        mass[: self.samples] = rows.mass
-        given = (
-            rows.across, self.padded, self.size, LOSSES[rows.loss.name], rows.threshold, self.penalty, mass, self.kind,
-            self.ramp, self.kink, self.room, *given,
-        )  # fmt: skip
-        return function(*(part.ctypes.data if isinstance(part, np.ndarray) else part for part in given))
+    def _kernel(self) -> int:
+        """Return the address of the rows with the present masses and window."""
+        if self.filled is not self.rows.mass:
+            self.filled = self.rows.mass
+            self.mass[: self.samples] = self.filled
+        self.kernel.kind, self.kernel.ramp, self.kernel.kink = self.kind, self.ramp, self.kink
+        return ctypes.addressof(self.kernel)
 
     def settle(self, c: Array, cut: float, curvature: Any = None) -> Spot:
-        c, found = np.array(c, dtype=np.float64), np.empty(5)
-        factor, known = np.empty(LIBRARY.factor_of(self.size)), -1
+        state, known = np.empty(self.numbers), -1
         if curvature is not None:
-            factor, known = curvature[0].copy(), curvature[1]
-        most = max(min(self.stage, self.steps), 0)
-        known = self._call(LIBRARY.settle, cut, self.tol, most, c, factor, known, found)
-        inside, value, errors, looks, steps = found.tolist()
-        self.looks, self.steps = self.looks + int(looks), self.steps - int(steps)
-        self.last = Spot(c, cut, inside, value, errors, (factor, known) if known >= 0 else None)
+            state[:], known = curvature
+        place = state[5 : 5 + self.size]
+        place[:] = c
+        steps = max(min(self.stage, self.steps), 0)
+        known = LIBRARY.settle(self._kernel(), cut, self.tol, steps, known, state.ctypes.data)
+        inside, value, errors, looks, taken = state[:5].tolist()
+        self.looks, self.steps = self.looks + int(looks), self.steps - int(taken)
+        self.last = Spot(place, cut, inside, value, errors, (state, known) if known >= 0 else None)
         return self.last
 
     def slope(self, spot: Spot) -> tuple[float, Array]:
         drift = np.zeros(self.size)
         if spot.curvature is None:
             return 0.0, drift
-        return self._call(LIBRARY.slope, spot.cut, spot.c, *spot.curvature, spot is not self.last, drift), drift
+        (state, known), moved = spot.curvature, spot is not self.last
+        given = spot.cut, known, moved, state.ctypes.data, drift.ctypes.data
+        return LIBRARY.slope(self._kernel(), *given), drift
 
     def losses(self, c: Array) -> Array:
-        found = np.empty(self.padded)
-        self._call(LIBRARY.losses, np.ascontiguousarray(c), found)
+        found, c = np.empty(len(self.mass)), np.array(c, dtype=np.float64)
+        LIBRARY.losses(self._kernel(), c.ctypes.data, found.ctypes.data)
         return found[: self.samples]
 
 
